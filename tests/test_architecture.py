@@ -47,7 +47,7 @@ logs: config config_io inputs.helper runs
 export: analysis config config_io engine.models.merging inputs logs metrics runs
 inputs: child_process config config_io world
 estimate: config config_io inputs
-preflight: config config_io estimate inputs
+preflight: config config_io estimate inputs runs.evaluation runs.errors
 evaluation: config config_io inputs runs
 world:
 engine: config inputs ppo
@@ -68,8 +68,8 @@ engine/saving: config engine.distributed engine.loop engine.models runs
 engine/stages: config config_io engine.compute engine.distributed engine.loop engine.models engine.parity engine.recording engine.sampling
     engine.saving inputs ppo runs
 engine/stages/reward_model: analysis.reward_model config config_io engine.compute engine.models inputs world.gold world.vocabulary
-engine/stages/evaluating: config config_io engine.compute engine.loop engine.models engine.recording engine.rewards engine.stages estimate
-    inputs ppo runs
+engine/stages/evaluating: config config_io engine.compute engine.loop engine.models engine.recording engine.rewards engine.saving
+    engine.stages estimate inputs ppo runs
 engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs world

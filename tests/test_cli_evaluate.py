@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from rlhf_studio.cli.main import build_parser, main, split_overrides
 from rlhf_studio.config import prompt_writing
 from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.engine.stages.evaluating import completing
 from rlhf_studio.evaluation import Asked, settings_for
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.inputs.completions import read_completions
@@ -105,9 +107,53 @@ def test_a_finished_evaluation_is_shown_again_and_written(tmp_path: Path, capsys
 
 def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "bundled/world-policy", "--csv", str(tmp_path / "no" / "t.csv")]) == BAD_INPUT
-    assert "--csv: there is no folder" in capsys.readouterr().err
+    assert "there is no such folder" in (told := capsys.readouterr().err) and "--csv: " in told
     assert main(["evaluate", "no-such-run@all"]) == BAD_INPUT
     assert "there is no run 'no-such-run'" in capsys.readouterr().err
+
+
+def test_an_evaluation_that_cannot_work_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", str(tmp_path))
+    run_with(tmp_path / "runs" / "one")
+    command = ["evaluate", "one@start", "--prompts", "./no-prompts", "--reward", "./no-reward", "--judge", "./no-judge"]
+    assert main([*command, "--text", "./no-text", "--reference", "./no-reference"]) == BAD_INPUT
+    told = capsys.readouterr().err
+    for name in ("data.prompts", "reward.components.0.model", "evaluation.judge", "evaluation.text", "evaluation.reference"):
+        assert f"{name}: " in told
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["one"]
+
+
+def test_a_persons_prompts_are_all_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run leaves out short and long prompts and wants long answers: that is about what it learns from."""
+    data = {"min_prompt_tokens": 3, "max_prompt_tokens": 4, "overlong": "drop", "max_prompts": 2, "drop_duplicates": True}
+    config = small_config(tmp_path, data=data, generation={"response_length": 9, "response_length_min": 8})
+    create_run(tmp_path / "run", config, name="run")
+    file, out = tmp_path / "mine.txt", tmp_path / "out.jsonl"
+    file.write_text("w1\nw1\nw1 w2 w3\n\nw5 w6 w7 w8 w9 w10\n")
+    command = ["generate", str(tmp_path / "run"), "--start", "--prompts", str(file), "--out", str(out), "--response-length", "5"]
+    assert main(command) == DONE
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["prompt"] for row in rows] == ["w1", "w1", "w1 w2 w3", "w5 w6 w7 w8 w9 w10"]
+    assert all(1 <= row["length"] <= 5 for row in rows)
+    told = capsys.readouterr().out
+    assert "4 completions in" in told and "1 of 5 rows was left out: 1 blank." in told
+    assert "1 of 4 prompts have more than 4 tokens and lost their beginning." in told
+
+
+def test_a_runs_policy_computes_as_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for: list[Any] = []
+
+    def complete(source: Any, prompts: Any, config: Any, report: Any, **more: Any) -> Any:
+        asked_for.append(config)
+        return SimpleNamespace(rows=iter(()), notes=[])
+
+    monkeypatch.setattr(completing, "complete", complete)
+    model = {"dtype": "bfloat16", "attention": "eager", "quantization": "8bit"}
+    create_run(tmp_path / "run", small_config(tmp_path, model=model), name="run")
+    assert main(["generate", str(tmp_path / "run"), "--start", "--prompt", "w1", "--out", str(tmp_path / "out.jsonl")]) == DONE
+    assert {name: getattr(asked_for[0].model, name) for name in model} == model
 
 
 def test_generate_writes_completions_that_can_be_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.cli.options import default_workspace, permissions_of
-from rlhf_studio.config import RunConfig, StageConfig, add_permission_flags, prompt_writing
+from rlhf_studio.config import RunConfig, add_permission_flags
+from rlhf_studio.config.stages import PROMPT_WRITING, as_sampled
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.completions import read_completions
@@ -21,9 +22,9 @@ from rlhf_studio.runs.reader import RunReader
 LONGEST_PROMPT = 1024
 """Tokens that a model reads of a prompt where no run says how many."""
 
-
-OTHER_PROMPTS = ("prompts", "column", "reference_column", "eval", "eval_share", "query_tokens_min", "query_tokens_max")
-"""Settings of a run's data that say nothing of prompts from elsewhere."""
+HOW_IT_READS = (*PROMPT_WRITING, "max_prompt_tokens", "overlong")
+"""Settings of a run's data that say how its policy reads prompts; the others are about the run's own."""
+HOW_IT_COMPUTES = ("dtype", "quantization", "attention")
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -80,40 +81,39 @@ def write_completions(options: argparse.Namespace, prompts: Prompts, sampling: d
     from rlhf_studio.engine.types import NonFiniteError
 
     transformers.utils.logging.disable_progress_bar()
-    rows = complete(source, prompts, config, _told, samples=options.samples, greedy=options.greedy)
     try:
-        count = write_lines(options.out, (json.dumps(vars(row), ensure_ascii=True) for row in rows), "--out")
+        found = complete(source, prompts, config, _told, samples=options.samples, greedy=options.greedy, as_read=options.as_read)
+        count = write_lines(options.out, (json.dumps(vars(row), ensure_ascii=True) for row in found.rows), "--out")
     except PromptsError as error:
         raise ConfigError([Problem(error.field, error.message)]) from error
     except NonFiniteError as error:
         print(f"rlhf-studio: {error}", file=sys.stderr)
         return FAILED
     print(f"{count:,} completions in {options.out}")
+    for note in found.notes:
+        print(note)
     return DONE
 
 
 def _config(source: PolicySource, options: argparse.Namespace, sampling: dict[str, Any]) -> RunConfig:
-    """Data, sampling and device as the policy's own run has them; the command line's where it says something."""
+    """Model, data, sampling and device as the policy's own run has them, as talking to it does; the command line's where it says so."""
     from rlhf_studio.config_io import parse_ppo
 
     if options.samples < 1:
         raise ConfigError([Problem("--samples", f"should be at least 1, not {options.samples}")])
     if options.greedy and options.samples > 1:
         raise ConfigError([Problem("--samples", "greedy completions of one prompt are all the same; use 1")])
-    data: dict[str, Any] = {"max_prompt_tokens": LONGEST_PROMPT, "eval_share": 0}
+    data: dict[str, Any] = {"max_prompt_tokens": LONGEST_PROMPT}
     generation: dict[str, Any] = {}
     engine: dict[str, Any] = {"seed": options.seed}
     model: dict[str, Any] = {"policy": source.path, "revision": source.revision}
     if source.run_folder:
-        stored: StageConfig = RunReader(Path(source.run_folder)).config()
-        plain = stored.model_dump(mode="json")
-        generation = plain.get("generation", {})
+        plain = as_sampled(RunReader(Path(source.run_folder)).config()).model_dump(mode="json")
+        model |= {name: plain["model"][name] for name in HOW_IT_COMPUTES}
+        data = {name: plain["data"][name] for name in HOW_IT_READS}
+        generation = plain["generation"] | {"response_length_min": 0}  # nobody's answer is held to a shortest length
         engine |= {name: plain["engine"][name] for name in ("device", "threads")}
-        own = plain["data"] if isinstance(stored, RunConfig) else prompt_writing(stored)
-        data |= {name: value for name, value in own.items() if name not in OTHER_PROMPTS}
-    if options.as_read:
-        data |= {"chat_template": False, "prompt_format": "", "system_text": ""}
-    return parse_ppo({"model": model, "data": data, "generation": generation | sampling, "engine": engine})
+    return parse_ppo({"model": model, "data": data | {"eval_share": 0}, "generation": generation | sampling, "engine": engine})
 
 
 def _label(options: argparse.Namespace) -> int:

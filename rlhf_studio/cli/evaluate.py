@@ -8,10 +8,11 @@ import json
 import sys
 from pathlib import Path
 
-from rlhf_studio.cli.options import default_workspace, permissions_of
+from rlhf_studio.cli.completions import check_target
+from rlhf_studio.cli.options import default_workspace, permissions_of, print_notes
 from rlhf_studio.config import EvaluationRunConfig, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.evaluation import Asked, settings_for
+from rlhf_studio.evaluation import Asked, refers_to, settings_for
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import run_named
@@ -19,11 +20,13 @@ from rlhf_studio.runs.reader import RunReader
 
 OPTIONS = {name: name for name in ("samples", "seed", "judge", "reference", "text")} | {"prompts": "count"}
 """Settings of ``evaluation`` that have an option of their own."""
+FILES = ("csv", "md", "jsonl")
 POLICY_HELP = (
     "RUN (its newest policy), RUN@STEP, RUN@start, RUN@all, a model's folder or hub id, or a .jsonl file of completions; a run is a folder "
-    "or the id of one in the workspace. The first is what the others are compared with; a single run is compared with its start. The "
-    "folder of a finished evaluation shows its table again."
+    "or the id of one in the workspace. The first is what the others are compared with; a single run is compared with its start, if "
+    "that was no random weights. The folder of a finished evaluation shows its table again."
 )
+REFERENCE_HELP = "what KL and perplexity refer to (default: what the first run began with; if that was random weights, the first policy)"
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -42,7 +45,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("--seed", type=int, metavar="S", help="of the answers (default: 0)")
     evaluate.add_argument("--reward", metavar="MODEL", help="a reward model that scores the answers (default: the first run's rewards)")
     evaluate.add_argument("--judge", metavar="MODEL", help="a second reward model, not used in training, for win rates")
-    evaluate.add_argument("--reference", metavar="MODEL", help="what KL and perplexity refer to (default: what the first run began with)")
+    evaluate.add_argument("--reference", metavar="MODEL", help=REFERENCE_HELP)
     evaluate.add_argument("--text", metavar="FILE", help="texts whose perplexity shows what a policy has forgotten")
     evaluate.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")
     evaluate.add_argument("--csv", type=Path, metavar="FILE", help="also write the table as CSV")
@@ -57,18 +60,13 @@ def _evaluate(options: argparse.Namespace) -> int:
     named = [run_named(policy, default_workspace() / "runs") for policy in options.policies]
     if len(named) == 1 and named[0] is not None and not named[0][1] and RunReader(named[0][0]).answers():
         return _show(named[0][0], options)
-    _refuse_occupied(options)
+    for option in FILES:
+        if (file := getattr(options, option)) is not None:
+            check_target(file, f"--{option}")
     config = evaluation_of(options)
     run_dir = options.run_dir or default_workspace() / "runs" / _new_id()
     code = _run(run_dir, config, options)
     return code or _show(run_dir, options)
-
-
-def _refuse_occupied(options: argparse.Namespace) -> None:
-    for option in ("csv", "md", "jsonl"):
-        file: Path | None = getattr(options, option)
-        if file is not None and not file.resolve().parent.is_dir():
-            raise ConfigError([Problem(f"--{option}", f"there is no folder {file.resolve().parent}")])
 
 
 def _new_id() -> str:
@@ -79,13 +77,18 @@ def _new_id() -> str:
 
 def _run(run_dir: Path, config: EvaluationRunConfig, options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import run_folder
+    from rlhf_studio.preflight import inspect_run
     from rlhf_studio.runs.create import create_run, remove_unstarted
 
     permissions = permissions_of(options)
+    checked = inspect_run(config, run_dir.parent, permissions=permissions)
+    if checked.problems:
+        raise ConfigError(checked.problems)
     try:
-        create_run(run_dir, config, name=config.name or "evaluation", state="loading")
+        create_run(run_dir, config, name=config.name or "evaluation", state="loading", memory=checked.expected_peak)
     except StoreError as error:
         raise ConfigError([Problem("--run-dir", str(error))]) from error
+    print_notes(config, checked.notes)
     print(f"run folder: {run_dir}", file=sys.stderr, flush=True)
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
@@ -147,4 +150,6 @@ def as_text(run_dir: Path) -> str:
     asked = f"{report.prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts."
     if len(report.policies) > 1:
         asked += f" Win rates and gains are against {readable(report.first, 40)}."
+    refers = refers_to(reader.config())
+    asked += f" KL and perplexity refer to {readable(refers, 200)}." if refers else ""
     return "\n".join([*drawn, "", asked, *filter(None, [report.frontier.sentence])])

@@ -18,6 +18,8 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.paths import CHECKPOINTS, SNAPSHOTS, checkpoint_step
 from rlhf_studio.runs.reader import RunReader
 
+MOST_PROMPTS = 10_000_000
+"""Of a file; each is answered."""
 SAMPLING = {"temperature": float, "top_k": int, "top_p": float, "response_length": int}
 
 
@@ -117,7 +119,7 @@ def _rows(options: argparse.Namespace) -> Prompts:
 def _data(options: argparse.Namespace) -> DataConfig:
     """Lines of a text are prompts as they stand; in tables of a data set, dialogues lose the answer that ends them."""
     dialogue: Literal["auto", "whole"] = "whole" if options.prompts.name.endswith((".txt", ".txt.gz")) else "auto"
-    return DataConfig(prompts=str(options.prompts), column=options.column, dialogue=dialogue)
+    return DataConfig(prompts=str(options.prompts), column=options.column, dialogue=dialogue, max_prompts=MOST_PROMPTS)
 
 
 def _policy(folder: Path, *, start: bool) -> tuple[Path, int | None]:

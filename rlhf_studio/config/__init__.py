@@ -8,7 +8,7 @@ This package imports nothing of ours, so that every layer may import it.
 
 from __future__ import annotations
 
-from rlhf_studio.config.base import Level, Section, setting
+from rlhf_studio.config.base import Level, Names, Section, names_in, setting
 from rlhf_studio.config.critic import CriticConfig
 from rlhf_studio.config.data import DataConfig
 from rlhf_studio.config.evaluation import EvaluationConfig
@@ -32,7 +32,7 @@ from rlhf_studio.config.reward_outside import HttpReward, PythonReward, ServerRe
 from rlhf_studio.config.reward_overlap import BleuReward, RougeReward
 from rlhf_studio.config.reward_rules import KeywordReward, LengthReward, LexiconReward, RegexReward, RepetitionReward
 from rlhf_studio.config.run import SECTIONS, RunConfig
-from rlhf_studio.config.stage import STAGE_TITLES, USED_ONLY_BY, Stage, StageConfig
+from rlhf_studio.config.stage import STAGE_TITLES, USED_ONLY_BY, Stage, StageConfig, used_in
 from rlhf_studio.config.stages import (
     STAGES,
     DPORunConfig,
@@ -72,6 +72,8 @@ __all__ = [
     "LexiconReward",
     "LoraConfig",
     "ModelConfig",
+    "Names",
+    "names_in",
     "NOTHING_ALLOWED",
     "PairsConfig",
     "Permissions",
@@ -104,4 +106,5 @@ __all__ = [
     "SupervisedConfig",
     "TrainingConfig",
     "USED_ONLY_BY",
+    "used_in",
 ]

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 Level = Literal["basic", "all"]
+Names = Literal["", "model", "models", "policies", "data", "code", "settings"]
+"""What a text names: a model (folder, hub id, or a run), several of them, policies of an evaluation one a line, a file or dataset that is
+read, a file of code, or a file of settings for another program."""
 
 
 def setting(
-    default: Any, title: str, help: str, *, level: Level = "all", unit: str = "", allowed: str = "", number: bool = False, **bounds: Any
+    default: Any,
+    title: str,
+    help: str,
+    *,
+    level: Level = "all",
+    unit: str = "",
+    allowed: str = "",
+    number: bool = False,
+    names: Names = "",
+    **bounds: Any,
 ) -> Any:
     """A pydantic field with what the form and the docs need: title, help sentence, level and unit.
 
     ``allowed`` says in words what a ``pattern`` takes, for the docs and for error messages.
     ``number``: a text that may be a number, which then needs no quotes in a file.
+    ``names``: what the text names, so that relative paths, and what a run is made from, are found without a list of settings elsewhere.
     """
-    extra: JsonDict = {"level": level, "unit": unit, "allowed": allowed, "number": number}
+    extra: JsonDict = {"level": level, "unit": unit, "allowed": allowed, "number": number, "names": names}
     return Field(default, title=title, description=help, json_schema_extra=extra, **bounds)
 
 
@@ -44,6 +57,16 @@ class Section(BaseModel):
         if not isinstance(data, dict) or None not in data.values():
             return data
         return {name: "" if value is None and may_be_empty(cls.model_fields.get(name)) else value for name, value in data.items()}
+
+
+def names_in(section: type[BaseModel]) -> dict[str, Names]:
+    """The settings of a section that name a model or a file, with what they name."""
+    found: dict[str, Names] = {}
+    for name, field in section.model_fields.items():
+        extra = field.json_schema_extra
+        if isinstance(extra, dict) and (named := extra.get("names")):
+            found[name] = cast("Names", named)
+    return found
 
 
 def may_be_a_number(field: FieldInfo | None) -> bool:

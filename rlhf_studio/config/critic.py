@@ -24,7 +24,7 @@ class CriticConfig(Section):
     )
     model: str = setting(
         "", "Critic model", "Folder or hub id, for a separate critic that starts as a model; it must use the policy's tokenizer.",
-        max_length=4096,
+        names="model", max_length=4096,
     )  # fmt: skip
     revision: str = setting(
         "main", "Critic revision", "Branch, tag or commit to load when the critic is a hub id.", min_length=1, max_length=200

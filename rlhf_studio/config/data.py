@@ -23,7 +23,7 @@ class DataConfig(Section):
         "bundled/world-prompts", "Prompts",
         "A local file (.csv, .tsv, .jsonl, .parquet, or .txt with one prompt a line; .gz too), a folder of such files, a Hugging Face "
         "dataset id such as stanfordnlp/imdb, or bundled/world-prompts.",
-        level="basic", min_length=1, max_length=4096,
+        level="basic", min_length=1, names="data", max_length=4096,
     )  # fmt: skip
     subset: str = setting("", "Subset", "The configuration of a hub dataset that has several; empty: its only one.", max_length=200)
     split: str = setting("train", "Split", "The split of a hub dataset; files have none.", min_length=1, max_length=200)
@@ -90,7 +90,7 @@ class DataConfig(Section):
         "", "Held-out prompts",
         "File, folder or dataset of held-out prompts, with the same columns as the prompts: training never draws them, and the watched "
         "prompts are taken from them. Empty: a share of the prompts is set aside.",
-        max_length=4096,
+        names="data", max_length=4096,
     )  # fmt: skip
     eval_split: str = setting(
         "test", "Held-out split", "The split of the held-out prompts, when they are a hub dataset or a folder; files have none.",

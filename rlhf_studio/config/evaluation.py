@@ -17,7 +17,7 @@ class EvaluationConfig(Section):
         "What answers, one a line: the folder of a run (its newest checkpoint), RUN@STEP for a checkpoint or snapshot, RUN@start for the "
         "policy that it began with, RUN@all for that one and all checkpoints and snapshots, a model's folder or hub id, or a .jsonl file "
         "of completions. The first is what the others are compared with. Empty: the policy model alone.",
-        level="basic", max_length=20_000,
+        level="basic", names="policies", max_length=20_000,
     )  # fmt: skip
     prompts: int = setting(
         128, "Prompts", "So many of the held-out prompts are answered; 0: all.", level="basic", unit="prompts", ge=0, le=100_000
@@ -33,18 +33,23 @@ class EvaluationConfig(Section):
         "",
         "Reference model",
         "The model whose perplexity of each answer is measured, and that the KL refers to. Empty: the policy model.",
+        names="model",
         max_length=4096,
+    )
+    reference_revision: str = setting(
+        "main", "Reference revision", "Branch, tag or commit to load when the reference is a hub id.", min_length=1, max_length=200
     )
     judge: str = setting(
         "", "Judge",
         "A reward model that none of the policies learned from. Its score stands beside the reward, and decides who wins where there is no "
         "gold. Empty: none.",
-        level="basic", max_length=4096,
+        level="basic", names="model", max_length=4096,
     )  # fmt: skip
     text: str = setting(
         "",
         "Held-out text",
         "A file or dataset of texts whose perplexity under each policy shows what training made it forget. Empty: none.",
+        names="data",
         max_length=4096,
     )
     text_column: str = setting("text", "Text column", "Column or key that holds the texts.", min_length=1, max_length=200)

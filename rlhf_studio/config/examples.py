@@ -18,7 +18,7 @@ class ExamplesConfig(Section):
     source: str = setting(
         "", "Data",
         "A local file (.jsonl, .json, .csv, .tsv, .parquet; .gz too), a folder of such files, a Hugging Face dataset id.",
-        level="basic", max_length=4096,
+        level="basic", names="data", max_length=4096,
     )  # fmt: skip
     subset: str = setting("", "Subset", "The configuration of a hub dataset that has several; empty: its only one.", max_length=200)
     split: str = setting("train", "Split", "The split of a hub dataset; files have none.", min_length=1, max_length=200)
@@ -55,7 +55,7 @@ class ExamplesConfig(Section):
         "", "Held-out data",
         "File, folder or dataset of examples that training never sees, with the same columns; its first 1,000 rows are read. Empty: a "
         "share of the data is set aside.",
-        max_length=4096,
+        names="data", max_length=4096,
     )  # fmt: skip
     eval_split: str = setting(
         "test", "Held-out split", "The split of the held-out data, when it is a hub dataset or a folder; files have none.",
@@ -86,7 +86,7 @@ class DemonstrationsConfig(ExamplesConfig):
         "bundled/world-reviews", "Demonstrations",
         "Examples to imitate: a local file (.jsonl, .json, .csv, .tsv, .parquet, .txt; .gz too), a folder of such files, a Hugging Face "
         "dataset id, or bundled/world-reviews.",
-        level="basic", min_length=1, max_length=4096,
+        level="basic", min_length=1, names="data", max_length=4096,
     )  # fmt: skip
     completion_column: str = setting(
         "", "Completion column", f"Column or key that holds the response to learn.{_COLUMN}", level="basic", max_length=200
@@ -111,7 +111,7 @@ class PairsConfig(ExamplesConfig):
         "bundled/world-pairs", "Preferences",
         "Pairs, rankings or ratings of responses: a local file (.jsonl, .json, .csv, .tsv, .parquet; .gz too), a folder of such files, a "
         "Hugging Face dataset id, or bundled/world-pairs.",
-        level="basic", min_length=1, max_length=4096,
+        level="basic", min_length=1, names="data", max_length=4096,
     )  # fmt: skip
     chosen_column: str = setting(
         "", "Chosen column", f"Column or key of the preferred response, or of the whole dialogue that ends with it.{_COLUMN}",

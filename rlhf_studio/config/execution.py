@@ -64,7 +64,7 @@ class EngineConfig(Section):
     accelerate_config: str = setting(
         "", "Accelerate configuration file",
         "Written by 'accelerate config': several machines, or FSDP, which splits the weights; replaces the number of processes.",
-        level="basic", max_length=4096,
+        level="basic", names="settings", max_length=4096,
     )  # fmt: skip
     threads: int = setting(0, "CPU threads", "Threads for computation on the CPU; 0 lets PyTorch choose.", ge=0, le=1024)
     checkpoint_every: int = setting(

@@ -22,6 +22,7 @@ class TrainedModelConfig(Section):
         "or bundled/world-policy. A LoRA adapter (a folder or hub id with adapter_config.json) is merged into its base first.",
         level="basic",
         min_length=1,
+        names="model",
         max_length=4096,
     )
     revision: str = setting(
@@ -57,7 +58,7 @@ class ReferenceModelConfig(TrainedModelConfig):
         "", "Reference model",
         "What the policy is held to. Empty: the policy as it starts. Otherwise a folder or hub id of a model with the same "
         "vocabulary, or of a LoRA adapter.",
-        max_length=4096,
+        names="model", max_length=4096,
     )  # fmt: skip
     reference_revision: str = setting(
         "main", "Reference revision", "Branch, tag or commit to load when the reference is a hub id.", min_length=1, max_length=200
@@ -84,6 +85,7 @@ class StartModelConfig(TrainedModelConfig):
         "or bundled/world-policy. A LoRA adapter (a folder or hub id with adapter_config.json) is merged into its base first.",
         level="basic",
         min_length=1,
+        names="model",
         max_length=4096,
     )
     fresh: bool = setting(
@@ -102,6 +104,7 @@ class ComparedModelConfig(TrainedModelConfig):
         "a folder with config.json and safetensors weights, a Hugging Face hub id, or bundled/world-policy.",
         level="basic",
         min_length=1,
+        names="model",
         max_length=4096,
     )
 
@@ -116,6 +119,7 @@ class RewardBaseConfig(TrainedModelConfig):
         "Hugging Face hub id, or bundled/world-policy.",
         level="basic",
         min_length=1,
+        names="model",
         max_length=4096,
     )
     criteria: str = setting(

@@ -69,7 +69,7 @@ class _OneModel(Component):
     model: str = setting(
         "bundled/world-reward", "Reward model",
         "A sequence-classification model: a folder, a Hugging Face hub id, or bundled/world-reward. It uses its own tokenizer.",
-        level="basic", min_length=1, max_length=4096,
+        level="basic", min_length=1, names="model", max_length=4096,
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ class _SeveralModels(Component):
         "", "Reward models",
         "At least two sequence-classification models, folders or hub ids, separated by commas or line breaks; or the folder of an ensemble "
         "that was trained here.",
-        level="basic", max_length=20_000,
+        level="basic", names="models", max_length=20_000,
     )  # fmt: skip
     combine: Literal["mean", "minimum", "mean_minus_std"] = setting(
         "mean", "Combine by",

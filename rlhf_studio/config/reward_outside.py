@@ -23,7 +23,7 @@ class PythonReward(Component):
     kind: Literal["python"] = "python"
     file: str = setting(
         "", "Python file", "The file that holds the function. The program must be started with --allow-custom-rewards and this file.",
-        level="basic", max_length=4096,
+        level="basic", names="code", max_length=4096,
     )  # fmt: skip
     function: str = setting(
         "score", "Function", "Its name. It is called with all prompts and responses of a batch and gives a list with one number each.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -43,6 +44,11 @@ USED_ONLY_BY: dict[str, tuple[Stage, ...]] = {
     **dict.fromkeys(_ONLY_REWARDS_THAT_TRAIN, ("ppo",)),
 }
 """Settings of the sections that stages share, which only these stages use. Another stage takes no value of them but the default."""
+
+
+def used_in(stage: Stage, section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a section's settings, taken from a run of another stage, that this stage uses."""
+    return {name: value for name, value in settings.items() if stage in USED_ONLY_BY.get(f"{section}.{name}", (stage,))}
 
 
 class StageConfig(Section):

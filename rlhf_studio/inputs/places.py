@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlhf_studio.config import ClassifierReward, PythonReward, RewardComponent, RewardConfig, StageConfig
+from rlhf_studio.config import Names, RewardConfig, Section, StageConfig, names_in
 from rlhf_studio.inputs.bundled import BUNDLED
 
 Config = TypeVar("Config", bound=StageConfig)
-
-PATHS = {
-    "model": ("policy", "reference"),
-    "critic": ("model",),
-    "data": ("prompts", "source", "eval"),
-    "evaluation": ("reference", "text"),
-    "engine": ("accelerate_config",),
-}
-"""The settings by section that may name a file or folder; those of reward components are in :func:`_component`."""
+Part = TypeVar("Part", bound=Section)
 
 
 def as_seen_from(config: Config, folder: Path) -> Config:
@@ -49,28 +43,36 @@ def _named_in(folder: Path, config: Config, before: StageConfig | None) -> Confi
     sections: dict[str, Any] = {}
     for section in config.sections:
         own, old = getattr(config, section), getattr(before, section, None)
-        there = [name for name in PATHS.get(section, ()) if name in type(own).model_fields]
-        changed = [name for name in there if old is None or getattr(own, name) != getattr(old, name, None)]
-        sections[section] = own.model_copy(update={name: _in(folder, getattr(own, name)) for name in changed})
+        changed = [name for name in names_in(type(own)) if old is None or getattr(own, name) != getattr(old, name, None)]
+        sections[section] = _part(own, changed, folder)
     if isinstance(rewards := sections.get("reward"), RewardConfig):
         known = getattr(before, "reward", RewardConfig()).components if before else []
-        components = [one if one in known else _component(one, folder) for one in rewards.components]
+        components = [one if one in known else _part(one, names_in(type(one)), folder) for one in rewards.components]
         sections["reward"] = rewards.model_copy(update={"components": components})
     return config.model_copy(update=sections)
 
 
-def _component(component: RewardComponent, folder: Path) -> RewardComponent:
-    if isinstance(component, PythonReward):
-        return component.model_copy(update={"file": _in(folder, component.file)})
-    if isinstance(component, ClassifierReward):
-        names = ",".join(_in(folder, name) for name in component.model_names())
-        return component.model_copy(update={component.models_setting: names})
-    return component
+def _part(part: Part, names: Iterable[str], folder: Path) -> Part:
+    """A section, or a reward component, with what these of its settings name in ``folder``."""
+    marked = names_in(type(part))
+    return part.model_copy(update={name: _all_in(folder, getattr(part, name), marked[name]) for name in names})
 
 
-def _in(folder: Path, name: str) -> str:
-    """What ``name`` is in ``folder``."""
+def _all_in(folder: Path, value: str, names: Names) -> str:
+    if names == "policies":
+        return "\n".join(named_in(folder, line.strip()) for line in value.splitlines())
+    if names == "models":
+        return ",".join(named_in(folder, name) for one in re.split(r"[,\n]", value) if (name := one.strip()))
+    return named_in(folder, value)
+
+
+def named_in(folder: Path, name: str) -> str:
+    """What ``name`` is in ``folder``; of ``RUN@STEP`` the run is looked for. A name that leads nowhere, here or there, stays."""
     if not name or name in BUNDLED or os.path.isabs(name):
         return name
-    there = os.path.join(folder, name)
-    return there if os.path.lexists(there) or os.path.lexists(name) else name
+    place, at, which = name.rpartition("@")
+    for part, rest in ((name, ""), (place, at + which)):
+        there = os.path.join(folder, part)
+        if part and (os.path.lexists(there) or os.path.lexists(part)):
+            return there + rest
+    return name

@@ -6,19 +6,17 @@ A change of such a file later is then seen (:mod:`rlhf_studio.runs.lineage`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rlhf_studio.config import StageConfig
-from rlhf_studio.inputs.bundled import BUNDLED, resolve
+from rlhf_studio.config import Component, StageConfig, names_in
+from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.places import named_in
 from rlhf_studio.inputs.trained import run_of_model
 
 MOST_BYTES = 20_000_000_000  # of one model; hashing more would take minutes
 _WEIGHTS = ("*.safetensors", "config.json", "adapter_config.json", "tokenizer.json")
-_MODELS = {"model": ("policy", "reference"), "critic": ("model",), "evaluation": ("reference",)}
-_DATA = {"data": ("prompts", "source", "eval"), "evaluation": ("text",)}
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Ingredient:
     Attributes:
         setting: dotted name of the setting that names it.
         name: as the setting has it.
-        kind: ``model`` or ``data``.
+        kind: ``model``, ``data`` or ``code``.
         path: the folder or file on this machine; empty for what is on a hub, or written from seeds.
         sha256: over its files; empty where there is no path, or it is too large.
         run, step: the id of the run that trained the model, and the step; empty and None for any other.
@@ -43,38 +41,38 @@ class Ingredient:
     step: int | None = None
 
 
-def ingredients(config: StageConfig, folder: Path | None = None) -> list[Ingredient]:
-    """What these settings name, in the order of the form. ``folder`` is where relative paths start; else the one of this process."""
-    return [_found(setting, name, kind, folder or Path.cwd()) for setting, name, kind in _named(config)]
+def ingredients(config: StageConfig, folder: Path | None = None, policies: Mapping[str, str] | None = None) -> list[Ingredient]:
+    """What these settings name, in the order of the form. ``folder`` is where relative paths start; else the one of this process.
+
+    ``policies``: name -> folder, file or hub id of each policy that an evaluation's lines stand for.
+    """
+    named = _named(config, policies or {})
+    return [_found(setting, name, kind, value, folder or Path.cwd()) for setting, name, kind, value in named]
 
 
-def _named(config: StageConfig) -> Iterator[tuple[str, str, str]]:
+def _named(config: StageConfig, policies: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+    """(setting, name, kind, where it is) of each model and file. How a program is run, as accelerate's settings say, is not among them."""
     for section in config.sections:
         own = getattr(config, section)
-        for kind, table in (("model", _MODELS), ("data", _DATA)):
-            for name in table.get(section, ()):
-                if value := getattr(own, name, ""):
-                    yield f"{section}.{name}", value, kind
-        for place, component in enumerate(getattr(own, "components", ())):
-            models: Any = getattr(component, "model_names", list)
-            for value in models():
-                yield f"{section}.components.{place}", value, "model"
+        for setting, kind in names_in(type(own)).items():
+            if kind == "policies":
+                for name, value in policies.items():
+                    yield f"{section}.{setting}", name, "data" if Path(value).is_file() else "model", value
+            elif kind in ("model", "data") and (value := getattr(own, setting)):
+                yield f"{section}.{setting}", value, kind, value
+        components: list[Component] = getattr(own, "components", [])
+        for place, component in enumerate(components):
+            for kind, values in (("model", component.model_names()), ("code", component.files())):
+                yield from ((f"{section}.components.{place}", value, kind, value) for value in values)
 
 
-def _found(setting: str, name: str, kind: str, folder: Path) -> Ingredient:
-    path = Path(resolve(name if name in BUNDLED else _in(folder, name)))
+def _found(setting: str, name: str, kind: str, value: str, folder: Path) -> Ingredient:
+    path = Path(resolve(named_in(folder, value)))
     if not path.exists():
         return Ingredient(setting, name, kind)
     origin = run_of_model(path) if kind == "model" else None
     run, step = (origin[0].name, origin[1]) if origin else ("", None)
     return Ingredient(setting, name, kind, str(path.resolve()), hash_of(path), run, step)
-
-
-def _in(folder: Path, name: str) -> str:
-    """What a relative name is in ``folder``, where it leads somewhere there."""
-    place, at, step = name.rpartition("@")
-    there = folder / (place if at and step.isdecimal() else name)
-    return f"{there}{at}{step}" if there.exists() and at and step.isdecimal() else str(there) if there.exists() else name
 
 
 def hash_of(path: Path) -> str:

@@ -4,44 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
+from pathlib import Path
 
 from rlhf_studio.config import EvaluationRunConfig, RunConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.estimate.counts import RunModels, reward_model_count
 from rlhf_studio.estimate.disk import disk_problems
 from rlhf_studio.estimate.evaluation import estimate_evaluation_memory, evaluation_disk_bytes
+from rlhf_studio.inputs.checks.evaluation import check_judge, check_text
 from rlhf_studio.inputs.checks.policy import position_problems, sampling_warning, stop_problems
 from rlhf_studio.inputs.checks.prompts import PromptFacts, check_prompts
 from rlhf_studio.inputs.checks.rewards import check_rewards
+from rlhf_studio.inputs.completions import read_completions
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.preflight.look import Look, model_problem
-from rlhf_studio.preflight.named import named_policies
 from rlhf_studio.preflight.report import Preflight
+from rlhf_studio.runs.evaluation.policies import FIELD, PolicySource, sources_of
+
+REFERENCE = ("evaluation.reference", "evaluation.reference_revision")
 
 
 def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     """Check the policies that are named, prompts, rewards, reference, machine and disk."""
     problems: list[Problem] = list(look.machine(config))
-    policy = _model(config.model.policy, config.model.revision, look, problems, "model.policy")
-    named = named_policies(config, look.hub)
-    problems.extend(named.problems)
-    own_reference = config.evaluation.reference
-    reference = _model(own_reference, "main", look, problems, "evaluation.reference") if own_reference else None
+    policy = _model(config.model.policy, config.model.revision, look, problems, "model.policy", "model.revision")
+    sources = _sources(config, problems)
+    answering = [facts for source in sources if (facts := _answers(source, look, problems)) is not None]
+    own_reference, revision = config.evaluation.reference, config.evaluation.reference_revision
+    reference = _model(own_reference, revision, look, problems, *REFERENCE) if own_reference else None
     as_ppo = _as_ppo(config)
     rewards = check_rewards(as_ppo, look.hub, problems, look.permissions)
+    judge = check_judge(config.evaluation.judge, look.hub, problems)
+    check_text(config.evaluation, problems)
     prompts = check_prompts(as_ppo, policy)
     problems.extend(prompts.problems)
     if policy is not None:
         problems.extend(stop_problems(config.generation, policy))
         problems.extend(position_problems(as_ppo, policy, prompts.longest))
-    download = sum(facts.download_bytes for facts in (policy, reference, *named.models, *rewards) if facts is not None)
+    download = sum(facts.download_bytes for facts in (policy, reference, *answering, *rewards, *judge) if facts is not None)
     steps = _steps(config, prompts)
-    disk = evaluation_disk_bytes(config, steps, named.policies)
+    disk = evaluation_disk_bytes(config, steps, len(sources))
     problems.extend(disk_problems(disk, download, look.workspace, look.free_bytes))
-    complete = policy is not None and len(rewards) == reward_model_count(config) and not (own_reference and reference is None)
-    largest = max([policy, *named.models], key=lambda one: one.parameters or 0) if policy is not None else None
-    models = RunModels(largest, rewards, reference) if complete and largest is not None else None
+    scored = len(rewards) == reward_model_count(config) and len(judge) == bool(config.evaluation.judge)
+    complete = policy is not None and scored and not (own_reference and reference is None)
+    largest = max([policy, *answering], key=lambda one: one.parameters or 0) if policy is not None else None
+    models = RunModels(largest, [*rewards, *judge], reference) if complete and largest is not None else None
     memory = estimate_evaluation_memory(config, models, look.device(config.engine), prompts.tokens) if models else None
     return Preflight(
         problems=problems,
@@ -57,13 +66,33 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     )
 
 
-def _model(name: str, revision: str, look: Look, problems: list[Problem], setting: str) -> ModelFacts | None:
+def _model(name: str, revision: str, look: Look, problems: list[Problem], setting: str, at_revision: str) -> ModelFacts | None:
     """Facts of a language model; what is wrong goes to ``problems``."""
     try:
         return check_causal_lm(name, revision, look.hub)
     except ModelError as error:
-        problems.append(model_problem(error, setting))
+        problems.append(model_problem(error, setting, at_revision))
         return None
+
+
+def _sources(config: EvaluationRunConfig, problems: list[Problem]) -> list[PolicySource]:
+    """Who answers, as the run itself will read the lines; what is wrong goes to ``problems``."""
+    try:
+        return sources_of(config)
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return []
+
+
+def _answers(source: PolicySource, look: Look, problems: list[Problem]) -> ModelFacts | None:
+    """Facts of a policy that is a model by itself: those in checkpoints were checked when they were written. A file is read instead."""
+    if source.kind == "completions":
+        try:
+            read_completions(Path(source.path), FIELD)
+        except PromptsError as error:
+            problems.append(Problem(FIELD, error.message))
+        return None
+    return None if source.checkpoint else _model(source.path, source.revision, look, problems, FIELD, FIELD)
 
 
 def _as_ppo(config: EvaluationRunConfig) -> RunConfig:

@@ -21,7 +21,7 @@ class Source:
 
     Attributes:
         setting, name: the setting that named it, and how.
-        kind: ``model`` or ``data``.
+        kind: ``model``, ``data`` or ``code``.
         path, sha256: where it was, and the hash of what it held; empty where it was not on this machine.
         run, step: the run that trained the model, and the step; empty and None for any other.
         standing: whether it still is what it was. What was not on this machine is not checked.

@@ -94,7 +94,7 @@ def build_app(
             with gr.Tab("Feedback", id=FEEDBACK):
                 feedback = feedback_page.build()
             with gr.Tab("Evaluate", id=EVALUATE):
-                EvaluatePage(workspace, access, wake).build()
+                EvaluatePage(workspace, access, wake, inspect).build()
             with gr.Tab("Road", id=ROAD):
                 road = RoadPage(workspace, access).build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)

@@ -55,10 +55,14 @@ def test_an_evaluation_is_looked_at_from_all_sides(open_page: Callable[..., Any]
     page.get_by_role("button", name="Blind arena").click()
     page.get_by_role("button", name="Equally good").focus()
     page.keyboard.press("t")
-    expect(page.get_by_text("1 so far.")).to_be_visible()
+    expect(page.get_by_text("1 vote so far.")).to_be_visible()
     page.get_by_role("button", name="Table", exact=True).click()
     page.get_by_label("Win rate by").select_option("votes")
     expect(page.locator(".rs-evaluate-wins li")).to_contain_text("0 wins, 1 ties, 0 losses")
+    page.get_by_label("Win rate by").select_option("gold")
+    page.get_by_label("Compare with").select_option(index=1)  # the other way round
+    expect(page.locator(".rs-evaluate-wins li")).to_contain_text("0 wins, 0 ties, 12 losses")
+    expect(page.locator(".rs-evaluate-wins li")).to_contain_text("start")
     assert page.evaluate("window.__pwned") is None
 
 
@@ -72,6 +76,12 @@ def test_the_form_says_what_is_wrong_and_viewers_start_nothing(open_page: Callab
     page.get_by_role("button", name="Start evaluation").click()
     expect(page.get_by_role("alert")).to_contain_text("there is no run 'nowhere': name its folder")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_role("button", name="Remove nowhere@all").click()
+    page.get_by_label("Judge", exact=False).first.fill("./no-judge")
+    page.get_by_role("button", name="Start evaluation").click()
+    expect(page.get_by_role("alert")).to_have_text("Judge: there is no folder ./no-judge")
+    expect(page.locator("[aria-invalid]")).to_have_value("./no-judge")
+    expect(page.get_by_role("button", name="Start evaluation")).to_be_enabled()
     watching = open_page("?tab=evaluate&view=1")
     watching.locator(".rs-evaluate-new summary").click()
     expect(watching.get_by_role("button", name="Start evaluation")).to_be_disabled()

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
+from rlhf_studio.engine.models.load_model import load_causal_lm
+from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.evaluating import loading
 from rlhf_studio.engine.stages.evaluating.questions import read_questions, read_texts
 from rlhf_studio.engine.stages.evaluating.stage import ppo_settings
+from rlhf_studio.exit_codes import DONE
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.provenance import hash_of
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.lineage import sources
+from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import PROMPTS
 from tests.engine.test_evaluating import answers_of, build, evaluation, plain_logprob, quiet, setup
 
@@ -51,3 +59,60 @@ def test_the_model_itself_answers_where_no_policies_are_named(tmp_path: Path) ->
     for answer in found:
         expected = plain_logprob(other, answer.prompt, answer.response, bool(answer.stopped))
         assert answer.ref_logprob == pytest.approx(expected, abs=1e-3) and answer.kl == pytest.approx(0.0, abs=1e-4)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A hub with one model of two revisions, which are different models."""
+    policies = setup(tmp_path)
+    places = {("lab/model", "v1"): policies["policy"], ("lab/model", "v2"): policies["other"]}
+
+    def fetch(name: str, revision: str, *rest: Any, **more: Any) -> Path:
+        return Path(places.get((name, revision), name))
+
+    def load(name: str, revision: str, *rest: Any) -> Any:
+        return load_causal_lm(places.get((name, revision), name), "main", *rest)
+
+    monkeypatch.setattr(loading, "fetch", fetch)
+    monkeypatch.setattr(loading, "load_causal_lm", load)
+    return policies
+
+
+def test_the_reference_is_loaded_at_its_revision(hub: dict[str, str], tmp_path: Path) -> None:
+    settings = {"samples": 1, "prompts": 2, "reference": "lab/model", "reference_revision": "v2"}
+    for answer in answers_of(build(evaluation(tmp_path, [hub["policy"]], evaluation=settings))):
+        expected = plain_logprob(hub["other"], answer.prompt, answer.response, bool(answer.stopped))
+        assert answer.ref_logprob == pytest.approx(expected, abs=1e-3)
+
+
+def test_two_revisions_of_one_model_are_two_policies(hub: dict[str, str], tmp_path: Path) -> None:
+    settings = {"samples": 1, "prompts": 3}
+    by_name, by_folder = (
+        answers_of(build(evaluation(tmp_path, lines, evaluation=settings)))
+        for lines in (["lab/model@v1", "lab/model@v2"], [hub["policy"], hub["other"]])
+    )
+    assert [answer.response for answer in by_name] == [answer.response for answer in by_folder]
+    assert len({answer.response for answer in by_name}) > 3
+
+
+def test_what_kl_refers_to_is_said_when_it_begins(tmp_path: Path) -> None:
+    policies = setup(tmp_path)
+    stage = build(evaluation(tmp_path, [policies["policy"], policies["other"]]))
+    (event,) = stage.begin(quiet).events
+    assert event.text == f"6 prompts for 2 policies: policy, other. KL and perplexity refer to {policies['policy']}."
+
+
+def test_what_an_evaluation_was_made_from_is_on_record(tmp_path: Path) -> None:
+    """Also when it was stopped while it loaded: it then begins at step 0 when it is resumed."""
+    policies = setup(tmp_path)
+    settings = {"samples": 1, "prompts": 1, "judge": str(tmp_path / "reward")}
+    for name, mode in (("straight", "train"), ("stopped", "resume")):
+        config = evaluation(tmp_path, [policies["policy"], policies["other"]], evaluation=settings)
+        create_run(tmp_path / name, config, name=name)
+        assert run_engine(tmp_path / name, mode) == DONE
+        found = sources(RunReader(tmp_path / name), hash_of)
+        assert [(one.setting, one.name, one.standing) for one in found if one.setting.startswith("evaluation.")] == [
+            ("evaluation.policies", "policy", "as it was"),
+            ("evaluation.policies", "other", "as it was"),
+            ("evaluation.judge", str(tmp_path / "reward"), "as it was"),
+        ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.config import REWARD_KINDS, RunConfig
+from rlhf_studio.config import REWARD_KINDS, STAGES, EvaluationRunConfig, RunConfig, names_in
 from rlhf_studio.config_io import walk_fields, with_values
 from rlhf_studio.inputs.places import as_seen_from, as_typed_here
 from rlhf_studio.preflight import inspect_run
@@ -32,6 +32,10 @@ def test_every_setting_that_may_name_a_file_is_looked_for_in_the_folder_of_the_r
     told = {name: f"{field.title} {field.description}" for name, field in walk_fields() if field.annotation is str}
     named = [name for name, text in told.items() if re.search(r"\b(file|folder)\b", text) and name not in NO_PATHS]
     assert {"model.policy", "data.prompts", "engine.accelerate_config"} <= set(named)
+    for stage, kind in STAGES.items():  # what a field's own definition says, and what people read of it
+        told = {name: f"{field.title} {field.description}" for name, field in walk_fields(kind) if field.annotation is str}
+        marked = {f"{section}.{name}" for section in kind.sections for name in names_in(type(getattr(kind(), section)))}
+        assert {name for name, text in told.items() if re.search(r"\b(file|folder)\b", text)} - NO_PATHS <= marked, stage
     config = as_seen_from(with_values(RunConfig(), {**dict.fromkeys(named, "mine"), "critic.kind": "separate"}), there)
     assert {name: value(config, name) for name in named} == dict.fromkeys(named, str(there / "mine"))
     kinds = {
@@ -60,6 +64,15 @@ def test_models_and_files_of_rewards(there: Path) -> None:
     assert first.model_names() == [str(there / "one")]
     assert both.model_names() == [str(there / "one"), "lab/some-model", str(there / "two")]
     assert own.files() == [str(there / "score.py")] and length.files() == []
+
+
+def test_policies_of_an_evaluation_line_by_line(there: Path) -> None:
+    (there / "run").mkdir()
+    (there / "said.jsonl").write_text("")
+    evaluation = {"policies": "run@4\nrun@all\nsaid.jsonl\nlab/model@v2", "judge": "run@2"}
+    chosen = as_seen_from(EvaluationRunConfig.model_validate({"evaluation": evaluation}), there).evaluation
+    assert chosen.policies.splitlines() == [f"{there}/run@4", f"{there}/run@all", f"{there}/said.jsonl", "lab/model@v2"]
+    assert chosen.judge == f"{there}/run@2"
 
 
 @pytest.mark.parametrize("name", ["bundled/world-prompts", "lab/some-data", "/absolute/prompts.txt"])

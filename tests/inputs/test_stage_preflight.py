@@ -18,6 +18,9 @@ from rlhf_studio.inputs.checks.examples import ExampleFacts, ExampleTokens
 from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.preflight.look import Look
 from rlhf_studio.preflight.supervised import inspect_supervised, is_supervised
+from rlhf_studio.runs.create import create_run
+from tests.runs.store_helpers import new_run
+from tests.runs.test_evaluation_policies import run_with
 
 ROOMY = 10**15
 NO_PERMISSIONS: Any = None
@@ -179,20 +182,10 @@ def evaluation(make_model: MakeModel, tmp_path: Path) -> Any:
     return make
 
 
-def make_run(folder: Path, *steps: int) -> Path:
-    """A folder that looks like a run with checkpoints."""
-    for step in steps:
-        (folder / "checkpoints" / f"step-{step:06d}" / "policy").mkdir(parents=True)
-    folder.mkdir(exist_ok=True)
-    (folder / "run.db").touch()
-    (folder / "config.yaml").touch()
-    return folder
-
-
 def test_every_named_policy_is_looked_at(evaluation: Any, make_model: MakeModel, tmp_path: Path) -> None:
-    run, other = make_run(tmp_path / "run", 20, 40), make_model("other")
+    run, other = run_with(tmp_path / "run"), make_model("other")
     (tmp_path / "said.jsonl").write_text(json.dumps({"prompt": "a", "completion": "b"}))
-    lines = [f"{run}", f"{run}@20", f"{run}@all", f"{run}@start", f"{other}", f"{tmp_path / 'said.jsonl'}"]
+    lines = [f"{run}", f"{run}@2", f"{run}@all", f"{run}@start", f"{other}", f"{tmp_path / 'said.jsonl'}"]
     assert problems(evaluation("\n".join(lines)), tmp_path) == []
     assert problems(evaluation(), tmp_path) == []
 
@@ -200,19 +193,65 @@ def test_every_named_policy_is_looked_at(evaluation: Any, make_model: MakeModel,
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{run}@30", "no checkpoint or snapshot of step 30; it has: 20, 40"),
-        ("{run}@newest", "'newest' is no step of the run run"),
-        ("{empty}", "the run empty has no checkpoint yet"),
+        ("{run}@30", "no checkpoint or snapshot of step 30; it has: 1, 2, 4"),
+        ("{run}@newest", "'newest' is no step of run"),
+        ("{empty}", "empty has no checkpoint yet"),
         ("{tmp}/none.jsonl", "there is no file"),
-        ("{tmp}/policy@all", "is no run, so that it has no all"),
+        ("{tmp}/bad.jsonl", "bad.jsonl, line 1 is not JSON"),
+        ("{tmp}/policy@all", "is no run, so it has no all"),
         ("{tmp}/nothing", "{tmp}/nothing"),
+        ("{judge}@start", "judge is a run of the stage Reward model, which has no policy"),
+        ("{earlier}@start", "earlier is a run of the stage Evaluation, which has no policy"),
+        ("{fresh}@start", "fresh began with random weights"),
     ],
 )
 def test_a_policy_that_is_not_there_is_named_with_its_line(line: str, words: str, evaluation: Any, tmp_path: Path) -> None:
-    places = {"run": make_run(tmp_path / "run", 20, 40), "empty": make_run(tmp_path / "empty"), "tmp": tmp_path}
+    """The check reads the lines with the run's own reader, so that nothing passes here which the run then refuses."""
+    (tmp_path / "bad.jsonl").write_text("no")
+    places = {"run": run_with(tmp_path / "run"), "empty": new_run(tmp_path / "empty"), "tmp": tmp_path}
+    others = {"judge": {"stage": "reward_model"}, "earlier": {"stage": "evaluation"}, "fresh": {"stage": "sft", "model": {"fresh": True}}}
+    for name, settings in others.items():
+        create_run(tmp_path / name, parse_config(settings), name=name)
+        places[name] = tmp_path / name
     (problem,) = problems(evaluation(f"{places['run']}\n{line.format(**places)}"), tmp_path)
-    assert problem.field == "evaluation.policies" and problem.message.startswith("line 2: ")
-    assert words.format(**places) in problem.message
+    assert problem.field == "evaluation.policies" and words.format(**places) in problem.message
+
+
+def test_each_policy_counts_once(evaluation: Any, tmp_path: Path) -> None:
+    """RUN and RUN@4 are one policy; RUN@all of a run with random weights at its start has no start."""
+    run = run_with(tmp_path / "run")
+
+    def disk(*lines: str) -> int:
+        config = evaluation("\n".join(lines), evaluation={"prompts": 8})
+        return inspect_run(config, tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ()).disk_bytes
+
+    assert disk(f"{run}", f"{run}@4") == disk(f"{run}") < disk(f"{run}", f"{run}@2") < disk(f"{run}@all")
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "words"),
+    [
+        ({"judge": "./no-judge"}, "evaluation.judge", "there is no folder ./no-judge"),
+        ({"text": "no-text.txt"}, "evaluation.text", "there is no file no-text.txt"),
+        ({"text": "{tmp}/texts.csv"}, "evaluation.text_column", "there is no column 'text'; the columns are: body, more"),
+        ({"reference": "./none"}, "evaluation.reference", "there is no folder ./none"),
+    ],
+)
+def test_judge_text_and_reference_are_looked_at(settings: dict[str, str], field: str, words: str, evaluation: Any, tmp_path: Path) -> None:
+    (tmp_path / "texts.csv").write_text("body,more\nw1,w2\n")
+    own = {name: value.format(tmp=tmp_path) for name, value in settings.items()}
+    (problem,) = problems(evaluation(evaluation=own), tmp_path)
+    assert problem.field == field and words in problem.message
+
+
+def test_a_judge_counts_among_the_models(evaluation: Any, tmp_path: Path) -> None:
+    """It stands in memory beside the others, and reads texts as it was trained to."""
+    without, beside = (
+        inspect_run(evaluation(evaluation={"judge": judge}), tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ())
+        for judge in ("", "bundled/world-reward")
+    )
+    assert not without.problems and not beside.problems and without.models and beside.models
+    assert (len(without.models.rewards), len(beside.models.rewards)) == (0, 1)
 
 
 def test_an_evaluation_counts_its_steps_memory_and_disk(evaluation: Any, tmp_path: Path) -> None:

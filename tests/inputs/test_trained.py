@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.config import RunConfig, SFTRunConfig
+from rlhf_studio.config import EvaluationRunConfig, RunConfig, SFTRunConfig
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.provenance import hash_of, ingredients
 from rlhf_studio.inputs.trained import model_of_run, run_of_model
@@ -80,6 +80,33 @@ def test_what_settings_name_is_found_with_the_run_that_trained_it(run: Path, tmp
     assert (policy.path, policy.run, policy.step, policy.kind) == (str(kept), "run", 4, "model") and len(policy.sha256) == 64
     assert found["data.source"].sha256 == hash_of(tmp_path / "data.jsonl")
     assert (found["data.eval"].path, found["data.eval"].sha256) == ("", "")
+
+
+def test_an_evaluation_is_made_from_its_policies_its_judge_and_its_text(run: Path, tmp_path: Path) -> None:
+    kept = keep(run, 4)
+    for name in ("said.jsonl", "held.txt", "score.py"):
+        (tmp_path / name).write_text("a\n", encoding="utf-8")
+    policies = {"run@4": str(kept), "said": str(tmp_path / "said.jsonl"), "model@v2": "lab/model"}
+    components = [{"kind": "ensemble", "models": "run@4, lab/judge"}, {"kind": "python", "file": "score.py"}]
+    values = {
+        "data": {"prompts": "lab/prompts"},
+        "reward": {"components": components},
+        "evaluation": {"reference": "run", "judge": "run@4", "text": "held.txt"},
+    }
+    found = ingredients(EvaluationRunConfig.model_validate(values), tmp_path, policies)
+    assert [(one.setting, one.name, one.kind, one.path, one.run, one.step) for one in found[1:]] == [
+        ("data.prompts", "lab/prompts", "data", "", "", None),
+        ("reward.components.0", "run@4", "model", str(kept), "run", 4),
+        ("reward.components.0", "lab/judge", "model", "", "", None),
+        ("reward.components.1", "score.py", "code", str(tmp_path / "score.py"), "", None),
+        ("evaluation.policies", "run@4", "model", str(kept), "run", 4),
+        ("evaluation.policies", "said", "data", str(tmp_path / "said.jsonl"), "", None),
+        ("evaluation.policies", "model@v2", "model", "", "", None),
+        ("evaluation.reference", "run", "model", str(kept), "run", 4),
+        ("evaluation.judge", "run@4", "model", str(kept), "run", 4),
+        ("evaluation.text", "held.txt", "data", str(tmp_path / "held.txt"), "", None),
+    ]
+    assert all(len(one.sha256) == 64 for one in found if one.path)
 
 
 def test_a_changed_or_lost_file_breaks_the_lineage_visibly(run: Path, tmp_path: Path) -> None:

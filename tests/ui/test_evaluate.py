@@ -127,10 +127,39 @@ def test_a_vote_that_cannot_be_kept_is_not_counted(tmp_path: Path) -> None:
     key, duel = arena.next("r", policies) or ("", None)
     with pytest.raises(StoreError):  # there is no such folder
         arena.vote(key, "tie")
-    assert arena.votes("r") == []
+    assert arena.votes("r", policies).votes == []
     (tmp_path / "r").mkdir()
-    assert arena.vote(key, "tie") == (duel, 1) and len(arena.votes("r")) == 1  # the comparison stayed open
-    assert Arena(lambda run: tmp_path / run).votes("r") == arena.votes("r")  # an app that starts later knows it
+    assert arena.vote(key, "tie") == duel and len(arena.votes("r", policies).votes) == 1  # the comparison stayed open
+    assert Arena(lambda run: tmp_path / run).votes("r", policies) == arena.votes("r", policies)  # an app that starts later knows it
+
+
+def record(run: Path, text: str, policies: tuple[str, ...] = ("start", "late")) -> None:
+    """The evaluation from its beginning, with answers that begin with ``text``."""
+    with RunWriter(run) as writer:
+        writer.go_back(0)
+        rows = [row for place, name in enumerate(policies) for row in answers(name, float(place))]
+        rows = [replace(row, sample=place, response=text + row.response) for place, row in enumerate(rows)]
+        writer.commit_step(StepRecord(1, {}, rows))
+
+
+def test_votes_on_answers_that_are_gone_do_not_count(page: EvaluatePage, workspace: Workspace) -> None:
+    run = workspace.root / "runs" / "evaluation-1"
+    late_open = ""
+    for _ in range(3):
+        duel = page.duel({"run": "evaluation-1", "policies": POLICIES}, OPERATOR)
+        page.vote({"key": duel["key"], "choice": "left" if "late" in duel["left"] else "right"}, OPERATOR)
+        late_open = page.duel({"run": "evaluation-1", "policies": POLICIES}, OPERATOR)["key"]
+    before = page.report({"run": "evaluation-1"}, VIEWER)
+    assert (before["votes"][0]["wins"], before["votes_left_out"]) == (3, 0)
+    record(run, "other: ")  # as resume --from-start does, after a change
+    for own in (page, EvaluatePage(workspace, Access())):
+        found = own.report({"run": "evaluation-1"}, VIEWER)
+        assert (found["votes"], found["votes_left_out"]) == ([], 3)
+    told = page.vote({"key": late_open, "choice": "tie"}, OPERATOR)  # a comparison that was open over the change
+    assert (told["problem"], told["votes"]) == ("", 0)
+    record(run, "")  # the first answers again: the votes are about them
+    found = page.report({"run": "evaluation-1"}, VIEWER)
+    assert (found["votes"][0]["wins"], found["votes"][0]["ties"], found["votes_left_out"]) == (3, 1, 0)
 
 
 def test_the_arena_shows_each_pair_before_it_repeats_one(tmp_path: Path) -> None:
@@ -148,7 +177,7 @@ def test_the_arena_shows_each_pair_before_it_repeats_one(tmp_path: Path) -> None
 
 def test_the_form_becomes_an_evaluation(page: EvaluatePage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[tuple[EvaluationRunConfig, str]] = []
-    monkeypatch.setattr(workspace, "submit", lambda config, name: submitted.append((config, name)) or "new-run")
+    monkeypatch.setattr(workspace, "submit", lambda config, name, memory: submitted.append((config, name)) or "new-run")
     form = {
         "policies": "ppo-1@start\nppo-1@4",
         "prompts": 20,
@@ -156,13 +185,14 @@ def test_the_form_becomes_an_evaluation(page: EvaluatePage, workspace: Workspace
         "seed": 5,
         "temperature": 0.7,
         "name": " mine ",
-        "judge": " rm ",
+        "judge": " bundled/world-reward ",
     }
     assert page.begin(form, OPERATOR) == {"problem": "", "run": "new-run"}
     config, name = submitted[0]
     assert name == "mine"
     chosen = config.evaluation
-    assert (chosen.prompts, chosen.samples, chosen.seed, chosen.judge, config.generation.temperature) == (20, 2, 5, "rm", 0.7)
+    assert (chosen.prompts, chosen.samples, chosen.seed, config.generation.temperature) == (20, 2, 5, 0.7)
+    assert chosen.judge == "bundled/world-reward"
     assert [Path(line).name for line in chosen.policies.splitlines()] == ["ppo-1@start", "ppo-1@4"]
 
 
@@ -174,8 +204,22 @@ def test_the_form_becomes_an_evaluation(page: EvaluatePage, workspace: Workspace
         ({"policies": "ppo-1", "samples": 2.5}, "Samples: should be a whole number"),
         ({"policies": "ppo-1", "samples": 65}, "Samples: should be a whole number from 0 to 64"),
         ({"policies": "ppo-1", "samples": 2, "greedy": True}, "greedy answers to one prompt are all the same"),
-        ({"policies": "ppo-1", "temperature": "hot"}, "should be a number"),
+        ({"policies": "ppo-1", "temperature": "hot"}, "Temperature: should be a number"),
+        ({"policies": "./no-model", "file": "p.txt", "reward": "x"}, "Who answers: there is no folder ./no-model"),
+        ({"policies": "ppo-1@start", "file": "./no-prompts.txt"}, "Prompts: there is no file ./no-prompts.txt"),
+        ({"policies": "ppo-1@start", "judge": "./no-judge"}, "Judge: there is no folder ./no-judge"),
+        ({"policies": "ppo-1@start", "reward": "./no-reward"}, "Reward model: there is no folder ./no-reward"),
+        ({"policies": "ppo-1@start", "text": "./no-text.txt"}, "Held-out text: there is no file ./no-text.txt"),
+        ({"policies": "ppo-1@start", "reference": "./no-reference"}, "Reference model: there is no folder ./no-reference"),
     ],
 )
-def test_what_is_wrong_with_the_form_is_said(page: EvaluatePage, form: Json, problem: str) -> None:
+def test_what_is_wrong_with_the_form_is_said(page: EvaluatePage, workspace: Workspace, form: Json, problem: str) -> None:
+    before = sorted(folder.name for folder in (workspace.root / "runs").iterdir())
     assert problem in page.begin(form, OPERATOR)["problem"]
+    assert sorted(folder.name for folder in (workspace.root / "runs").iterdir()) == before, "nothing is left behind"
+
+
+def test_all_that_is_wrong_is_said_at_once_with_the_fields(page: EvaluatePage) -> None:
+    form = {"policies": "ppo-1@start", "file": "./no-prompts.txt", "judge": "./no-judge", "reward": "./no-reward"}
+    told = page.begin(form, OPERATOR)
+    assert set(told["fields"]) == {"file", "judge", "reward"} and len(told["problem"].splitlines()) == 3

@@ -93,12 +93,10 @@ def _texts() -> _Made:
     ]
     made += [
         (
-            Column(
-                f"distinct_{n}", f"Distinct-{n}", f"Different sequences of {n} words, as a share of all: low is always the same.", digits=3
-            ),
+            Column(f"distinct_{n}", f"Distinct-{n}", f"Different {what}, as a share of all: low is always the same.", digits=3),
             lambda policy, n=n: policy.distinct[n - 1],  # type: ignore[misc]
         )
-        for n in (1, 2, 3)
+        for n, what in ((1, "words"), (2, "sequences of 2 words"), (3, "sequences of 3 words"))
     ]
     repeated = "Share of the phrases of four words that stood in the same answer before."
     made.append((Column("repetition", "Repetition", repeated, True, 1), lambda policy: policy.repetition))

@@ -55,6 +55,31 @@ def prepare_prompts(prompts: Prompts, tokenizer: PreTrainedTokenizerBase, config
     return prepared
 
 
+class PlainEncoder(TokenizerEncoder):
+    """For texts in which a chat template has written the special tokens already."""
+
+    def encode(self, texts: list[str], *, special: bool) -> list[list[int]]:
+        """Token ids of each text, without anything around it."""
+        return super().encode(texts, special=False)
+
+
+def prepare_typed(
+    prompts: Prompts, data: DataConfig, tokenizer: PreTrainedTokenizerBase, most: int, *, as_read: bool
+) -> tuple[Prepared, DataConfig]:
+    """A person's own prompts, written and read as the run with this ``data`` does with its own; and the settings that held for them.
+
+    A run may draw its prompts' lengths, or leave out prompts that are too short or too long; what a person gives is only cut, at the
+    side at which the run cuts, to ``most`` tokens. ``as_read``: the texts are what the policy reads, with nothing written around them.
+    Raises :class:`PromptsError` for a text that the chat template refuses.
+    """
+    typed: dict[str, Any] = {"max_prompt_tokens": most, "query_tokens_min": 0, "query_tokens_max": 0, "min_prompt_tokens": 0}
+    typed |= {"chat_template": False, "prompt_format": ""} if as_read else {}
+    typed["overlong"] = "cut_right" if data.overlong == "cut_right" else "cut_left"
+    encoder = PlainEncoder(tokenizer) if data.chat_template and as_read else TokenizerEncoder(tokenizer)
+    data = data.model_copy(update=typed)
+    return prepare(prompts, data, encoder, chat_template(tokenizer) if data.chat_template else None, 0), data
+
+
 def batch_of(prompts: Prepared, rows: list[int], pad_id: int) -> PromptBatch:
     """The prompts at these places."""
     ids, mask = pad_left([prompts.ids[row] for row in rows], pad_id)

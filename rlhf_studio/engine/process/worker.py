@@ -13,7 +13,7 @@ import psutil
 import torch
 import transformers
 
-from rlhf_studio.config import NOTHING_ALLOWED, USED_ONLY_BY, Permissions, StageConfig
+from rlhf_studio.config import NOTHING_ALLOWED, USED_ONLY_BY, EvaluationRunConfig, Permissions, StageConfig
 from rlhf_studio.config_io import ConfigError, walk_fields
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
@@ -36,6 +36,7 @@ from rlhf_studio.inputs.provenance import ingredients
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
 from rlhf_studio.runs.errors import RunGone, StoreError
+from rlhf_studio.runs.evaluation.policies import sources_of
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.lineage import EVENT
 from rlhf_studio.runs.liveness import EngineLock
@@ -221,10 +222,13 @@ class Worker:
         return run
 
     def _record_ingredients(self) -> None:
-        """What the run is made from, with the hashes of now; once, since a run that goes on has its weights in its checkpoint."""
-        if self._session.mode != "resume":
-            found = [asdict(one) for one in ingredients(self._config)]
-            self._writer.event(EventRecord("info", EVENT, f"Made from {', '.join(one['name'] for one in found)}.", {EVENT: found}))
+        """What the run is made from, with the hashes of now. A run that goes on from a checkpoint has this on record."""
+        if self._session.mode == "resume" and self._session.starting_point.step is not None:
+            return
+        config = self._config
+        policies = {one.name: one.path for one in sources_of(config)} if isinstance(config, EvaluationRunConfig) else {}
+        found = [asdict(one) for one in ingredients(config, policies=policies)]
+        self._writer.event(EventRecord("info", EVENT, f"Made from {', '.join(one['name'] for one in found)}.", {EVENT: found}))
 
     def _begin(self, run: StageRun) -> None:
         beginning = run.begin(self._report)

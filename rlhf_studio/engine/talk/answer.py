@@ -15,20 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_studio.config import DataConfig, GenerationConfig
+from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop
 from rlhf_studio.engine.loop.phases import episodes_of
-from rlhf_studio.engine.loop.prompts import TokenizerEncoder, batch_of
+from rlhf_studio.engine.loop.prompts import batch_of, prepare_typed
 from rlhf_studio.engine.models.forward import TOP_K
 from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.sampling.decode import sampling_steps
 from rlhf_studio.engine.talk.loaded import CannotTalk, Talker
-from rlhf_studio.engine.text import GrowingText, PieceTable, chat_template
+from rlhf_studio.engine.text import GrowingText, PieceTable
 from rlhf_studio.engine.types import PromptBatch, TokenBatch
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.prepare import prepare
 from rlhf_studio.inputs.prompts.read import Prompts
 from rlhf_studio.ppo.kl import full_kl, kl_per_token
 from rlhf_studio.ppo.logprobs import log_distribution
@@ -73,8 +72,7 @@ def answer(talker: Talker, question: Question) -> Iterator[Json]:
 def read_prompt(talker: Talker, question: Question) -> tuple[PromptBatch, list[str]]:
     """The prompt as the run's own prompts are prepared, and notes for people. Raises :class:`CannotTalk` and PromptsError.
 
-    A run may draw its prompts' lengths, or leave out prompts that are too short or too long; what a person types is only cut, at the
-    side at which the run cuts, to the most tokens that the run reads and that leave room for the response.
+    It is cut to the most tokens that the run reads and that leave room for the response.
     """
     models = talker.models
     most = models.config.data.max_prompt_tokens
@@ -83,16 +81,8 @@ def read_prompt(talker: Talker, question: Question) -> tuple[PromptBatch, list[s
         if most < 1:
             limit = f"This model reads at most {talker.max_positions:,} tokens, prompt and response together"
             raise CannotTalk(f"{limit}; take a shorter response.")
-    data: DataConfig = models.config.data
-    typed: dict[str, Any] = {"max_prompt_tokens": most, "query_tokens_min": 0, "query_tokens_max": 0, "min_prompt_tokens": 0}
-    typed |= {"chat_template": False, "prompt_format": ""} if question.as_read else {}
-    typed["overlong"] = "cut_right" if data.overlong == "cut_right" else "cut_left"
-    data = data.model_copy(update=typed)
-    encoder = TokenizerEncoder(models.tokenizer)
-    if models.config.data.chat_template and question.as_read:
-        encoder = _PlainEncoder(models.tokenizer)  # the template has written the special tokens already
-    chat = chat_template(models.tokenizer) if data.chat_template else None
-    prepared = prepare(Prompts([Prompt(1, question.prompt)], Counter()), data, encoder, chat, 0)
+    typed = Prompts([Prompt(1, question.prompt)], Counter())
+    prepared, data = prepare_typed(typed, models.config.data, models.tokenizer, most, as_read=question.as_read)
     notes = []
     if prepared.lengths[0] > most:
         side = "end" if data.overlong == "cut_right" else "beginning"
@@ -100,11 +90,6 @@ def read_prompt(talker: Talker, question: Question) -> tuple[PromptBatch, list[s
     batch = batch_of(prepared, [0], models.pad_id)
     device = models.compute.device
     return replace(batch, ids=batch.ids.to(device), mask=batch.mask.to(device)), notes
-
-
-class _PlainEncoder(TokenizerEncoder):
-    def encode(self, texts: list[str], *, special: bool) -> list[list[int]]:
-        return super().encode(texts, special=False)
 
 
 def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Iterator[Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -107,6 +108,8 @@ def _of_line(line: str, runs: Path | None) -> list[PolicySource]:
             raise ConfigError([Problem(FIELD, f"there is no file {line!r}")])
         return [PolicySource(Path(line).name.removesuffix(".gz").removesuffix(".jsonl"), "completions", str(Path(line).resolve()))]
     name, at, which = line.rpartition("@")
+    if at and which in (ALL, START) and Path(name).exists():
+        raise ConfigError([Problem(FIELD, f"{name!r} is no run, so it has no {which}; name the folder of a run")])
     if at and which in (ALL, START):
         raise ConfigError([Problem(FIELD, f"there is no run {name!r}: name its folder")])
     folder = Path(line)
@@ -127,10 +130,12 @@ def _of_run(folder: Path, which: str) -> list[PolicySource]:
         raise ConfigError([Problem(FIELD, f"{folder.name} is a run of the stage {STAGE_TITLES[config.stage]}, which has no policy")])
     kept = {info.step: info.path for info in reader.policies()}
     if which == START:
-        return [_start(folder, config, label)]
-    if which == ALL:
-        starts = [] if getattr(config.model, "fresh", False) else [_start(folder, config, label)]
+        return [_start(folder, config, label, kept)]
+    if which == ALL and (kept or not began_fresh(config)):
+        starts = [] if began_fresh(config) else [_start(folder, config, label, kept)]
         return [*starts, *(_kept(folder, path, step, label) for step, path in kept.items())]
+    if not kept and began_fresh(config):
+        raise ConfigError([Problem(FIELD, f"{folder.name} has no checkpoint yet, and it began with random weights; let it go on first")])
     if not kept:
         raise ConfigError([Problem(FIELD, f"{folder.name} has no checkpoint yet; {folder.name}@{START} is the policy that it began with")])
     if which and not which.isdecimal():
@@ -148,11 +153,20 @@ def _kept(folder: Path, path: str, step: int, label: str) -> PolicySource:
     )
 
 
-def _start(folder: Path, config: StageConfig, label: str) -> PolicySource:
-    if getattr(config.model, "fresh", False):
-        raise ConfigError([Problem(FIELD, f"{folder.name} began with random weights, which can be made again but say nothing")])
-    place = RunReader(folder).working_folder() / config.learns
-    path = str(place) if place.is_dir() else config.learns
+def began_fresh(config: StageConfig) -> bool:
+    """Whether a run began with random weights, in the shape of the model that it names."""
+    return bool(getattr(config.model, "fresh", False))
+
+
+def _start(folder: Path, config: StageConfig, label: str, kept: Iterable[int]) -> PolicySource:
+    if began_fresh(config):
+        there = ", ".join(f"{folder.name}@{step}" for step in kept)
+        what = f"name a policy that it kept: {there}" if there else "and it has kept no policy yet"
+        raise ConfigError([Problem(FIELD, f"{folder.name} began with random weights, which say nothing; {what}")])
+    path, working = config.learns, RunReader(folder).working_folder()
+    name, at, _ = path.rpartition("@")  # what began with a policy of another run may name it as RUN@STEP
+    if (working / path).is_dir() or (at and (working / name).is_dir()):
+        path = str(working / path)
     return PolicySource(f"{label}@{START}", "model", path, config.model.revision, run=folder.name, run_folder=str(folder))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -22,12 +23,22 @@ class Vote:
         place: the prompt's place among the run's prompts, from 0.
         left: the policy and the draw of the answer that stood on the left.
         right: the same of the other answer.
+        about: :func:`hash_of` the two answers; empty in votes of earlier versions. An evaluation that begins again may get other answers.
     """
 
     place: int
     left: tuple[str, int]
     right: tuple[str, int]
     choice: Choice
+    about: str = ""
+
+
+def hash_of(left: str, right: str) -> str:
+    """What a vote was about: SHA-256 over the two texts."""
+    digest = hashlib.sha256()
+    for text in (left, right):
+        digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    return digest.hexdigest()
 
 
 def keep_vote(folder: Path, vote: Vote) -> None:
@@ -61,6 +72,7 @@ def read_votes(folder: Path) -> list[Vote]:
 
 def _vote(row: Any) -> Vote:
     (left, left_draw), (right, right_draw), choice = row["left"], row["right"], row["choice"]
-    if choice not in get_args(Choice) or not isinstance(left, str) or not isinstance(right, str):
+    about = row.get("about", "")
+    if choice not in get_args(Choice) or not all(isinstance(text, str) for text in (left, right, about)):
         raise ValueError("a line is no vote")
-    return Vote(int(row["place"]), (left, int(left_draw)), (right, int(right_draw)), choice)
+    return Vote(int(row["place"]), (left, int(left_draw)), (right, int(right_draw)), choice, about)

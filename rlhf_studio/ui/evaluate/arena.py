@@ -7,14 +7,14 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers
 from rlhf_studio.analysis.evaluation.compare import WinRate, of_points
-from rlhf_studio.runs.evaluation.votes import Choice, Vote, keep_vote, read_votes
+from rlhf_studio.runs.evaluation.votes import Choice, Vote, hash_of, keep_vote, read_votes
 
 CHOICES: tuple[Choice, ...] = ("left", "right", "tie")
 MOST_OPEN = 500
@@ -30,6 +30,14 @@ class Duel:
     left: tuple[str, int]
     right: tuple[str, int]
     texts: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The votes on answers that are still there, and how many are left out because theirs are not."""
+
+    votes: list[Vote] = field(default_factory=list)
+    left_out: int = 0
 
 
 class Arena:
@@ -62,7 +70,7 @@ class Arena:
         return key, chosen
 
     def _choose(self, run: str, policies: Sequence[PolicyAnswers]) -> Duel | None:
-        votes = self.votes(run)
+        votes = self.votes(run, policies).votes
         seen = {(vote.place, frozenset((vote.left, vote.right))) for vote in votes}
         pairs = [(one, other) for index, one in enumerate(policies) for other in policies[index + 1 :]]
         count = {frozenset((one.name, other.name)): 0 for one, other in pairs}
@@ -93,8 +101,8 @@ class Arena:
                 return Duel(run, left.place, left.prompt, *sides, (left.response, right.response))
         return None
 
-    def vote(self, key: str, choice: Choice) -> tuple[Duel, int] | None:
-        """Keep a vote: who the two were, and how many votes there are now. None for a duel that is not open (any more).
+    def vote(self, key: str, choice: Choice) -> Duel | None:
+        """Keep a vote, and tell who the two were. None for a duel that is not open (any more).
 
         Raises StoreError when it could not be kept, and then the duel stays open.
         """
@@ -103,31 +111,44 @@ class Arena:
             if duel is None:
                 return None
             votes = self._known(duel.run)
-            vote = Vote(duel.place, duel.left, duel.right, choice)
+            vote = Vote(duel.place, duel.left, duel.right, choice, hash_of(*duel.texts))
             keep_vote(self._folder_of(duel.run), vote)
             del self._open[key]
             votes.append(vote)
-            return duel, len(votes)
+            return duel
 
-    def votes(self, run: str) -> list[Vote]:
-        """The votes on a run's answers. Raises StoreError."""
+    def votes(self, run: str, policies: Sequence[PolicyAnswers]) -> Counted:
+        """The votes on these policies' answers as they are now. Raises StoreError."""
         with self._lock:
-            return list(self._known(run))
+            votes = list(self._known(run))
+        if not votes:
+            return Counted()
+        names = {policy.name for policy in policies}
+        texts = {(one.place, one.policy, one.draw): one.response for policy in policies for one in policy.records}
+        own = [vote for vote in votes if {vote.left[0], vote.right[0]} <= names]
+        there = [vote for vote in own if _is_about(vote, texts)]
+        return Counted(there, len(own) - len(there))
 
     def _known(self, run: str) -> list[Vote]:
         if run not in self._votes:
             self._votes[run] = read_votes(self._folder_of(run))
         return self._votes[run]
 
-    def standings(self, run: str, first: str) -> Mapping[str, WinRate]:
-        """The win rate of each policy against ``first``, by people's votes. Raises StoreError."""
-        points: dict[str, tuple[list[float], list[int]]] = {}
-        for vote in self.votes(run):
-            names = (vote.left[0], vote.right[0])
-            if first not in names:
-                continue
-            other = "right" if names[0] == first else "left"
-            own, places = points.setdefault(names[1] if other == "right" else names[0], ([], []))
-            own.append(0.5 if vote.choice == "tie" else float(vote.choice == other))
-            places.append(vote.place)
-        return {name: of_points(np.array(own), np.array(places, np.int64)) for name, (own, places) in points.items()}
+
+def standings(votes: Sequence[Vote], first: str) -> Mapping[str, WinRate]:
+    """The win rate of each policy against ``first``, by people's votes."""
+    points: dict[str, tuple[list[float], list[int]]] = {}
+    for vote in votes:
+        names = (vote.left[0], vote.right[0])
+        if first not in names:
+            continue
+        other = "right" if names[0] == first else "left"
+        own, places = points.setdefault(names[1] if other == "right" else names[0], ([], []))
+        own.append(0.5 if vote.choice == "tie" else float(vote.choice == other))
+        places.append(vote.place)
+    return {name: of_points(np.array(own), np.array(places, np.int64)) for name, (own, places) in points.items()}
+
+
+def _is_about(vote: Vote, texts: Mapping[tuple[int, str, int], str]) -> bool:
+    left, right = (texts.get((vote.place, *side)) for side in (vote.left, vote.right))
+    return left is not None and right is not None and vote.about == hash_of(left, right)

@@ -8,16 +8,18 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
 
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
 from rlhf_studio.analysis.evaluation.report import report_of
-from rlhf_studio.config_io import ConfigError
-from rlhf_studio.evaluation import Asked, settings_for
+from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.config_io import ConfigError, Problem, walk_fields
+from rlhf_studio.evaluation import Asked, refers_to, settings_for
 from rlhf_studio.export.evaluation import answer_lines, as_markdown, write_csv
+from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
 from rlhf_studio.runs.listing import Listing
@@ -25,9 +27,10 @@ from rlhf_studio.runs.paths import RUNS
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.evaluate.arena import CHOICES, Arena
+from rlhf_studio.ui.evaluate.arena import CHOICES, Arena, standings
 from rlhf_studio.ui.evaluate.shown import matrix, report_values
 from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.problems import plain
 
 MOST_RUNS = 200
 MOST_SHOWN = 8
@@ -46,10 +49,17 @@ class EvaluatePage:
 
     Args:
         wake: called when the queue has changed.
+        inspect: the check before a start, as :func:`~rlhf_studio.preflight.inspect_run`.
     """
 
-    def __init__(self, workspace: Workspace, access: Access, wake: Callable[[], None] = lambda: None):
-        self._workspace, self._access, self._wake = workspace, access, wake
+    def __init__(
+        self,
+        workspace: Workspace,
+        access: Access,
+        wake: Callable[[], None] = lambda: None,
+        inspect: Callable[..., Preflight] = inspect_run,
+    ):
+        self._workspace, self._access, self._wake, self._inspect = workspace, access, wake, inspect
         self._all = Listing(workspace)
         self._arena = Arena(lambda run: workspace.reader(run).run_dir)
         self._lock = threading.Lock()
@@ -111,14 +121,15 @@ class EvaluatePage:
                     self._known[key] = values
                     while len(self._known) > REMEMBERED:
                         self._known.popitem(last=False)
-            votes = self._standings(run, values["first"])
+            votes, reference = self._votes(run, values["first"]), refers_to(reader.config())
         except (StoreError, ValueError) as error:
             return {"problem": str(error)}
         state = {"state": status.state, "step": status.step, "total": status.total_steps, "phase": status.phase, "cause": status.cause}
-        return {"problem": "", "name": status.name, **state, **values, "votes": votes}
+        return {"problem": "", "name": status.name, **state, **values, **votes, "reference": reference}
 
-    def _standings(self, run: str, first: str) -> list[Json]:
-        return [
+    def _votes(self, run: str, first: str) -> Json:
+        counted = self._arena.votes(run, list(self._policies(run).values()))
+        rows = [
             {
                 "policy": name,
                 "rate": {"value": won.rate.value, "low": won.rate.low, "high": won.rate.high},
@@ -126,8 +137,9 @@ class EvaluatePage:
                 "ties": won.ties,
                 "losses": won.losses,
             }
-            for name, won in self._arena.standings(run, first).items()
+            for name, won in standings(counted.votes, first).items()
         ]
+        return {"votes": rows, "votes_left_out": counted.left_out}
 
     def _policies(self, run: str) -> dict[str, PolicyAnswers]:
         reader = self._workspace.reader(run)
@@ -161,8 +173,9 @@ class EvaluatePage:
         return {"problem": "", "rows": rows, "start": first, "total": len(places), "draws": draws}
 
     def file(self, data: Any, request: gr.Request) -> Json:
-        """The table as CSV or Markdown, or the answers as JSON Lines: a file's name and its text."""
-        kind = sent.member(data, "kind")
+        """The table as CSV or Markdown, or the answers as JSON Lines: a file's name and its text. ``first`` as in :meth:`report`."""
+        kind, first = sent.member(data, "kind"), sent.member(data, "first")
+        against = first if isinstance(first, str) else ""
         if kind not in FILES:
             return {"problem": "Choose csv, md or jsonl."}
         try:
@@ -171,29 +184,36 @@ class EvaluatePage:
             if kind == "jsonl":
                 text = "".join(f"{line}\n" for line in answer_lines(reader.answers()))
             elif kind == "md":
-                text = as_markdown(report_of(reader))
+                text = as_markdown(report_of(reader, against))
             else:
                 table = io.StringIO()
-                write_csv(report_of(reader), table)
+                write_csv(report_of(reader, against), table)
                 text = table.getvalue()
-        except StoreError as error:
+        except (StoreError, ValueError) as error:
             return {"problem": str(error)}
         return {"problem": "", "name": f"evaluation-{run}.{kind}", "text": text}
 
     # --- acting ----------------------------------------------------------------------------------------------------------------------
 
     def begin(self, data: Any, request: gr.Request) -> Json:
-        """Queue an evaluation. Gives the ``run``, or a ``problem``."""
+        """Check an evaluation as every run is checked, and queue it. Gives the ``run``; or what is wrong, a sentence for each, and where.
+
+        ``fields`` has the names of the form's fields that the sentences of ``problem`` are about.
+        """
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not()}
         try:
             config = settings_for(_asked(data), self._workspace.root / RUNS)
             name = sent.member(data, "name")
-            run = self._workspace.submit(config, (name if isinstance(name, str) else "").strip()[:120] or "evaluation")
+            checked = self._inspect(config, self._workspace.root)
+            if checked.problems:
+                raise ConfigError(checked.problems)
+            title = (name if isinstance(name, str) else "").strip()[:120] or "evaluation"
+            run = self._workspace.submit(config, title, checked.expected_peak)
         except ConfigError as error:
-            return {"problem": "; ".join(problem.message for problem in error.problems)}
+            return _told(error.problems)
         except (StoreError, ValueError) as error:
-            return {"problem": str(error)}
+            return {"problem": str(error), "fields": []}
         self._wake()
         return {"problem": "", "run": run}
 
@@ -226,8 +246,41 @@ class EvaluatePage:
             return {"problem": f"The vote could not be kept: {error}"}
         if kept is None:
             return {"problem": "This comparison is no longer open; here is another one."}
-        duel, count = kept
-        return {"problem": "", "left": duel.left[0], "right": duel.right[0], "votes": count}
+        count = len(self._arena.votes(kept.run, list(self._policies(kept.run).values())).votes)
+        return {"problem": "", "left": kept.left[0], "right": kept.right[0], "votes": count}
+
+
+FIELDS = {
+    "evaluation.policies": ("policies", "Who answers"),
+    "data.prompts": ("file", "Prompts"),
+    "--prompts": ("file", "Prompts"),
+    "evaluation.prompts": ("prompts", "How many"),
+    "evaluation.samples": ("samples", "Answers per prompt"),
+    "evaluation.seed": ("seed", "Seed"),
+    "generation.temperature": ("temperature", "Temperature"),
+    "evaluation.judge": ("judge", "Judge"),
+    "reward.components.0.model": ("reward", "Reward model"),
+    "--reward": ("reward", "Reward model"),
+    "evaluation.text": ("text", "Held-out text"),
+    "evaluation.text_column": ("text", "Held-out text"),
+    "evaluation.reference": ("reference", "Reference model"),
+}
+"""Setting -> the form's field, and what the form calls it. The rest of the settings are those of the run that is evaluated."""
+
+
+def _told(problems: Sequence[Problem]) -> Json:
+    """What is wrong, a line for each, and the fields to blame."""
+    titles = {name: field.title for name, field in walk_fields(EvaluationRunConfig)}
+    order = list(FIELDS)
+    problems = sorted(problems, key=lambda one: order.index(one.field) if one.field in FIELDS else len(order))
+    lines = []
+    for problem in problems:
+        title = FIELDS[problem.field][1] if problem.field in FIELDS else titles.get(problem.field) or problem.field
+        message = plain(problem.message)
+        if title and message.split()[0][1:].islower():  # it goes on after a colon; GPT-2 keeps its capitals
+            message = message[:1].lower() + message[1:]
+        lines.append(f"{title}: {message}" if title else message)
+    return {"problem": "\n".join(lines), "fields": [FIELDS[problem.field][0] for problem in problems if problem.field in FIELDS]}
 
 
 def _names(names: Any) -> list[str]:

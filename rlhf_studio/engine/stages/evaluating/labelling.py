@@ -7,11 +7,14 @@ from itertools import combinations
 
 import torch
 
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions
+from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer, build_scorer
 from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.checks.evaluation import judge_settings
 from rlhf_studio.inputs.completions import Labelled, LabelledPair
+from rlhf_studio.inputs.models.files import ModelError
 
 ROWS = 256
 """Responses that are scored together."""
@@ -24,7 +27,10 @@ def label_by_model(
 
     Raises :class:`ConfigError` and RewardError.
     """
-    settings = RewardConfig.model_validate({"components": [{"kind": "reward_model", "model": model}]})
+    try:
+        settings = judge_settings(model)
+    except ModelError as error:
+        raise ConfigError([Problem("", str(error))]) from error
     scorer = build_scorer(settings, compute, report, permissions)
     rows = [(prompt, response) for prompt, responses in completions.items() for response in responses]
     scores = iter(_scores(scorer, rows, report))

@@ -50,7 +50,7 @@ class Loaded:
         models: the policy with the reference beside it.
         reads_alike: whether its tokens are the reference's, so that their log-probabilities can be compared.
         longest: most tokens of a row that it reads.
-        holds: the path of the policy whose weights are in place.
+        holds: what :func:`_place` says of the policy whose weights are in place.
     """
 
     models: Models
@@ -97,14 +97,15 @@ class Policies:
     def get(self, source: PolicySource) -> Loaded:
         """The policy, its weights in place. Raises :class:`ConfigError` for what cannot be loaded."""
         folder = self._folder(source)
-        if source.path not in self._keys:
+        place = _place(source)
+        if place not in self._keys:
             _check(source)
-            self._keys[source.path] = self._key(source, folder)
-        key = self._keys[source.path]
+            self._keys[place] = self._key(source, folder)
+        key = self._keys[place]
         loaded = self._loaded.get(key)
         if loaded is None:
             loaded = self._loaded[key] = self._load(source, folder)
-        elif loaded.holds != source.path:
+        elif loaded.holds != place:
             self._put_in_place(loaded, source, folder)
         return loaded
 
@@ -159,7 +160,7 @@ class Policies:
             pad_id=pad_id(loaded.tokenizer),
             traced_step=traced(policy, self._config, self.compute)[0],
         )
-        return Loaded(models, self._reads_alike(loaded), longest(loaded), source.path)
+        return Loaded(models, self._reads_alike(loaded), longest(loaded), _place(source))
 
     def _reads_alike(self, loaded: LoadedModel) -> bool:
         try:
@@ -170,7 +171,7 @@ class Policies:
 
     def _put_in_place(self, loaded: Loaded, source: PolicySource, folder: Path) -> None:
         model = loaded.models.policy.model
-        weights = self._waiting.get(source.path) or self._read(source, folder)
+        weights = self._waiting.get(_place(source)) or self._read(source, folder)
         target = adapter_weights(model) if isinstance(model, PeftModel) else model.state_dict()
         if set(weights) != set(target) or any(weights[name].shape != target[name].shape for name in weights):
             raise ConfigError([Problem(FIELD, f"the weights of {source.name} do not fit its own settings")])
@@ -178,7 +179,7 @@ class Policies:
         with torch.no_grad():
             for name, tensor in weights.items():
                 target[name].copy_(tensor)
-        loaded.holds = source.path
+        loaded.holds = _place(source)
 
     def _read(self, source: PolicySource, folder: Path) -> dict[str, Tensor]:
         if is_adapter(folder):
@@ -192,7 +193,12 @@ class Policies:
         size = sum(tensor.nbytes for tensor in weights.values())
         if size <= self._room:
             self._room -= size
-            self._waiting[source.path] = weights
+            self._waiting[_place(source)] = weights
+
+
+def _place(source: PolicySource) -> str:
+    """Where a policy's weights are: of one hub id, two revisions are two policies."""
+    return f"{source.path}@{source.revision}"
 
 
 def longest(loaded: LoadedModel) -> int:

@@ -14,6 +14,7 @@ from rlhf_studio.engine.loop.prompts import TokenizerEncoder, hold_out, prepare_
 from rlhf_studio.engine.padding import pad_right
 from rlhf_studio.engine.text import chat_template
 from rlhf_studio.engine.types import OnProgress, TokenBatch
+from rlhf_studio.inputs.checks.evaluation import text_error, text_settings
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
 
@@ -92,12 +93,10 @@ def read_texts(config: EvaluationRunConfig, report: OnProgress) -> list[str]:
     if not settings.text:
         return []
     report("Reading the held-out text", None)
-    data = DataConfig(prompts=settings.text, column=settings.text_column, max_prompts=settings.text_rows, dialogue="whole", eval_share=0)
     try:
-        return read_prompts(data).texts
+        return read_prompts(text_settings(settings)).texts
     except PromptsError as error:
-        field = "evaluation.text_column" if error.field == "data.column" else "evaluation.text"
-        raise PromptsError(field, error.message) from None
+        raise text_error(error) from None
 
 
 def text_tokens(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, device: torch.device) -> TokenBatch | None:

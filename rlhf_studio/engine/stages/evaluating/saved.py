@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import EvaluationRunConfig
-from rlhf_studio.runs import checkpoints
-from rlhf_studio.runs.checkpoints import FORMAT, CheckpointError, sha256, sync
-from rlhf_studio.runs.paths import MANIFEST, STATE, checkpoint_dir
+from rlhf_studio.engine.saving.folder import write_checkpoint
+from rlhf_studio.runs.checkpoints import CheckpointError
+from rlhf_studio.runs.paths import STATE, checkpoint_dir
 from rlhf_studio.runs.reader import RunReader
 
 DECIDE = ("model", "data", "reward", "evaluation", "generation")
@@ -18,19 +18,12 @@ DECIDE = ("model", "data", "reward", "evaluation", "generation")
 
 def write(run_dir: Path, step: int, config: EvaluationRunConfig) -> Path:
     """Write the checkpoint of ``step``, complete or not at all. Returns its folder. Raises OSError."""
-    final = checkpoint_dir(run_dir, step)
-    folder = checkpoints.begin(final)
-    state = folder / STATE
-    state.write_text(json.dumps({"step": step, "settings": config.model_dump(mode="json")}, indent=1), encoding="utf-8")
-    sync(state)
-    entry = {STATE: {"bytes": state.stat().st_size, "sha256": sha256(state)}}
-    manifest = {"format": FORMAT, "step": step, "recorded_at": checkpoints.recorded_at(run_dir, step), "files": entry}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    sync(folder / MANIFEST)
-    sync(folder)
-    checkpoints.put_in_place(folder, final)
-    checkpoints.prune(final, config.engine.keep_checkpoints)
-    return final
+
+    def fill(folder: Path) -> None:
+        state = {"step": step, "settings": config.model_dump(mode="json")}
+        (folder / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+
+    return write_checkpoint(run_dir, step, fill, config.engine.keep_checkpoints)
 
 
 def check(run_dir: Path, step: int, config: EvaluationRunConfig, prompts: list[str], policies: list[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rlhf_studio.config import EvaluationRunConfig, Permissions, RewardConfig, RunConfig
+from rlhf_studio.config import EvaluationRunConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.prompts import batch_of
@@ -26,8 +26,10 @@ from rlhf_studio.engine.stages.evaluating.questions import Questions, read_as, r
 from rlhf_studio.engine.stages.evaluating.questions import read_texts as read_held_out_texts
 from rlhf_studio.engine.stages.stage_run import Beginning
 from rlhf_studio.engine.types import OnProgress, PromptBatch, StepSoFar
+from rlhf_studio.inputs.checks.evaluation import JUDGE, judge_settings
 from rlhf_studio.inputs.checks.policy import sampling_warning
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
+from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.prompts.prepare import Prepared
 from rlhf_studio.runs.evaluation.answers import Answer
 from rlhf_studio.runs.evaluation.policies import PolicySource, sources_of
@@ -68,7 +70,8 @@ class EvaluationStage:
         as_ppo = ppo_settings(config)
         scorer = build_scorer(config.reward, compute, report, permissions)
         judge = build_judge(settings.judge, compute, report, permissions)
-        reference = (settings.reference or config.model.policy, "main" if settings.reference else config.model.revision)
+        own = (settings.reference, settings.reference_revision)
+        reference = own if settings.reference else (config.model.policy, config.model.revision)
         policies = Policies(as_ppo, reference, compute, scorer, report)
         questions = read_questions(config, as_ppo, policies.reference.tokenizer, report)
         stage = cls(config, sources, policies, questions, judge)
@@ -114,7 +117,10 @@ class EvaluationStage:
         """An event that says which policies answer, for whoever wants to know where they come from."""
         data = {source.name: {key: value for key, value in vars(source).items() if key != "name"} for source in self._sources}
         names = ", ".join(source.name for source in self._sources[:5]) + (" \u2026" if len(self._sources) > 5 else "")
-        text = f"{len(self._questions):,} prompts for {len(self._sources)} policies: {names}."
+        refers = self._config.evaluation.reference or self._config.model.policy
+        who = "1 policy" if len(self._sources) == 1 else f"{len(self._sources)} policies"
+        asked = f"{len(self._questions):,} {'prompt' if len(self._questions) == 1 else 'prompts'} for {who}: {names}."
+        text = f"{asked} KL and perplexity refer to {refers}."
         return Beginning(events=[EventRecord("info", "policies", text, data)])
 
     def keep_start(self, reader: RunReader, writer: RunWriter) -> None:
@@ -318,8 +324,9 @@ def build_judge(name: str, compute: Compute, report: OnProgress, permissions: Pe
     """The reward model that was not used in training. Raises :class:`ConfigError` naming ``evaluation.judge``."""
     if not name:
         return None
-    settings = RewardConfig.model_validate({"components": [{"kind": "reward_model", "model": name}]})
     try:
-        return build_scorer(settings, compute, report, permissions)
+        return build_scorer(judge_settings(name), compute, report, permissions)
+    except ModelError as error:
+        raise ConfigError([Problem(JUDGE, str(error))]) from error
     except ConfigError as error:
-        raise ConfigError([Problem("evaluation.judge", problem.message) for problem in error.problems]) from error
+        raise ConfigError([Problem(JUDGE, problem.message) for problem in error.problems]) from error

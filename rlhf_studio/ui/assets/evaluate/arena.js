@@ -1,7 +1,8 @@
 // The blind arena: two answers without names; a person says which is better, and is told afterwards who they were.
 import { el, fill, setText, show } from "../shared/dom.js";
-import { readable } from "../shared/format.js";
+import { counted, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
+import { leftOut } from "./results.js";
 
 const KEYS = { a: "left", b: "right", t: "tie", ArrowLeft: "left", ArrowRight: "right" };
 
@@ -13,6 +14,8 @@ export class Arena {
     this.left = el("p", { class: "rs-evaluate-answer" });
     this.right = el("p", { class: "rs-evaluate-answer" });
     this.told = el("p", { class: "rs-help", role: "status" });
+    this.last = el("p", { class: "rs-help rs-evaluate-last", role: "status" });
+    this.gone = el("p", { class: "rs-help", hidden: true });
     const side = (name, text) => el("article", { class: "rs-evaluate-side" }, el("h3", {}, name), text);
     const vote = (choice, label, key) =>
       el(
@@ -34,11 +37,19 @@ export class Arena {
       el("div", { class: "rs-evaluate-sides" }, side("A", this.left), side("B", this.right)),
       el("div", { class: "rs-evaluate-votes" }, this.buttons),
     );
-    this.node = el("div", { class: "rs-evaluate-part", onkeydown: (event) => this.press(event) }, this.told, this.duel);
+    this.node = el(
+      "div",
+      { class: "rs-evaluate-part", onkeydown: (event) => this.press(event) },
+      this.told,
+      this.duel,
+      this.last,
+      this.gone,
+    );
   }
 
   clear() {
     this.key = "";
+    setText(this.last, "");
     show(this.duel, false);
   }
 
@@ -47,21 +58,22 @@ export class Arena {
     if (why) setText(this.told, why);
   }
 
-  draw({ policies }) {
-    this.policies = policies;
+  draw(report) {
+    this.policies = report.policies;
+    setText(this.gone, leftOut(report));
+    show(this.gone, Boolean(this.gone.textContent));
   }
 
   shown() {
-    if (!this.key && !this.locked && this.policies.length > 1)
-      this.next("Which answer is better? You are told afterwards who wrote them.");
+    if (!this.key && !this.locked && this.policies.length > 1) this.next();
     else if (this.policies.length < 2) setText(this.told, "The arena needs two policies.");
   }
 
-  async next(say = "") {
+  async next() {
     const reply = await this.ask("duel", { policies: this.policies }).catch(() => ({ problem: NO_ANSWER }));
     this.key = reply.key || "";
     show(this.duel, Boolean(reply.key));
-    setText(this.told, reply.problem || say);
+    setText(this.told, reply.problem || "Which answer is better? You are told afterwards who wrote them.");
     if (reply.problem) return;
     setText(this.prompt, readable(reply.prompt));
     fill(this.left, readable(reply.left).trimStart());
@@ -77,8 +89,9 @@ export class Arena {
       setText(this.told, reply.problem);
       return;
     }
-    const who = `A was ${readable(reply.left, 60)}, B was ${readable(reply.right, 60)}. ${reply.votes} so far.`;
-    await this.next(reply.problem || who);
+    const who = `Last pair: A was ${readable(reply.left, 60)}, B was ${readable(reply.right, 60)}.`;
+    setText(this.last, reply.problem || `${who} ${counted(reply.votes, "vote")} so far.`);
+    await this.next();
     if (!reply.problem) this.voted();
   }
 

@@ -23,7 +23,14 @@ const VIEWS = [
 
 class EvaluatePage {
   constructor({ host, server, plotly }) {
-    Object.assign(this, { host, server, run: address.params("evaluate").evaluation || "", seen: "", opened: false });
+    Object.assign(this, {
+      host,
+      server,
+      run: address.params("evaluate").evaluation || "",
+      seen: "",
+      opened: false,
+      first: "",
+    });
     const ask = (name, data = {}) => server[name]({ ...data, run: this.run, view: onlyWatches() });
     this.message = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.chosen = el("select", {
@@ -39,7 +46,7 @@ class EvaluatePage {
       this.form.node,
     );
     this.parts = {
-      table: new Results({ ask }),
+      table: new Results({ ask, compare: (first) => this.compare(first) }),
       matrix: new Matrix({ ask }),
       frontier: new Frontier({ plotly }),
       arena: new Arena({ ask, voted: () => this.look(true) }),
@@ -55,7 +62,8 @@ class EvaluatePage {
         "p",
         {},
         "An evaluation lets several policies answer the same held-out prompts: a run before and after training, ",
-        "all of its snapshots, other runs, or a file of completions. Choose them under New evaluation.",
+        "all of its snapshots, other runs, or a file of completions. ",
+        "What comes out is a table, the answers side by side, and a blind comparison.",
       ),
     );
     const own = Object.values(this.parts).map(({ node }) => node);
@@ -69,8 +77,8 @@ class EvaluatePage {
         el("h2", {}, "Evaluate"),
         el("label", { class: "rs-evaluate-choice" }, el("span", { class: "rs-hidden" }, "Evaluation"), this.chosen),
       ),
-      this.newOne,
       this.empty,
+      this.newOne,
       this.body,
     );
     this.turn("table");
@@ -121,14 +129,21 @@ class EvaluatePage {
   }
 
   open(run) {
-    if (run !== this.run) {
-      this.seen = "";
-      for (const part of Object.values(this.parts)) part.clear();
-    }
+    if (run !== this.run) this.clear();
     this.run = run;
     this.chosen.value = run;
     address.put("evaluate", { evaluation: run });
     this.look();
+  }
+
+  clear() {
+    Object.assign(this, { seen: "", first: "" });
+    for (const part of Object.values(this.parts)) part.clear();
+  }
+
+  compare(first) {
+    this.first = first;
+    this.look(true);
   }
 
   turn(view) {
@@ -142,9 +157,11 @@ class EvaluatePage {
     const row = this.listed?.find(({ id }) => id === this.run);
     const mark = row && JSON.stringify([row.id, row.state, row.step]);
     if (!row || (mark === this.seen && !again)) return;
-    const asked = this.run;
-    const report = await this.server.report({ run: asked }).catch(() => ({ problem: NO_ANSWER }));
-    if (asked !== this.run) return;
+    const { run: asked, first } = this;
+    const report = await this.server.report({ run: asked, first }).catch(() => ({ problem: NO_ANSWER }));
+    if (asked !== this.run || first !== this.first) return;
+    // It may have begun again without that policy.
+    if (report.problem && first && report.problem !== NO_ANSWER) return this.compare("");
     if (report.problem) {
       this.say(report.problem);
       return;
@@ -161,15 +178,14 @@ class EvaluatePage {
 
   async begin(data) {
     const reply = await this.server.begin({ ...data, view: onlyWatches() }).catch(() => ({ problem: NO_ANSWER }));
-    if (reply.problem) return reply.problem;
+    if (reply.problem) return reply;
     this.newOne.open = false;
     this.run = reply.run;
-    this.seen = "";
-    for (const part of Object.values(this.parts)) part.clear();
+    this.clear();
     show(this.body, false);
     address.put("evaluate", { evaluation: reply.run });
     this.poller.wake();
-    return "";
+    return reply;
   }
 }
 
@@ -181,7 +197,8 @@ function stateOf({ state, step, total, phase, cause, policies, prompts }) {
   if (state === "queued") return "Queued: it starts when the runs before it have ended.";
   if (state === "loading") return `Loading: ${phase}`;
   const far = total ? `step ${step} of ${total}` : `step ${step}`;
-  return `${state[0].toUpperCase()}${state.slice(1)}, ${far}: ${done} so far.`;
+  const on = ALIVE.includes(state) ? "" : " It can be resumed on the Runs page.";
+  return `${state[0].toUpperCase()}${state.slice(1)}, ${far}: ${done} so far.${on}`;
 }
 
 export function mount(parts) {

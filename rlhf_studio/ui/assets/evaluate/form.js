@@ -13,11 +13,16 @@ const text = (placeholder = "") => el("input", { class: "rs-input", type: "text"
 const whole = (value, min, max) => el("input", { class: "rs-input", type: "number", value, min, max, step: 1 });
 
 export class Form {
-  /** @param begin  called with the form's values; gives what is wrong, or nothing */
+  /** @param begin  given the form's values; gives `problem`, a line for each mistake, and the `fields` to blame */
   constructor({ begin }) {
     Object.assign(this, { begin, policies: [], rows: "" });
     this.run = el("select", { class: "rs-input", "aria-label": "Run", onchange: () => this.setSteps() });
     this.which = el("select", { class: "rs-input", "aria-label": "Which policy of the run" });
+    this.none = el(
+      "p",
+      { class: "rs-help", hidden: true },
+      "No run here has kept a policy yet: train one first, or name a model.",
+    );
     this.other = text("folder, hub id or .jsonl file");
     this.list = el("ol", { class: "rs-evaluate-policies", "aria-label": "Policies" });
     this.fields = {
@@ -39,7 +44,7 @@ export class Form {
       name: text("evaluation"),
     };
     this.greedy = el("input", { type: "checkbox" });
-    this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
+    this.problem = el("ul", { class: "rs-problem rs-evaluate-problems", role: "alert", hidden: true });
     this.button = el("button", { type: "submit", class: "rs-button rs-primary" }, "Start evaluation");
     this.node = el(
       "form",
@@ -69,6 +74,7 @@ export class Form {
         this.other,
         add(() => this.addOther()),
       ),
+      this.none,
       this.list,
       el("p", { class: "rs-help" }, "The others are compared with the first."),
     );
@@ -110,6 +116,7 @@ export class Form {
     );
     if (runs.some(({ id }) => id === before)) this.run.value = before;
     show(this.run.parentNode, runs.length > 0);
+    show(this.none, !runs.length);
     this.setSteps();
     if (!this.policies.length && runs.length) {
       this.add(`${runs[0].id}@start`);
@@ -177,23 +184,34 @@ export class Form {
 
   lock(why) {
     this.locked = why;
+    if (this.asking) return;
     this.button.disabled = Boolean(why);
-    if (why) this.tell(why);
+    if (why) this.tell({ problem: why });
   }
 
-  tell(problem) {
-    setText(this.problem, problem);
-    show(this.problem, Boolean(problem));
+  tell({ problem, fields = [] }) {
+    const lines = problem ? problem.split("\n") : [];
+    fill(
+      this.problem,
+      lines.map((line) => el("li", {}, line)),
+    );
+    show(this.problem, lines.length > 0);
+    for (const [name, input] of Object.entries({ ...this.fields, policies: this.other })) {
+      if (fields.includes(name)) input.setAttribute("aria-invalid", "true");
+      else input.removeAttribute("aria-invalid");
+    }
+    this.node.querySelector("[aria-invalid]")?.focus();
   }
 
   async send(event) {
     event.preventDefault();
-    if (this.locked) return;
+    if (this.locked || this.asking) return;
     if (this.other.value.trim()) this.addOther();
     const number = (input) => (input.value === "" ? null : Number(input.value));
     const { file, prompts, samples, seed, temperature, judge, reward, text: held, name } = this.fields;
-    this.button.disabled = true;
-    const problem = await this.begin({
+    this.asking = this.button.disabled = true;
+    setText(this.button, "Checking\u2026");
+    const reply = await this.begin({
       policies: this.policies.join("\n"),
       file: file.value,
       prompts: number(prompts),
@@ -206,7 +224,8 @@ export class Form {
       text: held.value,
       name: name.value,
     });
-    this.button.disabled = false;
-    this.tell(problem);
+    this.asking = this.button.disabled = false;
+    setText(this.button, "Start evaluation");
+    this.tell(reply);
   }
 }

@@ -158,6 +158,14 @@ function layoutOf(colour) {
     hovermode: false,
     dragmode: false,
     xaxis: { ...axis, ...title("\u221aKL from the reference (\u221anats)"), rangemode: "tozero" },
-    yaxis: { ...axis, ...title("mean over answers"), tickformat: "~g" },
+    // Room between the numbers and a point at 0.
+    yaxis: {
+      ...axis,
+      ...title("mean over answers"),
+      tickformat: "~g",
+      ticks: "outside",
+      ticklen: 8,
+      tickcolor: "rgba(0,0,0,0)",
+    },
   };
 }

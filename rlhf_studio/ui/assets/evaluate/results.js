@@ -10,6 +10,7 @@ const FILES = [
 ];
 const TYPES = { csv: "text/csv", md: "text/markdown", jsonl: "application/jsonl" };
 const VOTES = "votes";
+const EXPLAINED = 3; // so many policies leave room for what each number is; else it is told under the pointer
 
 const figure = (value, { percent, digits }) =>
   Number.isFinite(value) ? (percent ? `${number(100 * value, digits)}\u2009%` : number(value, digits)) : NONE;
@@ -17,8 +18,16 @@ const ends = (cell, column) => `${figure(cell.low, column)} to ${figure(cell.hig
 const SHARE = { percent: true, digits: 0 };
 
 export class Results {
-  constructor({ ask }) {
+  /** @param compare  called with the policy that the others are to be compared with */
+  constructor({ ask, compare }) {
     Object.assign(this, { ask, measure: "" });
+    this.first = el("select", { class: "rs-input", onchange: () => compare(this.first.value) });
+    this.choice = el(
+      "label",
+      { class: "rs-evaluate-first", hidden: true },
+      el("span", { class: "rs-label" }, "Compare with"),
+      this.first,
+    );
     this.by = el("select", {
       class: "rs-input",
       "aria-label": "Win rate by",
@@ -29,6 +38,8 @@ export class Results {
     });
     this.bars = el("ul", { class: "rs-evaluate-wins" });
     this.against = el("span", { class: "rs-help" });
+    this.gone = el("p", { class: "rs-help", hidden: true });
+    this.refers = el("p", { class: "rs-help" });
     this.wins = el(
       "section",
       { class: "rs-evaluate-panel", hidden: true, "aria-label": "Win rates" },
@@ -41,6 +52,7 @@ export class Results {
       ),
       this.bars,
       el("p", { class: "rs-help" }, "The line is the 95 % interval over prompts; a tie counts half; the mark is 50 %."),
+      this.gone,
     );
     this.table = el("div", {
       class: "rs-evaluate-scroll",
@@ -55,8 +67,10 @@ export class Results {
     this.node = el(
       "div",
       { class: "rs-evaluate-part" },
+      this.choice,
       this.wins,
       this.table,
+      this.refers,
       el("div", { class: "rs-evaluate-row" }, el("span", { class: "rs-label" }, "Download"), files, this.told),
     );
   }
@@ -65,16 +79,22 @@ export class Results {
     this.measure = "";
     fill(this.table);
     show(this.wins, false);
+    show(this.choice, false);
+    setText(this.refers, "");
   }
 
   draw(report) {
     this.report = report;
     const { columns, rows } = report;
+    const explained = rows.length <= EXPLAINED;
+    this.drawChoice(report);
+    setText(this.refers, report.reference ? `KL and perplexity refer to ${readable(report.reference, 200)}.` : "");
     const head = el(
       "tr",
       {},
       el("th", { scope: "col" }, ""),
       rows.map(({ policy }) => el("th", { scope: "col", class: "rs-number" }, readable(policy, 60))),
+      explained ? el("th", { scope: "col", class: "rs-evaluate-meaning" }, "What it is") : null,
     );
     const lines = columns.map((column, place) =>
       el(
@@ -82,9 +102,10 @@ export class Results {
         {},
         el("th", { scope: "row", title: column.meaning }, column.title),
         rows.map(({ cells }) => valueOf(cells[place], column)),
+        explained ? el("td", { class: "rs-evaluate-meaning" }, readable(column.meaning, 300)) : null,
       ),
     );
-    fill(this.table, el("table", {}, el("thead", {}, head), el("tbody", {}, lines)));
+    fill(this.table, el("table", { class: "rs-evaluate-table" }, el("thead", {}, head), el("tbody", {}, lines)));
     const known = report.measures.filter(({ name }) => report.wins[name]?.length);
     const options = [...known, ...(report.votes.length ? [{ name: VOTES, title: "Your votes" }] : [])];
     const names = options.map(({ name }) => name);
@@ -98,8 +119,22 @@ export class Results {
     this.drawWins();
   }
 
+  drawChoice({ policies, first }) {
+    const names = JSON.stringify(policies);
+    if (names !== this.names)
+      fill(
+        this.first,
+        policies.map((name) => el("option", { value: name }, readable(name, 60))),
+      );
+    Object.assign(this, { names });
+    this.first.value = first;
+    show(this.choice, policies.length > 1);
+  }
+
   drawWins() {
     const { report, measure } = this;
+    setText(this.gone, measure === VOTES ? leftOut(report) : "");
+    show(this.gone, Boolean(this.gone.textContent));
     const rows = measure === VOTES ? report.votes : report.wins[measure] || [];
     setText(this.against, `against ${readable(report.first, 60)}`);
     fill(
@@ -137,7 +172,7 @@ export class Results {
 
   async save(kind) {
     setText(this.told, "");
-    const reply = await this.ask("file", { kind }).catch(() => ({ problem: NO_ANSWER }));
+    const reply = await this.ask("file", { kind, first: this.report?.first }).catch(() => ({ problem: NO_ANSWER }));
     if (reply.problem) {
       setText(this.told, reply.problem);
       return;
@@ -146,6 +181,16 @@ export class Results {
     el("a", { href: url, download: reply.name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
   }
+}
+
+/** What became of votes on answers that the evaluation has written anew since. */
+export function leftOut({ votes_left_out: count }) {
+  if (!count) return "";
+  const which =
+    count === 1
+      ? "1 vote is left out: the answers that it was"
+      : `${count} votes are left out: the answers that they were`;
+  return `${which} about are no longer there.`;
 }
 
 function valueOf(cell, column) {
