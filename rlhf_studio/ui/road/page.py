@@ -65,9 +65,8 @@ class RoadPage:
                     status = self._workspace.status(part.run)
                     told |= {"run_state": status.state, "step": status.step, "total_steps": status.total_steps}
             parts.append({**told, "file": Path(part.file).name})
-        rounds = RoadSettings(**road.settings).rounds
         going = is_driven(road.folder)
-        return {"id": road.id, "name": road.name, "created_at": road.created_at, "parts": parts, "going": going, "rounds": rounds}
+        return {"id": road.id, "name": road.name, "created_at": road.created_at, "parts": parts, "going": going}
 
     def road_lineage(self, data: Any, request: gr.Request) -> Json:
         """What each run of a road was made from, checked by its hashes against what lies there now."""
