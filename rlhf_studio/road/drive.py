@@ -37,6 +37,8 @@ def drive(folder: Path, workspace: Path, say: Say = print) -> int:
     with driven(folder), Signals() as signals:
         driver = _Driver(folder, workspace, signals, say)
         code = DONE
+        if driver.road.next_part() is None:
+            say("every part of this road is done already")
         while code == DONE and (part := driver.road.next_part()):
             code = driver.go_along(part)
     if code != DONE:
