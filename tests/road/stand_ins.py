@@ -6,7 +6,7 @@ and as a driver:             python stand_ins.py drive ROAD WORKSPACE
 A file beside the run folders, ``.behaviour``, says what an engine does (the word after the stage's name, else that after ``all``):
 
 train     three steps, then it has finished (default)
-hold      steps until it is told to stop, then a checkpoint
+hold      steps until it is told to stop, then a checkpoint; it finishes when ``.finish`` lies beside the run folders
 unsaved   as hold, without a checkpoint
 failing   two steps, then it fails with a cause
 unborn    prints a reason and ends before it begins
@@ -125,7 +125,7 @@ def _work(folder: Path, writer: RunWriter, stage: str, how: str, from_start: boo
         writer.go_back(0)
     step = RunReader(folder).status().step
     writer.plan(3)
-    while how in ("hold", "unsaved") or step < 3:
+    while step < 3 or (how in ("hold", "unsaved") and not (folder.parent / ".finish").exists()):
         for command in writer.pending_commands():
             writer.acknowledge(command.id, "done")
             if how == "hold":

@@ -36,6 +36,7 @@ def test_what_is_wrong_begins_nothing(workspace: Path, capsys: pytest.CaptureFix
     assert not workspace.exists()
 
 
+@pytest.mark.slow
 def test_a_new_road_says_where_it_is_and_how_to_go_on(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     workspace.mkdir()
     behave(workspace, sft="failing")
@@ -58,6 +59,7 @@ def test_a_new_road_says_where_it_is_and_how_to_go_on(workspace: Path, capsys: p
     assert len(listed) == 9 and listed[2].startswith("  waiting  ")
 
 
+@pytest.mark.slow
 def test_a_full_road_has_the_usual_length(workspace: Path) -> None:
     workspace.mkdir()
     behave(workspace, sft="failing")
@@ -75,6 +77,7 @@ def test_a_road_that_another_process_goes_along_is_refused(workspace: Path, caps
     assert journal(workspace) == []
 
 
+@pytest.mark.slow
 def test_a_road_outside_a_workspace_asks_for_one(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = new_road(workspace).rename(workspace / "copied")
     assert main(["road", "go", str(folder)]) == BAD_INPUT

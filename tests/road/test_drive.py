@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rlhf_studio.config_io import Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.road import drive as driving
 from rlhf_studio.road.drive import drive, go_on_command
@@ -129,7 +131,10 @@ def test_an_engine_that_never_began_is_told_with_its_last_line_and_started_anew(
     assert journal(workspace)[:2] == ["train sft", "train sft"] and part(folder).state == "done"
 
 
-def test_an_engine_that_outlived_its_driver_is_waited_for(workspace: Path, started: Callable[[Path], subprocess.Popen[bytes]]) -> None:
+@pytest.mark.parametrize("finishes", [True, False], ids=["it finishes", "it is stopped"])
+def test_an_engine_that_outlived_its_driver_is_waited_for(
+    workspace: Path, started: Callable[[Path], subprocess.Popen[bytes]], finishes: bool
+) -> None:
     folder = new_road(workspace)
     behave(workspace, sft="hold")
     first = started(folder)
@@ -142,6 +147,14 @@ def test_an_engine_that_outlived_its_driver_is_waited_for(workspace: Path, start
     wait_until(lambda: "waiting for its end" in (folder / "road.log").read_text())
     wait_until(lambda: reader(folder).status().step > steps)
     assert second.poll() is None and part(folder).state == "running"
+    if finishes:
+        behave(workspace, reward_model="failing")
+        (workspace / "runs" / ".finish").touch()
+        assert second.wait(20) == FAILED
+        taken_up = part(folder)
+        assert (taken_up.state, taken_up.run) == ("done", run) and taken_up.headline.startswith("Held-out loss 3.50 → ")
+        assert journal(workspace) == ["train sft", "generate", "label", "train reward_model"]
+        return
     second.send_signal(signal.SIGTERM)  # an engine that it has not started is stopped too
     assert second.wait(20) == STOPPED
     assert reader(folder).status().state == "stopped" and part(folder).run == run
@@ -175,13 +188,9 @@ def test_two_drivers_on_one_road_are_refused(workspace: Path, started: Callable[
 
 
 def test_a_run_that_was_deleted_is_made_again_and_one_that_cannot_start_is_told(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlhf_studio.config_io import Problem
-
     folder = new_road(workspace)
     behave(workspace, sft="failing")
     drive(folder, workspace, lambda text: None)
-    import shutil
-
     shutil.rmtree(reader(folder).run_dir)
     behave(workspace)
     problems = [Problem("model.policy", "there is no such folder")]
