@@ -30,7 +30,9 @@ def test_two_rounds_to_the_end(tmp_path: Path) -> None:
     assert len(readers) == 6 and all(reader.status().state == "finished" for reader in readers.values())
 
     found = {key: sources(reader, hash_of) for key, reader in readers.items()}
-    assert all(source.standing == "as it was" for own in found.values() for source in own)
+    assert all(found.values())
+    checked = [source for own in found.values() for source in own if source.name != "bundled/world-reviews"]  # written from a seed: no file
+    assert {source.standing for source in checked} == {"as it was"}
     keys = {part.run: part.key for part in road.parts if part.run}
 
     def trained(key: str) -> set[str]:
@@ -50,4 +52,4 @@ def test_two_rounds_to_the_end(tmp_path: Path) -> None:
     first, second = ((road.folder / f"responses-{number}.jsonl").read_text() for number in (1, 2))
     assert first.splitlines() and second.splitlines() and first != second
     assert len(report_of(readers["evaluation"]).policies) == 3
-    assert "beats the first in" in road.part("evaluation").headline
+    assert "of comparisons with the first" in road.part("evaluation").headline

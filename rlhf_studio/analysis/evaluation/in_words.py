@@ -22,4 +22,4 @@ def in_words(report: Report) -> str:
         return ""
     sure = "" if rate.low is None or rate.high is None else f" ({rate.low:.0%} to {rate.high:.0%})"
     by = _BY.get(report.decides, "by the score")
-    return f"The last policy beats the first in {rate.value:.0%} of comparisons{sure}, {by}."
+    return f"The last policy wins {rate.value:.0%} of comparisons with the first{sure}, {by}."
