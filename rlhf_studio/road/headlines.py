@@ -19,7 +19,11 @@ def headline_of(reader: RunReader) -> str:
     found = headline_ends(reader, stage)
     if found is None:
         return ""
-    written = "{:.1%}" if found.percent else "{:.2f}"
-    last = written.format(found.last)
-    first = last if found.first is None else written.format(found.first)
+    last = _written(found.last, found.percent)
+    first = last if found.first is None else _written(found.first, found.percent)
     return f"{_TITLES[found.metric]} {last}." if first == last else f"{_TITLES[found.metric]} {first} → {last}."
+
+
+def _written(value: float, percent: bool) -> str:
+    """With a real minus sign."""
+    return (f"{value:.1%}" if percent else f"{value:.2f}").replace("-", "\u2212")

@@ -67,5 +67,5 @@ def test_the_headline_of_ppo_is_gold_where_it_is_known(tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "ppo", with_gold)
     assert headline_ends(reader, "ppo") == HeadlineEnds("gold/score", 0.5, 9.75, False, False)
     assert headline_of(reader) == "Gold score 0.50 → 9.75." and headline_ends(reader, "evaluation") is None
-    assert headline_of(write_stage_run(tmp_path, "ppo", [{"gold/score": 1.0}])) == "Gold score 1.00."
+    assert headline_of(write_stage_run(tmp_path, "ppo", [{"gold/score": -1.0}])) == "Gold score −1.00."
     assert headline_of(write_stage_run(tmp_path, "sft", [])) == headline_of(write_stage_run(tmp_path, "evaluation", [])) == ""

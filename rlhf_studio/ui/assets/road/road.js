@@ -59,9 +59,9 @@ class RoadPage {
       "div",
       { class: "rs-road-tools" },
       this.start,
+      small,
       rounds,
       this.rounds,
-      small,
       el("p", { class: "rs-help" }, help),
     );
     this.viewer = el("p", { class: "rs-help", hidden: true });
@@ -231,7 +231,11 @@ class RoadPage {
         { data: { standing: one.standing } },
         el("span", { class: "rs-road-source" }, `${one.name}${one.step === null ? "" : `, step ${one.step}`}`),
         one.sha256 && el("code", {}, one.sha256.slice(0, 12)),
-        el("span", { class: "rs-road-standing" }, one.sentence || (one.standing === "as it was" ? "as it was" : "")),
+        el(
+          "span",
+          { class: "rs-road-standing" },
+          one.sentence || (one.standing === "as it was" ? "unchanged" : one.standing),
+        ),
       );
     if (!rows.some(({ sources, problem }) => sources.length || problem)) return void fill(this.lineage);
     fill(
