@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from rlhf_studio.metrics.stages import SUMMARIES
+from rlhf_studio.metrics.stages import HEADLINES, SUMMARIES
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.rows import tenth
 
 Ends = dict[str, tuple[float | None, float | None]]
 FIRST_EVENTS = 50
 """The event ``start`` is among so many first ones of a run."""
+
+
+@dataclass(frozen=True)
+class HeadlineEnds:
+    """How the number that says most about a run began and ended.
+
+    Attributes:
+        metric: which number it is.
+        first, last: as :func:`first_and_last` takes them; ``first`` is None where nothing finite was recorded at the first step.
+        falls: whether lower is better.
+        percent: whether it is shown as a percentage.
+    """
+
+    metric: str
+    first: float | None
+    last: float
+    falls: bool
+    percent: bool
+
+
+def headline_ends(reader: RunReader, stage: str) -> HeadlineEnds | None:
+    """The first number of :data:`~rlhf_studio.metrics.stages.HEADLINES` that the run has; None where it has none. Raises StoreError."""
+    told = HEADLINES.get(stage)
+    if told is None:
+        return None
+    for metric, (first, last) in first_and_last(reader, stage, told.names).items():
+        if last is not None:
+            return HeadlineEnds(metric, first, last, told.falls, told.percent)
+    return None
 
 
 def summary_ends(reader: RunReader, stage: str) -> Ends:

@@ -25,14 +25,14 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     go.set_defaults(run=_go)
     listed = actions.add_parser("list", help="the roads of the workspace", allow_abbrev=False)
     listed.set_defaults(run=_list)
-    for command in (world, go, listed):
+    for command in (world, listed):
         command.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help="default: %(default)s")
+    go.add_argument("--workspace", type=Path, metavar="DIR", help="default: the workspace that the road lies in")
 
 
 def _world(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from rlhf_studio.road.drive import drive
     from rlhf_studio.road.plan import SMALL, RoadSettings, as_settings, plan
     from rlhf_studio.road.state import Road, new_road_folder, write_road
 
@@ -42,24 +42,39 @@ def _world(options: argparse.Namespace) -> int:
         raise ConfigError([Problem("--seed", f"should be at least 0 and below 2^31, not {options.seed}")])
     settings = replace(SMALL if options.small else RoadSettings(), rounds=options.rounds, seed=options.seed)
     workspace = options.workspace.resolve()
-    folder = new_road_folder(workspace)
-    write_road(Road(folder, "the world's road", as_settings(settings), plan(settings), time.time()))
+    try:
+        folder = new_road_folder(workspace)
+        write_road(Road(folder, "the world's road", as_settings(settings), plan(settings), time.time()))
+    except OSError as error:
+        raise ConfigError([Problem("--workspace", f"no road can be begun in {options.workspace}: {error}")]) from error
     print(f"road: {folder}", flush=True)
-    return drive(folder, workspace, _say)
+    return _drive(folder, workspace)
 
 
 def _go(options: argparse.Namespace) -> int:
-    from rlhf_studio.road.drive import drive
-    from rlhf_studio.road.state import read_road
+    from rlhf_studio.road.state import read_road, workspace_of
 
+    folder = options.road.resolve()
     try:
-        read_road(options.road)
+        read_road(folder)
     except (OSError, ValueError) as error:
         raise ConfigError([Problem("", f"{options.road} is not the folder of a road: {error}")]) from error
+    workspace = options.workspace.resolve() if options.workspace else workspace_of(folder)
+    if workspace is None:
+        raise ConfigError([Problem("--workspace", f"{options.road} lies in no workspace; say in which one its runs are")])
+    return _drive(folder, workspace)
+
+
+def _drive(folder: Path, workspace: Path) -> int:
+    from rlhf_studio.road.drive import drive
+    from rlhf_studio.road.state import AlreadyDriven
+
     try:
-        return drive(options.road.resolve(), options.workspace.resolve(), _say)
-    except BlockingIOError:
-        raise ConfigError([Problem("", f"another process goes along {options.road} already")]) from None
+        return drive(folder, workspace, _say)
+    except AlreadyDriven as error:
+        raise ConfigError([Problem("", str(error))]) from None
+    except OSError as error:
+        raise ConfigError([Problem("", f"the road in {folder} cannot go on: {error}")]) from error
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ def report(story: Story) -> str:
     parts = [
         _head(story),
         _verdict(story),
-        _section("From the first step to the last tenth", _summary(story)),
+        _section("How it began and how it ended", _summary(story)),
         _section("Curves", _curves(story)),
         _section("What it learned", _learned(story.learned)) if story.config.stage == "ppo" else None,
         _section("The same prompts, before and after", _answers(story)) if story.answers else None,

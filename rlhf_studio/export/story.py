@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlhf_studio.analysis.ends import first_and_last
 from rlhf_studio.analysis.records import Diagnosis, Learned, Verdict
 from rlhf_studio.config import REWARD_KINDS, RewardConfig, RunConfig, StageConfig
 from rlhf_studio.config_io import walk_fields
@@ -49,7 +50,7 @@ class Story:
     Attributes:
         program: version of this program that created the run.
         tenth: how many steps the first and the last tenth have.
-        summary: (title, unit, value at the first step, mean over the last tenth), for the metrics that have both.
+        summary: (title, unit, how it began, how it ended: :func:`~rlhf_studio.analysis.ends.first_and_last`), where both are known.
         series: metric -> (steps, values), NaN where a value was not finite.
         settings: by section.
     """
@@ -71,6 +72,9 @@ class Story:
     @property
     def compared(self) -> str:
         """What the two numbers of :attr:`summary` are, in words."""
+        if self.config.stage != "ppo":
+            every_step = "" if self.tenth == 1 else f"; of what every step measures, the mean over the last {self.tenth} steps"
+            return f"The first measurement and the newest{every_step}."
         return "The first step and the last." if self.tenth == 1 else f"The first step, and the mean of the last {self.tenth}."
 
     @property
@@ -83,7 +87,7 @@ def story_of(reader: RunReader) -> Story:
     config, status, origin = reader.config(), reader.status(), reader.origin()
     series = _series(reader)
     titles = {metric.name: (metric.title, metric.unit) for metric in METRICS}
-    means = {name: (_first(series, name), last) for name, (_, last) in reader.first_and_last(TELLINGS[config.stage].summary).items()}
+    ends = first_and_last(reader, config.stage, TELLINGS[config.stage].summary)
     steps = max((len(at) for at, _ in series.values()), default=0)
     leaving = Shareable(reader.run_dir)
     return Story(
@@ -92,7 +96,7 @@ def story_of(reader: RunReader) -> Story:
         origin=replace(origin, changes=leaving.data(origin.changes)),
         program=reader.program(),
         tenth=tenth(steps),
-        summary=[(*titles[name], first, last) for name, (first, last) in means.items() if first is not None and last is not None],
+        summary=[(*titles[name], first, last) for name, (first, last) in ends.items() if first is not None and last is not None],
         series=series,
         answers=answers_of(reader.watched()),
         changes=[replace(one, old=leaving.data(one.old), new=leaving.data(one.new)) for one in reader.changes()],
@@ -119,13 +123,6 @@ def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         return np.array([step for step, _ in own], np.int64), np.array([number for _, number in own])
 
     return {name: column(name) for name in names}
-
-
-def _first(series: dict[str, tuple[np.ndarray, np.ndarray]], name: str) -> float | None:
-    """The value at the first step that has one."""
-    values = series[name][1] if name in series else np.zeros(0)
-    known = values[np.isfinite(values)]
-    return float(known[0]) if len(known) else None
 
 
 def sentence_of(verdict: Verdict) -> str:

@@ -267,22 +267,20 @@ class Headline:
 
     Attributes:
         names: metrics, the one to take first; the next where a run does not have it.
-        label: its short name, in the middle of a sentence.
         falls: whether lower is better.
         percent: whether it is shown as a percentage.
     """
 
     names: tuple[str, ...]
-    label: str
     falls: bool = False
     percent: bool = False
 
 
 HEADLINES: dict[str, Headline] = {
-    "ppo": Headline(("objective/scores",), "score"),
-    "sft": Headline(("sft/eval_loss", "sft/loss"), "loss", falls=True),
-    "reward_model": Headline(("reward_model/eval_accuracy", "reward_model/accuracy"), "accuracy", percent=True),
-    "dpo": Headline(("dpo/eval_accuracy", "dpo/accuracy"), "accuracy", percent=True),
+    "ppo": Headline(("gold/score", "objective/scores")),
+    "sft": Headline(("sft/eval_loss", "sft/loss"), falls=True),
+    "reward_model": Headline(("reward_model/eval_accuracy", "reward_model/accuracy"), percent=True),
+    "dpo": Headline(("dpo/eval_accuracy", "dpo/accuracy"), percent=True),
 }
 """By stage. An evaluation has none: it compares policies, and has no course."""
 

@@ -1,6 +1,8 @@
 """The road: fine-tuning, preference pairs, reward model, PPO and evaluation, one after the other and unattended.
 
-:mod:`plan`   what the parts are, and what each hands to the next
-:mod:`state`  where a road stands, in one small file that everybody may read
-:mod:`drive`  the process that goes along it, part by part
+:mod:`plan`       what the parts are, and what each hands to the next
+:mod:`state`      where a road stands, in one small file that everybody may read
+:mod:`drive`      the process that goes along it, part by part
+:mod:`running`    the processes that do a part: an engine, or a command
+:mod:`headlines`  what came of a part, in one short sentence
 """

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
+import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -20,165 +18,100 @@ from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.road.headlines import headline_of
 from rlhf_studio.road.plan import RoadSettings, policy_for_pairs, run_settings
-from rlhf_studio.road.state import LOG, Part, Road, driven, read_road, write_road
+from rlhf_studio.road.running import PartFailed, Say, Signals, StopAsked, run_command, run_to_its_end
+from rlhf_studio.road.state import LOG, Part, driven, read_road, workspace_of, write_road
 from rlhf_studio.runs import paths
-from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.errors import NotRunning, StoreError
-from rlhf_studio.runs.launch import start_engine
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.world.corpus import write_prompts
 
-POLL_SECONDS = 0.2
 SAMPLES = 3  # responses to each prompt: each two of them are a pair, so there are as many pairs as responses
 PROMPTS_SEED = 9000  # of the prompts that pairs are sampled for; the bundled prompts have other seeds
-
-Say = Callable[[str], None]
-
-
-class _Stop(Exception):
-    """Somebody asked the road to stop."""
-
-
-class _PartFailed(Exception):
-    """A part failed; the message is one sentence for people."""
 
 
 def drive(folder: Path, workspace: Path, say: Say = print) -> int:
     """Go along the road in ``folder`` to its end; returns one of :mod:`rlhf_studio.exit_codes`.
 
-    A signal to end stops the part that is under way with a checkpoint. Raises BlockingIOError when another process goes along it.
+    A signal to end stops the part that is under way with a checkpoint. Raises :class:`~rlhf_studio.road.state.AlreadyDriven` when another
+    process goes along it, and OSError and ValueError when the road's file cannot be read or written.
     """
-    with driven(folder), _Signals() as signals:
-        road = read_road(folder)
-        while part := road.next_part():
-            road = _begun(road, part)
-            say(f"{part.title} …")
-            started = time.monotonic()
-            try:
-                road = _Driver(road, workspace, signals).do(part)
-            except _Stop:
-                write_road(road.with_part(part.key, state="stopped"))
-                say("stopped; go on with the same command")
-                return STOPPED
-            except (_PartFailed, ConfigError, StoreError, OSError) as error:
-                write_road(road.with_part(part.key, state="failed", problem=str(error)))
-                say(f"failed: {part.title}: {error}")
-                return BAD_INPUT if isinstance(error, ConfigError) else FAILED
-            seconds = part.seconds + time.monotonic() - started
-            road = road.with_part(part.key, state="done", seconds=seconds, problem="")
-            write_road(road)
-            say(f"{part.title}: done in {seconds:.0f} s. {road.part(part.key).headline}")
-    return DONE
+    with driven(folder), Signals() as signals:
+        driver = _Driver(folder, workspace, signals, say)
+        code = DONE
+        if driver.road.next_part() is None:
+            say("every part of this road is done already")
+        while code == DONE and (part := driver.road.next_part()):
+            code = driver.go_along(part)
+    if code != DONE:
+        say(f"{'go on' if code == STOPPED else 'put that right, then go on'} with: {go_on_command(folder, workspace)}")
+    return code
 
 
-def _begun(road: Road, part: Part) -> Road:
-    road = road.with_part(part.key, state="running", problem="")
-    write_road(road)
-    return road
-
-
-class _Signals:
-    """Remembers that this process was asked to end, and lets it end the part under way first."""
-
-    def __init__(self) -> None:
-        self.received = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Signals:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: object) -> None:
-        self.received = True
+def go_on_command(folder: Path, workspace: Path) -> str:
+    """What a person types to go on along the road."""
+    elsewhere = [] if workspace_of(folder) == workspace else ["--workspace", str(workspace)]
+    return shlex.join(["python", "-m", "rlhf_studio", "road", "go", str(folder), *elsewhere])
 
 
 class _Driver:
-    """Does one part."""
+    """Goes along one part after the other; ``road`` is how the road stands, and what its file says."""
 
-    def __init__(self, road: Road, workspace: Path, signals: _Signals):
-        self._road, self._runs, self._signals = road, workspace / paths.RUNS, signals
+    def __init__(self, folder: Path, workspace: Path, signals: Signals, say: Say):
+        self.road = read_road(folder)
+        self._folder, self._runs, self._signals, self._say = folder, workspace / paths.RUNS, signals, say
 
-    def do(self, part: Part) -> Road:
-        """The road after this part. Raises :class:`_Stop`, :class:`_PartFailed` and what its pieces raise."""
-        return self._run(part) if part.kind == "run" else self._pairs(part)
+    def go_along(self, part: Part) -> int:
+        """Do one part; returns the exit code."""
+        if self._signals.received:  # just as the part before it was done
+            self._say("stopped")
+            return STOPPED
+        self._note(part, state="running", problem="")
+        self._say(f"{part.title} …")
+        started, code = time.monotonic(), DONE
+        try:
+            changes = {"state": "done", **(self._run(part) if part.kind == "run" else self._pairs(part))}
+        except StopAsked:
+            code, changes = STOPPED, {"state": "stopped"}
+        except (PartFailed, ConfigError, StoreError, OSError) as error:
+            code = BAD_INPUT if isinstance(error, ConfigError) else FAILED
+            changes = {"state": "failed", "problem": str(error)}
+        seconds = part.seconds + time.monotonic() - started
+        self._note(part, seconds=seconds, **changes)
+        ended = {DONE: f"{part.title}: done in {seconds:.0f} s. {changes.get('headline', '')}", STOPPED: "stopped"}
+        self._say(ended.get(code, f"failed: {part.title}: {changes.get('problem', '')}").strip())
+        return code
 
-    # --- a run of the workspace --------------------------------------------------------------------------------------------
+    def _note(self, part: Part, **changes: Any) -> None:
+        self.road = self.road.with_part(part.key, **changes)
+        write_road(self.road)
 
-    def _run(self, part: Part) -> Road:
-        run_id = part.run or self._make(part)
-        run_dir = self._runs / run_id
-        status = RunReader(run_dir).status()
-        if status.state != "finished":
-            self._train(run_dir, "train" if status.state == "queued" else "resume")
-        return self._road.with_part(part.key, headline=headline_of(RunReader(run_dir)))
+    def _run(self, part: Part) -> dict[str, Any]:
+        """A run of the workspace, made where it is not there yet: a part that goes on goes on with its own."""
+        run_dir = self._runs / (part.run or paths.new_run_id())
+        if not run_dir.exists():
+            config = run_settings(self.road, part.key, self._runs)
+            memory = _checked(config, self._runs.parent)
+            self._note(part, run=run_dir.name)  # first: a driver that is killed in between leaves no run that nobody knows
+            create_run(run_dir, config, name=f"{part.title} ({self.road.name})", memory=memory)
+        run_to_its_end(run_dir, self._signals, self._say)
+        return {"headline": headline_of(RunReader(run_dir))}
 
-    def _make(self, part: Part) -> str:
-        config = run_settings(self._road, part.key, self._runs)
-        memory = _checked(config, self._runs.parent)
-        run_id = paths.new_run_id()
-        create_run(self._runs / run_id, config, name=f"{part.title} ({self._road.name})", memory=memory)
-        self._road = self._road.with_part(part.key, run=run_id)
-        write_road(self._road)
-        return run_id
-
-    def _train(self, run_dir: Path, mode: Any) -> None:
-        process = start_engine(run_dir, mode)
-        asked = False
-        while process.poll() is None:
-            if self._signals.received and not asked:
-                asked = True
-                with contextlib.suppress(NotRunning):  # it ends by itself just now
-                    send_command(run_dir, "stop")
-            time.sleep(POLL_SECONDS)
-        status = RunReader(run_dir).status()
-        if status.state == "finished":
-            return
-        if self._signals.received or status.state == "stopped":
-            raise _Stop
-        raise _PartFailed(status.cause or f"the engine ended without a word; see {run_dir / paths.LOG}")
-
-    # --- pairs: responses of a policy, compared by the judge -------------------------------------------------------------------
-
-    def _pairs(self, part: Part) -> Road:
-        settings = RoadSettings(**self._road.settings)
+    def _pairs(self, part: Part) -> dict[str, Any]:
+        """Responses of a policy, compared by the judge."""
+        settings = RoadSettings(**self.road.settings)
         number = int(part.key.partition("-")[2] or 1)
-        folder, seed = self._road.folder, settings.seed + number - 1
-        prompts, written, pairs = (folder / f"{name}-{number}.jsonl" for name in ("prompts", "responses", "pairs"))
+        seed = settings.seed + number - 1
+        prompts, written, pairs = (self._folder / f"{name}-{number}.jsonl" for name in ("prompts", "responses", "pairs"))
         texts = write_prompts(PROMPTS_SEED + seed, ceil(settings.pairs / SAMPLES))
         lines = (json.dumps({"prompt": prompt}) + "\n" for prompt in texts)
         prompts.write_text("".join(lines), encoding="utf-8")
-        policy = str(policy_for_pairs(self._road, part.key, self._runs))
-        self._command(
-            ["generate", policy, "--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed), "--out", str(written)]
-        )
-        said = self._command(["label", str(written), "--judge", "world", "--seed", str(seed), "--out", str(pairs)])
-        return self._road.with_part(part.key, file=str(pairs), headline=said)
-
-    def _command(self, arguments: Sequence[str]) -> str:
-        """Run one of our commands, its output in the road's log. Returns its last line; raises :class:`_PartFailed` with it."""
-        with (self._road.folder / LOG).open("ab") as log:
-            start = log.tell()
-            process = subprocess.Popen(
-                [sys.executable, "-m", "rlhf_studio", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-            while process.poll() is None:
-                if self._signals.received:
-                    process.terminate()
-                    process.wait()
-                    raise _Stop
-                time.sleep(POLL_SECONDS)
-        with (self._road.folder / LOG).open("rb") as log:
-            log.seek(start)
-            said = log.read().decode("utf-8", "replace").strip().splitlines()
-        if process.returncode:
-            raise _PartFailed(said[-1] if said else f"the command {arguments[0]} ended with {process.returncode}")
-        return said[-1] if said else ""
+        policy = str(policy_for_pairs(self.road, part.key, self._runs))
+        asked = ["--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed)]
+        generate = ["generate", policy, *asked, "--out", str(written)]
+        label = ["label", str(written), "--judge", "world", "--seed", str(seed), "--out", str(pairs)]
+        run_command(self._folder, generate, self._signals)
+        return {"file": str(pairs), "headline": run_command(self._folder, label, self._signals)}
 
 
 def _checked(config: StageConfig, workspace: Path) -> tuple[int, int] | None:

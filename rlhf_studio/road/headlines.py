@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from rlhf_studio.analysis.evaluation.answers import by_policy
-from rlhf_studio.analysis.evaluation.compare import win_rate
+from rlhf_studio.analysis.ends import headline_ends
+from rlhf_studio.analysis.evaluation.in_words import in_words
+from rlhf_studio.analysis.evaluation.report import report_of
+from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 
-LAST_TENTH = 10
+_TITLES = {metric.name: metric.title for metric in METRICS}
 
 
 def headline_of(reader: RunReader) -> str:
-    """One short sentence from the run's metrics; empty when it has none. Raises StoreError."""
+    """One short sentence from what the run has recorded; empty when it has nothing to tell. Raises StoreError."""
     stage = reader.status().stage
-    if stage == "sft":
-        return _last(reader, "sft/eval_perplexity", "Held-out perplexity {:.2f}.")
-    if stage in ("reward_model", "dpo"):
-        return _last(reader, f"{stage}/eval_accuracy", "Agrees with {:.1%} of held-out preferences.")
-    if stage == "ppo":
-        return _rise(reader, "gold/score", "Gold score") or _rise(reader, "objective/scores", "Score")
-    return _wins(reader)
-
-
-def _wins(reader: RunReader) -> str:
-    """How often the last policy's answers are better than those of the first, by gold where there is one."""
-    policies = list(by_policy(reader.answers()).values())
-    if len(policies) < 2:
+    if stage == "evaluation":
+        return in_words(report_of(reader))
+    found = headline_ends(reader, stage)
+    if found is None:
         return ""
-    first, last = policies[0], policies[-1]
-    measure = "gold" if "gold" in last.measures and np.isfinite(last.measures["gold"]).any() else "score"
-    rate = win_rate(last, first, measure).rate
-    if rate.value is None:
-        return ""
-    sure = "" if rate.low is None or rate.high is None else f" ({rate.low:.0%} to {rate.high:.0%})"
-    return f"Better than the start in {rate.value:.0%} of comparisons{sure}, by {measure}."
+    last = _written(found.last, found.percent)
+    first = last if found.first is None else _written(found.first, found.percent)
+    return f"{_TITLES[found.metric]} {last}." if first == last else f"{_TITLES[found.metric]} {first} → {last}."
 
 
-def _last(reader: RunReader, name: str, words: str) -> str:
-    values = _values(reader, name)
-    return words.format(values[-1]) if len(values) else ""
-
-
-def _rise(reader: RunReader, name: str, word: str) -> str:
-    """From the first step to the mean of the last tenth."""
-    values = _values(reader, name)
-    return f"{word} {values[0]:.2f} → {values[-max(len(values) // LAST_TENTH, 1) :].mean():.2f}." if len(values) else ""
-
-
-def _values(reader: RunReader, name: str) -> np.ndarray:
-    values = reader.columns([name])[1][name]
-    return values[np.isfinite(values)]
+def _written(value: float, percent: bool) -> str:
+    """With a real minus sign."""
+    return (f"{value:.1%}" if percent else f"{value:.2f}").replace("-", "\u2212")

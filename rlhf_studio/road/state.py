@@ -16,10 +16,16 @@ from typing import Any, Literal
 ROADS = "roads"
 FILE = "road.json"
 LOCK = "road.lock"
+COMMAND_LOCK = "command.lock"
 LOG = "road.log"
+RETRY_SECONDS = 0.5
 
 PartState = Literal["waiting", "running", "done", "failed", "stopped"]
 Kind = Literal["run", "data"]
+
+
+class AlreadyDriven(Exception):
+    """Another process goes along this road; the message is one sentence for people."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,11 @@ class Road:
         return replace(self, parts=[replace(part, **changes) if part.key == key else part for part in self.parts])
 
 
+def workspace_of(folder: Path) -> Path | None:
+    """The workspace that a road's folder lies in; None where it lies elsewhere."""
+    return folder.parent.parent if folder.parent.name == ROADS else None
+
+
 def new_road_folder(workspace: Path) -> Path:
     """An empty folder for a new road. Raises OSError."""
     name = time.strftime("road-%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
@@ -133,10 +144,14 @@ def list_roads(workspace: Path) -> list[Road]:
 
 @contextmanager
 def driven(folder: Path) -> Iterator[None]:
-    """Inside, this process is the one that goes along the road. Raises BlockingIOError when another does."""
+    """Inside, this process is the one that goes along the road. Raises :class:`AlreadyDriven`, and OSError."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        deadline = time.monotonic() + RETRY_SECONDS
+        while not locked(descriptor, fcntl.LOCK_EX):  # somebody who only looks holds it for an instant
+            if time.monotonic() >= deadline:
+                raise AlreadyDriven(f"another process goes along the road {folder} already; wait for its end, or stop it first")
+            time.sleep(0.02)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
@@ -155,13 +170,19 @@ def driver_pid(folder: Path) -> int | None:
 def is_driven(folder: Path) -> bool:
     """Whether a living process goes along the road: the kernel knows it by the lock."""
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
+        return not locked(descriptor, fcntl.LOCK_SH)  # shared: two that look at once do not take each other for a driver
     finally:
         os.close(descriptor)
+
+
+def locked(descriptor: int, how: int) -> bool:
+    """Lock an open file (``fcntl.LOCK_EX`` or ``LOCK_SH``) unless another process holds a lock that rules it out; whether that was done."""
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

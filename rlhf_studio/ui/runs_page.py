@@ -14,9 +14,8 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.analysis.ends import first_and_last
+from rlhf_studio.analysis.ends import headline_ends
 from rlhf_studio.glossary import GLOSSARY
-from rlhf_studio.metrics.stages import HEADLINES
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
@@ -94,16 +93,11 @@ def headline_of(reader: RunReader, stage: str) -> Json | None:
 
     ``falls`` says that lower is better, ``percent`` that it is a share.
     """
-    told = HEADLINES.get(stage)
-    if told is None or stage == "ppo":
+    found = None if stage == "ppo" else headline_ends(reader, stage)  # PPO's score and gold score have columns of their own
+    if found is None:
         return None
-    found = first_and_last(reader, stage, told.names)
-    name = next((name for name in told.names if found[name][1] is not None), None)
-    if name is None:
-        return None
-    first, last = found[name]
-    label = GLOSSARY[name].title.lower()
-    return {"label": label, "first": first, "last": last, "falls": told.falls, "percent": told.percent}
+    label = GLOSSARY[found.metric].title.lower()
+    return {"label": label, "first": found.first, "last": found.last, "falls": found.falls, "percent": found.percent}
 
 
 def loss_of(reader: RunReader, name: str) -> str:

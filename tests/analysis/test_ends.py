@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.analysis.ends import first_and_last, summary_ends
+from rlhf_studio.analysis.compare import sweep_table
+from rlhf_studio.analysis.ends import HeadlineEnds, first_and_last, headline_ends, summary_ends
+from rlhf_studio.export.story import story_of
+from rlhf_studio.road.headlines import headline_of
 from rlhf_studio.runs.records import EventRecord
 from tests.runs.stage_helpers import write_stage_run
 
@@ -40,3 +43,29 @@ def test_it_can_be_asked_inside_a_snapshot(tmp_path: Path) -> None:
 def test_ppo_is_compared_as_before(tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "ppo", [{"objective/scores": float(step)} for step in range(1, 21)])
     assert first_and_last(reader, "ppo", ["objective/scores"]) == reader.first_and_last(["objective/scores"]) != {}
+
+
+def test_headline_report_sweep_and_road_tell_the_same_ends(tmp_path: Path) -> None:
+    """Held-out accuracy at every fifth of 200 steps, 0.51 to 0.9: the newest measurement, not a mean of the last ones."""
+    rows = [
+        {"reward_model/accuracy": 0.4, **({"reward_model/eval_accuracy": 0.5 + step / 500} if step % 5 == 0 else {})}
+        for step in range(1, 201)
+    ]
+    reader = write_stage_run(tmp_path, "reward_model", rows, reward_model={"learning_rate": 1e-4})
+    other = write_stage_run(tmp_path, "reward_model", rows[:100], reward_model={"learning_rate": 1e-3})
+    name = "reward_model/eval_accuracy"
+    assert headline_ends(reader, "reward_model") == HeadlineEnds(name, 0.51, 0.9, falls=False, percent=True)
+    assert [row[2:] for row in story_of(reader).summary if row[0] == "Held-out accuracy"] == [(0.51, 0.9)]
+    assert [[cell and cell.mean for cell in row] for row in sweep_table([reader, other], name).cells] == [[0.9], [0.7]]
+    assert headline_of(reader) == "Held-out accuracy 51.0% → 90.0%."
+
+
+def test_the_headline_of_ppo_is_gold_where_it_is_known(tmp_path: Path) -> None:
+    scores = [{"objective/scores": float(step)} for step in range(1, 21)]
+    assert headline_ends(write_stage_run(tmp_path, "ppo", scores), "ppo") == HeadlineEnds("objective/scores", 1.0, 19.5, False, False)
+    with_gold = [{**row, "gold/score": row["objective/scores"] / 2} for row in scores]
+    reader = write_stage_run(tmp_path, "ppo", with_gold)
+    assert headline_ends(reader, "ppo") == HeadlineEnds("gold/score", 0.5, 9.75, False, False)
+    assert headline_of(reader) == "Gold score 0.50 → 9.75." and headline_ends(reader, "evaluation") is None
+    assert headline_of(write_stage_run(tmp_path, "ppo", [{"gold/score": -1.0}])) == "Gold score −1.00."
+    assert headline_of(write_stage_run(tmp_path, "sft", [])) == headline_of(write_stage_run(tmp_path, "evaluation", [])) == ""

@@ -11,7 +11,18 @@ import pytest
 
 from rlhf_studio.config import EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig
 from rlhf_studio.road.plan import RoadSettings, as_settings, plan, policy_for_pairs, run_settings
-from rlhf_studio.road.state import Part, Road, driven, driver_pid, is_driven, list_roads, new_road_folder, read_road, write_road
+from rlhf_studio.road.state import (
+    AlreadyDriven,
+    Part,
+    Road,
+    driven,
+    driver_pid,
+    is_driven,
+    list_roads,
+    new_road_folder,
+    read_road,
+    write_road,
+)
 
 RUNS = Path("/w/runs")
 
@@ -87,7 +98,7 @@ def test_a_part_under_way_is_stopped_when_nobody_goes_along(tmp_path: Path) -> N
     assert begun.wait(30)
     assert read_road(road.folder).part("sft").state == "running"
     assert is_driven(road.folder) and driver_pid(road.folder) == other.pid
-    with pytest.raises(BlockingIOError), driven(road.folder):
+    with pytest.raises(AlreadyDriven, match="another process goes along the road .* already"), driven(road.folder):
         pass
     os.kill(other.pid or 0, 9)
     other.join()

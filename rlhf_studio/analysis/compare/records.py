@@ -143,7 +143,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Cell:
-    """The runs of a sweep with the same values of its settings: the mean of a metric's last tenth over them, its lowest and highest."""
+    """The runs of a sweep with the same values of its settings: what a metric came to, its mean over them, its lowest and highest."""
 
     runs: list[int]
     mean: float | None

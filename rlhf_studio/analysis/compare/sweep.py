@@ -8,11 +8,12 @@ from typing import Any
 
 from rlhf_studio.analysis.compare.records import Cell, SweepTable
 from rlhf_studio.analysis.compare.runs import SEED, check_number, differing, plain_settings
+from rlhf_studio.analysis.ends import first_and_last
 from rlhf_studio.runs.reader import RunReader
 
 
 def sweep_table(readers: Sequence[RunReader], metric: str) -> SweepTable:
-    """The means of a metric's last tenth, for a table and a heat map. Runs that differ only in the seed share a cell.
+    """How a metric ended (see :mod:`rlhf_studio.analysis.ends`), as a table and a heat map. Runs that differ only in the seed share a cell.
 
     The settings are those that the runs' origin names where all are of one sweep, else those in which they differ.
 
@@ -26,7 +27,7 @@ def sweep_table(readers: Sequence[RunReader], metric: str) -> SweepTable:
     values = [[_value(plain, axis) for axis in axes] for plain in settings]
     rows = _ordered([own[0] for own in values])
     columns = _ordered([own[1] for own in values]) if len(axes) == 2 else [None]
-    last = [reader.first_and_last([metric])[metric][1] for reader in readers]
+    last = [first_and_last(reader, reader.status().stage, [metric])[metric][1] for reader in readers]
     cells = [[_cell(values, last, [row, column][: len(axes)]) for column in columns] for row in rows]
     return SweepTable(metric, axes, rows, columns, cells)
 

@@ -90,9 +90,7 @@ def _common_metric(runs: Sequence[ComparedRun]) -> str | None:
     if len(stages) > 1:
         return next((metric for metric in (GOLD, SCORE) if known(metric)), None)
     (stage,) = stages
-    if stage == "ppo" or stage not in HEADLINES:
-        return GOLD if known(GOLD) else SCORE
-    names = HEADLINES[stage].names
+    names = HEADLINES[stage].names if stage in HEADLINES else (GOLD, SCORE)
     return next((name for name in names if known(name)), names[-1])
 
 

@@ -8,6 +8,7 @@ Read in this order:
 - :mod:`.compare`: differences and win rates between two policies, and how often a reward orders answers as gold does.
 - :mod:`.frontier`: reward and gold against the distance from the reference: where a reward is over-optimised.
 - :mod:`.report`: all of it for one run.
+- :mod:`.in_words`: what that comes to, in one sentence.
 
 What is new of it: :func:`~rlhf_studio.analysis.evaluation.report.report_of` is what pages, tables and the command line show.
 """

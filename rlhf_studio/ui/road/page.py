@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import gradio as gr
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.road.drive import start_driver
 from rlhf_studio.road.plan import SMALL, RoadSettings, as_settings, plan
-from rlhf_studio.road.state import Road, driver_pid, is_driven, list_roads, new_road_folder, read_road, write_road
+from rlhf_studio.road.state import Road, driver_pid, list_roads, new_road_folder, read_road, write_road
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lineage import sources
 from rlhf_studio.runs.workspace import Workspace
@@ -40,7 +40,7 @@ class RoadPage:
     def __init__(self, workspace: Workspace, access: Access) -> None:
         self._workspace, self._access = workspace, access
         self._once = Once(lambda outcome: "road" in outcome)
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._hashes: dict[tuple[str, int, int], str] = {}
 
     def build(self) -> gr.HTML:
@@ -49,7 +49,7 @@ class RoadPage:
 
     def road_news(self, data: Any, request: gr.Request) -> Json:
         """The roads of the workspace, newest first, and what a road would be made of."""
-        self._started = [process for process in self._started if process.poll() is None]  # an ended one is no zombie
+        self._started = {road: process for road, process in self._started.items() if process.poll() is None}  # an ended one is no zombie
         roads = [self._told(road) for road in list_roads(self._workspace.root)[:MOST_ROADS]]
         operator = self._access.is_operator(request, data)
         parts = [{"key": part.key, "title": part.title} for part in plan(RoadSettings())]
@@ -65,9 +65,7 @@ class RoadPage:
                     status = self._workspace.status(part.run)
                     told |= {"run_state": status.state, "step": status.step, "total_steps": status.total_steps}
             parts.append({**told, "file": Path(part.file).name})
-        rounds = RoadSettings(**road.settings).rounds
-        going = is_driven(road.folder)
-        return {"id": road.id, "name": road.name, "created_at": road.created_at, "parts": parts, "going": going, "rounds": rounds}
+        return {"id": road.id, "name": road.name, "created_at": road.created_at, "parts": parts, "going": self._pid(road) is not None}
 
     def road_lineage(self, data: Any, request: gr.Request) -> Json:
         """What each run of a road was made from, checked by its hashes against what lies there now."""
@@ -84,7 +82,8 @@ class RoadPage:
             except StoreError as error:
                 rows.append({"title": part.title, "run": part.run, "sources": [], "problem": str(error)})
                 continue
-            told = [{**asdict(one), "sentence": one.sentence, "path": "", "name": titles.get(one.run) or _short(one.name)} for one in found]
+            named = [replace(one, path="", name=titles.get(one.run) or _short(one.name)) for one in found]
+            told = [{**asdict(one), "sentence": one.sentence} for one in named]
             rows.append({"title": part.title, "run": part.run, "sources": told, "problem": ""})
         return {"rows": rows}
 
@@ -107,12 +106,14 @@ class RoadPage:
         rounds = member(data, "rounds")
         if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
             return {"problem": f"A road has from 1 to {MOST_ROUNDS} rounds."}
+        if any(self._pid(road) is not None for road in list_roads(self._workspace.root)):
+            return {"problem": "A road is under way: wait for its end, or stop it first."}
         base = SMALL if member(data, "small") is True else RoadSettings()
         settings = RoadSettings(**{**asdict(base), "rounds": rounds})
         try:
             folder = new_road_folder(self._workspace.root)
             write_road(Road(folder, "the world's road", as_settings(settings), plan(settings), time.time()))
-            self._started.append(start_driver(folder, self._workspace.root))
+            self._started[folder.name] = start_driver(folder, self._workspace.root)
         except OSError as error:
             return {"problem": f"The road could not be begun: {error}"}
         return {"road": folder.name}
@@ -123,10 +124,10 @@ class RoadPage:
         road = self._road(data)
         if road is None:
             return {"problem": GONE}
-        if is_driven(road.folder):
-            return {"road": road.id}
+        if self._pid(road) is not None:
+            return {"problem": "Another process goes along this road already."}
         try:
-            self._started.append(start_driver(road.folder, self._workspace.root))
+            self._started[road.id] = start_driver(road.folder, self._workspace.root)
         except OSError as error:
             return {"problem": f"The road could not be gone on with: {error}"}
         return {"road": road.id}
@@ -137,12 +138,17 @@ class RoadPage:
         road = self._road(data)
         if road is None:
             return {"problem": GONE}
-        pid = driver_pid(road.folder)
+        pid = self._pid(road)
         if pid is None:
             return {"problem": "Nothing is under way on this road."}
         with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
             os.kill(pid, signal.SIGTERM)
         return {"road": road.id}
+
+    def _pid(self, road: Road) -> int | None:
+        """The process that goes along a road, or was started for that and loads; None when there is none."""
+        pid, process = driver_pid(road.folder), self._started.get(road.id)
+        return process.pid if pid is None and process is not None and process.poll() is None else pid
 
     def _road(self, data: Any) -> Road | None:
         wanted = str(member(data, "road") or "")

@@ -76,7 +76,7 @@ class BatchPasses:
             numbers = torch.stack([loss.detach(), *(one.detach().to(loss) for one in sums.values())])
             return loss, numbers if part.counts else torch.zeros_like(numbers)
 
-        with _mode(self._learning, training=True):
+        with _mode(self.model.modules(), training=False), _mode(self._learning, training=True):
             numbers = add_gradients(compute.lanes, self.parameters, self._parts(items, compute), loss_of)
         compute.ranks.all_reduce([gradient for gradient in self.gradients() if not is_sharded(gradient)])  # FSDP has reduced the others
         loss, *sums = compute.ranks.all_reduce_sum(torch.stack(numbers).double().sum(dim=0).tolist())

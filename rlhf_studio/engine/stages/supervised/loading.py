@@ -55,7 +55,7 @@ def load_learner(config: SFTRunConfig | DPORunConfig, compute: Compute, report: 
         name_base(model, None if in_memory else config.model.policy, config.model.revision)
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(ResponseModel(model)):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
-    return Learner(model, loaded.tokenizer, list(loaded.notes), start)
+    return Learner(model.eval(), loaded.tokenizer, list(loaded.notes), start)
 
 
 def draw_model(name: str, revision: str, seed: int, dtype: torch.dtype, report: OnProgress) -> LoadedModel:

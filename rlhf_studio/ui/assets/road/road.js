@@ -4,7 +4,7 @@ import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { Poller } from "../shared/poll.js";
 import { NO_ANSWER, Once, isOnScreen, onlyWatches, whenShown } from "../shared/visit.js";
 
-const LOOK_AGAIN = 2000; // milliseconds between two looks at the roads
+const LOOK_AGAIN = 2000; // milliseconds between two looks at roads that rest
 
 const STATES = {
   waiting: "Waiting",
@@ -21,7 +21,24 @@ const NEEDS = {
   evaluation: "Needs prompts that no stage has learned from.",
 };
 
+const COLUMNS = { sft: 1, pairs: 2, reward_model: 3, ppo: 4, evaluation: 5 };
+const OPEN = ["none", "waiting"]; // states of a part that has done nothing yet
+
+const dateOf = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 const minutes = (seconds) => (seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`);
+
+/** The round that a part belongs to, from its key: `ppo` is of the first, `ppo-2` of the second. */
+const roundOf = (key) => Number(key.split("-")[1] || 1);
+
+/** Where a road stands, in a few words. */
+function standing({ parts, going }) {
+  const done = parts.filter(({ state }) => state === "done").length;
+  const took = minutes(parts.reduce((sum, { seconds }) => sum + seconds, 0));
+  if (done === parts.length) return `Done, ${took} in all`;
+  if (going) return `Under way, ${done} of ${parts.length} parts done`;
+  const failed = parts.some(({ state }) => state === "failed");
+  return `${failed ? "Failed" : "Stopped"}, ${done} of ${parts.length} parts done`;
+}
 
 class RoadPage {
   constructor({ host, server, trigger }) {
@@ -35,7 +52,21 @@ class RoadPage {
       "Run all on the world",
     );
     const rounds = el("label", { class: "rs-label", for: "rs-road-rounds" }, "Rounds");
-    this.tools = el("div", { class: "rs-road-tools" }, this.start, rounds, this.rounds);
+    this.small = el("input", { type: "checkbox" });
+    const small = el("label", { class: "rs-road-small" }, this.small, "Small: a minute, to see that all parts fit");
+    const help = "Each round samples new pairs, trains the reward model on them and goes on with PPO.";
+    this.tools = el(
+      "div",
+      { class: "rs-road-tools" },
+      this.start,
+      small,
+      rounds,
+      this.rounds,
+      el("p", { class: "rs-help" }, help),
+    );
+    this.viewer = el("p", { class: "rs-help", hidden: true });
+    this.name = el("h3", { class: "rs-road-name" });
+    this.standing = el("p", { class: "rs-road-standing", role: "status" });
     this.choice = el("select", {
       class: "rs-input",
       "aria-label": "Road",
@@ -56,7 +87,8 @@ class RoadPage {
       this.lost,
       this.message,
       this.tools,
-      el("div", { class: "rs-road-head" }, this.choice, this.actions),
+      this.viewer,
+      (this.head = el("div", { class: "rs-road-head" }, this.choice, this.name, this.standing, this.actions)),
       this.cards,
       this.lineage,
     );
@@ -94,7 +126,7 @@ class RoadPage {
   receive(reply) {
     this.reply = reply;
     this.draw();
-    return LOOK_AGAIN;
+    return reply.roads.some(({ going }) => going) ? undefined : LOOK_AGAIN;
   }
 
   get shown() {
@@ -106,6 +138,11 @@ class RoadPage {
     const reply = this.reply;
     if (!reply) return;
     show(this.tools, reply.operator);
+    setText(this.viewer, reply.why_not);
+    show(this.viewer, Boolean(reply.why_not));
+    const under = reply.roads.some(({ going }) => going);
+    this.start.disabled = this.starting || under;
+    this.start.title = under ? "A road is under way: wait for its end, or stop it first." : "";
     if (!this.rounds.options.length) {
       for (let n = 1; n <= reply.most_rounds; n += 1) this.rounds.append(el("option", { value: n }, String(n)));
     }
@@ -113,13 +150,23 @@ class RoadPage {
     const text = JSON.stringify([road, reply.roads.map(({ id }) => id), reply.operator]);
     if (text === this.drawn) return;
     this.drawn = text;
-    show(this.choice, reply.roads.length > 1);
-    const named = ({ id, created_at }) =>
-      el("option", { value: id }, `Road of ${new Date(created_at * 1000).toLocaleString()}`);
-    fill(this.choice, reply.roads.map(named));
-    if (road) this.choice.value = road.id;
+    const several = reply.roads.length > 1;
+    const title = ({ created_at }) => `Road of ${dateOf(created_at)}`;
+    show(this.head, Boolean(road));
+    show(this.choice, several);
+    show(this.name, !several);
+    fill(
+      this.choice,
+      reply.roads.map((one) => el("option", { value: one.id }, title(one))),
+    );
+    if (road) {
+      this.choice.value = road.id;
+      setText(this.name, title(road));
+      setText(this.standing, standing(road));
+    }
     redraw(this.actions, this.start, () => fill(this.actions, road && reply.operator ? this.buttons(road) : []));
     const parts = road ? road.parts : reply.parts.map((part) => ({ ...part, state: "", headline: "", problem: "" }));
+    this.last = Math.max(...parts.map(({ key }) => roundOf(key)));
     redraw(this.cards, this.start, () =>
       fill(
         this.cards,
@@ -138,6 +185,8 @@ class RoadPage {
 
   card(part) {
     const stage = part.key.split("-")[0];
+    const row = stage === "evaluation" ? this.last : roundOf(part.key);
+    const returns = stage === "ppo" && row < this.last; // the next part is in the row below
     const state = part.state ? STATES[part.state] : "";
     const progress = part.state === "running" && part.total_steps ? `Step ${part.step} of ${part.total_steps}` : "";
     const took = part.state === "done" && part.seconds ? `${minutes(part.seconds)}` : "";
@@ -148,20 +197,26 @@ class RoadPage {
     );
     return el(
       "li",
-      { class: "rs-road-card", data: { state: part.state || "none" } },
-      el("h3", {}, part.title),
+      {
+        class: "rs-road-card",
+        data: { state: part.state || "none", returns: String(returns) },
+        style: { "--rs-column": COLUMNS[stage], "--rs-row": row },
+      },
+      el("h3", {}, part.title.replace(/round (?=\d)/, "round\u00a0")),
       state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(", ")),
       progress && el("p", { class: "rs-road-progress" }, progress),
-      part.headline && el("p", { class: "rs-road-headline" }, part.headline),
+      part.headline &&
+        el("p", { class: "rs-road-headline" }, part.headline.replaceAll(" \u2192 ", "\u00a0\u2192\u00a0")),
       part.problem && el("p", { class: "rs-problem" }, part.problem),
-      el("p", { class: "rs-help" }, NEEDS[stage] || ""),
+      OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, NEEDS[stage] || ""),
+      part.file && el("p", { class: "rs-road-file" }, el("code", {}, part.file)),
       part.run && open,
     );
   }
 
   async askLineage(road) {
     const done = road ? road.parts.filter(({ run }) => run).length : 0;
-    const asked = `${road?.id} ${done} ${road?.going}`;
+    const asked = JSON.stringify([road?.id, road?.going, road?.parts.map(({ run, state }) => [run, state])]);
     if (!done) fill(this.lineage);
     if (!done || asked === this.asked) return;
     this.asked = asked;
@@ -176,8 +231,13 @@ class RoadPage {
         { data: { standing: one.standing } },
         el("span", { class: "rs-road-source" }, `${one.name}${one.step === null ? "" : `, step ${one.step}`}`),
         one.sha256 && el("code", {}, one.sha256.slice(0, 12)),
-        el("span", { class: "rs-road-standing" }, one.sentence || (one.standing === "as it was" ? "as it was" : "")),
+        el(
+          "span",
+          { class: "rs-road-standing" },
+          one.sentence || (one.standing === "as it was" ? "unchanged" : one.standing),
+        ),
       );
+    if (!rows.some(({ sources, problem }) => sources.length || problem)) return void fill(this.lineage);
     fill(
       this.lineage,
       el("h3", {}, "Where each result comes from"),
@@ -187,18 +247,24 @@ class RoadPage {
         "Every model and file has a hash of what it held when the run began; a later change shows here.",
       ),
       rows.map((row) =>
-        el("div", { class: "rs-road-row" }, el("h4", {}, row.title), el("ul", {}, row.sources.map(source))),
+        el(
+          "div",
+          { class: "rs-road-row" },
+          el("h4", {}, row.title),
+          row.problem && el("p", { class: "rs-problem" }, row.problem),
+          el("ul", {}, row.sources.map(source)),
+        ),
       ),
     );
   }
 
   async begin() {
-    const wish = { rounds: Number(this.rounds.value) || 1 };
-    this.start.disabled = true;
+    const wish = { rounds: Number(this.rounds.value) || 1, small: this.small.checked };
+    this.start.disabled = this.starting = true;
     const reply = await this.once
       .ask(wish, (sent) => this.server.road_start(sent))
       .catch(() => ({ problem: NO_ANSWER }));
-    this.start.disabled = false;
+    this.start.disabled = this.starting = false;
     this.say(reply.problem);
     if (reply.road) {
       this.choose(reply.road);

@@ -1,0 +1,84 @@
+"""The Road page in a real browser: one button that goes along all parts, stopped on the way, and to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rlhf_studio.road.plan import SMALL, as_settings
+from rlhf_studio.road.state import list_roads
+from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.road import page as pages
+from tests.road.stand_ins import behave, start_driver
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+pytestmark = pytest.mark.browser
+
+TITLES = ["Fine-tune a new policy", "Sample pairs", "Train a reward model", "Train with PPO", "Compare the policies"]
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = launch(tmp_path_factory.mktemp("workspace"))
+    yield running
+    running.close()
+
+
+def test_one_button_goes_along_all_parts(open_page: Callable[..., Any], server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "start_driver", start_driver)
+    root = server.workspace.root
+    behave(root, ppo="hold")
+    page = open_page("?tab=road")
+    cards = page.locator(".rs-road-card")
+    expect(cards).to_contain_text(TITLES)
+    page.get_by_label("Small").check()
+    start = page.get_by_role("button", name="Run all on the world")
+    start.click()
+    expect(cards.nth(0)).to_contain_text("Done")
+    expect(cards.nth(3)).to_contain_text("Under way")
+    expect(cards.nth(3)).to_contain_text("Step ")
+    expect(cards.nth(4)).to_contain_text("Waiting")
+    expect(start).to_be_disabled()
+    expect(page.locator(".rs-road-head")).to_contain_text("Under way, 3 of 5 parts done")
+    assert list_roads(root)[0].settings == as_settings(SMALL)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(cards.nth(3)).to_contain_text("Stopped")
+    behave(root)
+    page.get_by_role("button", name="Go on", exact=True).click()
+    headlines = ["Held-out loss 3.50 → 1.50.", "label: 1 line", "Held-out accuracy 50.0% → 70.0%.", "Gold score 0.50 → "]
+    for card, headline in enumerate([*headlines, "The last policy wins 67% of comparisons with the first"]):
+        expect(cards.nth(card)).to_contain_text("Done")
+        expect(cards.nth(card).locator(".rs-road-headline")).to_contain_text(headline)
+        expect(cards.nth(card).get_by_role("button", name="Open run")).to_have_count(0 if card == 1 else 1)
+    expect(page.locator(".rs-road-head")).to_contain_text("in all")
+    expect(start).to_be_enabled()
+    runs = {part.key: part.run for part in list_roads(root)[0].parts}
+    assert len(list(server.workspace.folders())) == 4  # the stopped part went on with its own run
+    page.get_by_role("button", name="Open run").first.click()
+    expect(page.locator("#live-page")).to_be_visible()
+    page.wait_for_function("run => location.search.includes(run)", arg=runs["sft"])
+
+
+@pytest.mark.long
+def test_the_small_road_for_real(open_page: Callable[..., Any], server: Server) -> None:
+    page = open_page("?tab=road")
+    page.get_by_label("Small").check()
+    page.get_by_role("button", name="Run all on the world").click()
+    cards = page.locator(".rs-road-card")
+    for card in range(5):
+        expect(cards.nth(card)).to_contain_text("Done", timeout=300_000)
+        expect(cards.nth(card).locator(".rs-road-headline")).not_to_be_empty()
+    lineage = page.locator(".rs-road-lineage")
+    expect(lineage.locator(".rs-road-row")).to_have_count(4)
+    assert lineage.locator('[data-standing="changed"], [data-standing="gone"]').count() == 0
+
+
+def test_who_only_watches_has_no_button(open_page: Callable[..., Any], server: Server) -> None:
+    page = open_page("?tab=road&view=1", width=390, height=844)
+    expect(page.locator(".rs-road-card")).to_have_count(5)
+    expect(page.get_by_role("button", name="Run all on the world")).to_be_hidden()
+    expect(page.locator(".rs-road")).to_contain_text("You can watch runs")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,0 +1,170 @@
+"""Stand-ins for what goes along a road: an engine and commands that need no model, and the driver with both of them.
+
+Run by itself as an engine:  python stand_ins.py train|resume RUN [--from-start]
+and as a driver:             python stand_ins.py drive ROAD WORKSPACE
+
+A file beside the run folders, ``.behaviour``, says what an engine does (the word after the stage's name, else that after ``all``):
+
+train     three steps, then it has finished (default)
+hold      steps until it is told to stop, then a checkpoint; it finishes when ``.finish`` lies beside the run folders
+unsaved   as hold, without a checkpoint
+failing   two steps, then it fails with a cause
+unborn    prints a reason and ends before it begins
+
+``.journal`` beside it has a line for each engine and command that began.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlhf_studio.road import drive, running
+from rlhf_studio.road.plan import SMALL, as_settings, plan
+from rlhf_studio.road.state import Road, new_road_folder, write_road
+from rlhf_studio.runs import launch
+from rlhf_studio.runs.heartbeat import Heartbeat
+from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import RolloutRecord, StepRecord
+from rlhf_studio.runs.start import StartMode, engine_arguments
+from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import python_environment
+from tests.runs.test_answers import answer
+from tests.runs.test_checkpoints import checkpoint
+
+HERE = Path(__file__).resolve()
+CAUSE = "The loss is no number."
+
+
+def new_road(workspace: Path, rounds: int = 1) -> Path:
+    """The folder of a road that nobody has gone along."""
+    settings = dataclasses.replace(SMALL, rounds=rounds)
+    folder = new_road_folder(workspace)
+    write_road(Road(folder, "a road", as_settings(settings), plan(settings), time.time()))
+    return folder
+
+
+def behave(workspace: Path, **by_stage: str) -> None:
+    """What the engines that begin from now on do."""
+    (workspace / "runs").mkdir(exist_ok=True)
+    (workspace / "runs" / ".behaviour").write_text(json.dumps(by_stage))
+
+
+def journal(workspace: Path) -> list[str]:
+    """What has begun, in order."""
+    file = workspace / "runs" / ".journal"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def _note(runs: Path, what: str) -> None:
+    runs.mkdir(exist_ok=True)
+    with (runs / ".journal").open("a") as file:
+        file.write(f"{what}\n")
+
+
+# --- the driver ------------------------------------------------------------------------------------------------------------------
+
+
+def stand_in(patch: pytest.MonkeyPatch) -> None:
+    """Let a driver in this process start the stand-ins."""
+
+    def engine_command(run_dir: Path, mode: StartMode = "train") -> list[str]:
+        return [sys.executable, str(HERE), *engine_arguments(run_dir, mode)[2:]]
+
+    def run_command(folder: Path, arguments: Sequence[str], signals: Any) -> str:
+        _note(folder.parents[1] / "runs", arguments[0])
+        Path(arguments[-1]).write_text("{}\n")
+        return f"{arguments[0]}: 1 line"
+
+    patch.setattr(launch, "engine_command", engine_command)
+    patch.setattr(drive, "run_command", run_command)
+    patch.setattr(drive, "inspect_run", lambda config, workspace: SimpleNamespace(problems=[], expected_peak=None))
+    patch.setattr(running, "POLL_SECONDS", 0.02)
+
+
+def start_driver(folder: Path, workspace: Path) -> subprocess.Popen[bytes]:
+    """A driver in a process of its own, its output in the road's log as that of the real one."""
+    with (folder / "road.log").open("ab") as log:
+        command = [sys.executable, str(HERE), "drive", str(folder), str(workspace)]
+        return subprocess.Popen(command, stdout=log, stderr=log, env=python_environment(), start_new_session=True)
+
+
+# --- the engine ------------------------------------------------------------------------------------------------------------------
+
+
+def _metrics(stage: str, step: int) -> dict[str, float]:
+    return {
+        "sft": {"sft/loss": 4.0 - step, "sft/eval_loss": 4.5 - step},
+        "reward_model": {"reward_model/accuracy": 0.5 + step / 10, "reward_model/eval_accuracy": 0.4 + step / 10},
+        "ppo": {"objective/scores": float(step), "gold/score": step / 2},
+    }.get(stage, {})
+
+
+def _answers(stage: str, step: int) -> list[RolloutRecord]:
+    """Of two policies; the second one's gold is higher on two prompts of three."""
+    if stage != "evaluation":
+        return []
+    policies = [answer(0, "first", place=step, gold=0.0), answer(1, "second", place=step, gold=-1.0 if step == 1 else 1.0)]
+    return [dataclasses.replace(one, response=one.policy) for one in policies]
+
+
+def _work(folder: Path, writer: RunWriter, stage: str, how: str, from_start: bool) -> int:
+    writer.set_state("running", "", device="cpu")
+    if from_start:
+        writer.go_back(0)
+    step = RunReader(folder).status().step
+    writer.plan(3)
+    while step < 3 or (how in ("hold", "unsaved") and not (folder.parent / ".finish").exists()):
+        for command in writer.pending_commands():
+            writer.acknowledge(command.id, "done")
+            if how == "hold":
+                checkpoint(folder, step)
+            writer.set_state("stopped")
+            return 3
+        step += 1
+        writer.commit_step(StepRecord(step, _metrics(stage, step), _answers(stage, step)))
+        if how == "failing" and step == 2:
+            writer.set_state("failed", "", cause=CAUSE)
+            return 1
+        time.sleep(0.01)
+    checkpoint(folder, step)
+    writer.set_state("finished")
+    return 0
+
+
+def _engine(folder: Path, arguments: Sequence[str]) -> int:
+    stage, said = RunReader(folder).status().stage, folder.parent / ".behaviour"
+    behaviour = json.loads(said.read_text()) if said.exists() else {}
+    how = behaviour.get(stage, behaviour.get("all", "train"))
+    _note(folder.parent, " ".join([*arguments, stage]))
+    if how == "unborn":
+        print("there is no model in this folder", flush=True)
+        return 2
+    with EngineLock(folder), RunWriter(folder) as writer, Heartbeat(folder, 0.05):
+        return _work(folder, writer, stage, how, "--from-start" in arguments)
+
+
+def main() -> int:
+    """As the engine or as the driver."""
+    kind, folder, *rest = sys.argv[1:]
+    if kind != "drive":
+        return _engine(Path(folder), [kind, *rest])
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch)
+        return drive.drive(Path(folder), Path(rest[0]), lambda text: print(text, flush=True))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(main())

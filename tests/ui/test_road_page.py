@@ -1,0 +1,169 @@
+"""The Road page without a browser: what it tells, and what it does for an operator, a viewer and a rater."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+from starlette.datastructures import Headers
+
+from rlhf_studio.inputs.provenance import hash_of
+from rlhf_studio.road.plan import SMALL, RoadSettings, as_settings, plan
+from rlhf_studio.road.state import Road, driven, list_roads, read_road, write_road
+from rlhf_studio.runs.lineage import EVENT
+from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import RATER_HEADER, Access, Raters
+from rlhf_studio.ui.road import page as pages
+from rlhf_studio.ui.road.page import RoadPage
+from tests.road.stand_ins import new_road
+from tests.runs.stage_helpers import write_stage_run
+from tests.runs.store_helpers import end
+from tests.ui.train_helpers import OPERATOR, VIEWER
+from tests.waiting import wait_until
+
+PLAYER = SimpleNamespace(headers=Headers({"host": "lab.example", RATER_HEADER: "link"}), client=VIEWER.client, query_params={})
+ACTIONS = ("road_start", "road_go", "road_stop")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Every driver that the page starts is a process that only waits."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(folder: Path, workspace: Path) -> subprocess.Popen[bytes]:
+        assert read_road(folder).parts and workspace == folder.parents[1]
+        processes.append(subprocess.Popen(["sleep", "60"]))
+        return processes[-1]
+
+    monkeypatch.setattr(pages, "start_driver", start)
+    yield processes
+    for process in processes:
+        end(process)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> RoadPage:
+    return RoadPage(Workspace(tmp_path), Access(raters=Raters(lambda: "link")))
+
+
+def news(page: RoadPage, request: Any = OPERATOR) -> dict[str, Any]:
+    return page.road_news({}, request)
+
+
+def test_an_empty_workspace_shows_what_a_road_is_made_of(page: RoadPage) -> None:
+    told = news(page)
+    assert told["roads"] == [] and told["operator"] is True and told["why_not"] == ""
+    assert [part["key"] for part in told["parts"]] == ["sft", "pairs", "reward_model", "ppo", "evaluation"]
+
+
+@pytest.mark.parametrize("request_of", [VIEWER, PLAYER, None], ids=["viewer", "player", "nobody"])
+def test_who_only_watches_sees_roads_and_starts_none(page: RoadPage, started: list[Any], tmp_path: Path, request_of: Any) -> None:
+    folder = new_road(tmp_path)
+    told = news(page, request_of)
+    assert [road["id"] for road in told["roads"]] == [folder.name] and told["operator"] is False and "watch" in told["why_not"]
+    for name in ACTIONS:
+        with pytest.raises(gr.Error, match="watch"):
+            getattr(page, name)({"road": folder.name, "rounds": 1}, request_of)
+    with pytest.raises(gr.Error, match="watch"):  # an operator's page that was opened with ?view=1
+        page.road_start({"rounds": 1, "view": True}, OPERATOR)
+    assert started == [] and len(list_roads(tmp_path)) == 1
+    assert page.road_lineage({"road": folder.name}, request_of) == {"rows": []}
+
+
+def test_a_road_is_begun_once_and_shows_as_going_before_its_process_has_loaded(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
+    wish = {"rounds": 2, "nonce": "a"}
+    first, again = page.road_start(wish, OPERATOR), page.road_start(wish, OPERATOR)
+    assert first["road"] == again["road"] and len(started) == 1
+    (road,) = list_roads(tmp_path)
+    assert road.settings == as_settings(RoadSettings(rounds=2)) and len(road.parts) == 8
+    assert news(page)["roads"][0]["going"] is True
+    assert "under way" in page.road_start({"rounds": 1, "nonce": "b"}, OPERATOR)["problem"]
+    assert page.road_go({"road": road.id}, OPERATOR) == {"problem": "Another process goes along this road already."}
+    assert page.road_stop({"road": road.id}, OPERATOR) == {"road": road.id}
+    assert started[0].wait(20) == -signal.SIGTERM
+    assert news(page)["roads"][0]["going"] is False
+    assert page.road_stop({"road": road.id}, OPERATOR) == {"problem": "Nothing is under way on this road."}
+    assert page.road_go({"road": road.id}, OPERATOR) == {"road": road.id} and len(started) == 2
+
+
+@pytest.mark.parametrize("rounds", [0, 6, "2", 1.0, True, None])
+def test_a_number_of_rounds_that_is_none_begins_nothing(page: RoadPage, started: list[Any], tmp_path: Path, rounds: Any) -> None:
+    assert page.road_start({"rounds": rounds}, OPERATOR) == {"problem": "A road has from 1 to 5 rounds.", "nonce": ""}
+    assert started == [] and list_roads(tmp_path) == []
+
+
+def test_the_small_form(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
+    page.road_start({"rounds": 1, "small": True}, OPERATOR)
+    assert list_roads(tmp_path)[0].settings == as_settings(SMALL) and len(started) == 1
+
+
+def test_a_road_that_cannot_be_begun_is_told(page: RoadPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path, workspace: Path) -> Any:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(pages, "start_driver", refuse)
+    assert page.road_start({"rounds": 1}, OPERATOR)["problem"] == "The road could not be begun: no more processes"
+    (road,) = news(page)["roads"]
+    assert page.road_go({"road": road["id"]}, OPERATOR)["problem"] == "The road could not be gone on with: no more processes"
+    assert page.road_go({"road": "road-none"}, OPERATOR) == page.road_stop({}, OPERATOR) == {"problem": pages.GONE}
+
+
+def test_the_process_that_holds_the_road_is_stopped(page: RoadPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever started it, for instance a terminal."""
+    folder, killed = new_road(tmp_path), list[tuple[int, int]]()
+    monkeypatch.setattr(pages.os, "kill", lambda pid, number: killed.append((pid, number)))
+    with driven(folder):
+        assert news(page)["roads"][0]["going"] is True
+        assert "problem" not in page.road_stop({"road": folder.name}, OPERATOR)
+        assert "under way" in page.road_start({"rounds": 1}, OPERATOR)["problem"]
+    assert killed == [(pages.os.getpid(), signal.SIGTERM)]
+
+
+def test_a_card_says_how_far_its_run_is_and_what_the_run_was_made_from(page: RoadPage, tmp_path: Path) -> None:
+    made = tmp_path / "pairs.jsonl"
+    made.write_text("{}\n")
+    ingredient = {
+        "setting": "data.source",
+        "name": str(made),
+        "kind": "data",
+        "path": str(made),
+        "sha256": hash_of(made),
+        "run": "",
+        "step": None,
+    }
+    event = EventRecord("info", EVENT, "made from", {"ingredients": [ingredient]})
+    run = write_stage_run(tmp_path, "reward_model", [{"reward_model/loss": 0.5}] * 3, events=[event], reward_model={"max_steps": 5})
+    road = read_road(new_road(tmp_path))
+    write_road(road.with_part("reward_model", run=run.run_dir.name, state="done").with_part("ppo", run="20200101-000000-gone"))
+    cards = {part["key"]: part for part in news(page, VIEWER)["roads"][0]["parts"]}
+    card = cards["reward_model"]
+    assert (card["run_state"], card["step"], card["total_steps"]) == ("finished", 3, run.status().total_steps)
+    assert cards["ppo"]["run_state"] == "" and cards["pairs"]["file"] == ""
+
+    def rows() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = page.road_lineage({"road": road.id}, VIEWER)["rows"]
+        return found
+
+    (source,) = rows()[0]["sources"]
+    assert source["standing"] == "as it was" and source["path"] == "" and str(tmp_path) not in source["name"]
+    assert rows()[1]["sources"] == [] and rows()[1]["problem"]
+    made.write_text("{} \n")
+    wait_until(lambda: rows()[0]["sources"][0]["standing"] == "changed")
+    said = rows()[0]["sources"][0]["sentence"]
+    assert said.startswith(f"{tmp_path.name}/pairs.jsonl has changed since the run began") and str(tmp_path) not in said
+    assert page.road_lineage({"road": "x"}, VIEWER)["problem"] == pages.GONE
+
+
+def test_a_road_of_another_version_does_not_hide_the_others(page: RoadPage, tmp_path: Path) -> None:
+    folder = new_road(tmp_path)
+    other = replace(read_road(new_road(tmp_path)), settings={"length": 3}, parts=plan(SMALL))
+    write_road(Road(other.folder, "x", other.settings, other.parts, 1.0))
+    assert {road["id"] for road in news(page)["roads"]} == {folder.name, other.id}
