@@ -178,6 +178,25 @@ def test_dpo_goes_on_bit_for_bit() -> None:
     assert [resumed.step().loss for _ in range(2)] == expected
 
 
+@pytest.mark.parametrize("lora", [False, True])
+def test_the_mode_that_a_model_was_left_in_changes_nothing(lora: bool) -> None:
+    """Sampling for the page may leave a model in training mode: its dropout stays off all the same."""
+    found = []
+    for training in (False, True):
+        model = make_model()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.5
+        model = with_lora(model) if lora else model
+        objective = DPOObjective.of(model, DPOConfig())
+        model.train(training)
+        with torch.no_grad():
+            next(parameter for parameter in model.parameters() if parameter.requires_grad).mul_(1.5)
+        found.append(BatchPasses(model, objective, LANES, 8).add_gradients(PAIRS).loss)
+        assert all(module.training is training for module in model.modules())
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+
+
 def test_dpo_takes_its_settings() -> None:
     objective = DPOObjective.of(make_model(), DPOConfig(beta=0.7, label_smoothing=0.3))
     assert (objective.beta, objective.label_smoothing) == (0.7, 0.3)
