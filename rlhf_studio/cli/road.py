@@ -33,7 +33,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 def _world(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from rlhf_studio.road.plan import SMALL, RoadSettings, as_settings, plan
+    from rlhf_studio.road.plan import SMALL, RoadSettings, plan
     from rlhf_studio.road.state import Road, new_road_folder, write_road
 
     if not 1 <= options.rounds <= 9:
@@ -44,7 +44,7 @@ def _world(options: argparse.Namespace) -> int:
     workspace = options.workspace.resolve()
     try:
         folder = new_road_folder(workspace)
-        write_road(Road(folder, "the world's road", as_settings(settings), plan(settings), time.time()))
+        write_road(Road(folder, "the world's road", settings, plan(settings), time.time()))
     except OSError as error:
         raise ConfigError([Problem("--workspace", f"no road can be begun in {options.workspace}: {error}")]) from error
     print(f"road: {folder}", flush=True)

@@ -12,12 +12,13 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.road.headlines import headline_of
-from rlhf_studio.road.plan import RoadSettings, policy_for_pairs, run_settings
+from rlhf_studio.road.plan import policy_for_pairs, run_settings
 from rlhf_studio.road.running import PartFailed, Say, Signals, StopAsked, run_command, run_to_its_end
 from rlhf_studio.road.state import LOG, Part, driven, read_road, workspace_of, write_road
 from rlhf_studio.runs import paths
@@ -99,7 +100,7 @@ class _Driver:
 
     def _pairs(self, part: Part) -> dict[str, Any]:
         """Responses of a policy, compared by the judge."""
-        settings = RoadSettings(**self.road.settings)
+        settings = self.road.settings
         number = int(part.key.partition("-")[2] or 1)
         seed = settings.seed + number - 1
         prompts, written, pairs = (self._folder / f"{name}-{number}.jsonl" for name in ("prompts", "responses", "pairs"))
@@ -127,6 +128,7 @@ def start_driver(folder: Path, workspace: Path) -> subprocess.Popen[bytes]:
     log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     command = [sys.executable, "-m", "rlhf_studio", "road", "go", str(folder), "--workspace", str(workspace)]
     try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        seen = child_environment(os.environ)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=seen, start_new_session=True)
     finally:
         os.close(log)

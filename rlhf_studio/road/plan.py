@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import with_values
 from rlhf_studio.recipes import load_recipe
-from rlhf_studio.road.state import Part, Road
+from rlhf_studio.road.state import Part, Road, RoadSettings
 
 RECIPES = {"sft": "world-sft", "reward_model": "world-reward", "ppo": "world", "evaluation": "world-evaluation"}
-
-
-@dataclass(frozen=True)
-class RoadSettings:
-    """How long the parts of a road are.
-
-    Attributes:
-        reviews: demonstrations that the policy is fine-tuned on.
-        pairs: pairs of responses that the judge compares, in each round.
-        ppo_steps: steps of PPO in each round.
-        prompts: held-out prompts of the evaluation.
-        rounds: how often pairs are sampled, the reward model is trained and PPO goes on.
-        seed: of everything.
-    """
-
-    reviews: int = 110_000
-    pairs: int = 8_000
-    ppo_steps: int = 30
-    prompts: int = 128
-    rounds: int = 1
-    seed: int = 0
 
 
 SMALL = RoadSettings(reviews=2_000, pairs=200, ppo_steps=2, prompts=8)
@@ -58,7 +36,7 @@ def run_settings(road: Road, key: str, runs: Path) -> StageConfig:
 
     Raises :class:`ConfigError`, and StopIteration never: the parts before it are done.
     """
-    settings, (stage, _, number) = RoadSettings(**road.settings), key.partition("-")
+    settings, (stage, _, number) = road.settings, key.partition("-")
     config = load_recipe(RECIPES[stage]).config
 
     def trained(part: str) -> str:
@@ -89,8 +67,3 @@ def policy_for_pairs(road: Road, key: str, runs: Path) -> Path:
     number = key.partition("-")[2]
     part = "sft" if not number else "ppo" if number == "2" else f"ppo-{int(number) - 1}"
     return runs / road.part(part).run
-
-
-def as_settings(settings: RoadSettings) -> dict[str, Any]:
-    """The settings as ``road.json`` keeps them."""
-    return asdict(settings)

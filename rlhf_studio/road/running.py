@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.road.state import COMMAND_LOCK, LOG, locked
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.commands import send_command
@@ -150,6 +151,7 @@ def _run(folder: Path, arguments: Sequence[str], signals: Signals, held: int) ->
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=child_environment(os.environ),
             start_new_session=True,
             pass_fds=(held,),
         )

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from rlhf_studio.config.wording import shortened
 
 ROADS = "roads"
 FILE = "road.json"
@@ -22,6 +24,27 @@ RETRY_SECONDS = 0.5
 
 PartState = Literal["waiting", "running", "done", "failed", "stopped"]
 Kind = Literal["run", "data"]
+
+
+@dataclass(frozen=True)
+class RoadSettings:
+    """How long the parts of a road are.
+
+    Attributes:
+        reviews: demonstrations that the policy is fine-tuned on.
+        pairs: pairs of responses that the judge compares, in each round.
+        ppo_steps: steps of PPO in each round.
+        prompts: held-out prompts of the evaluation.
+        rounds: how often pairs are sampled, the reward model is trained and PPO goes on.
+        seed: of everything.
+    """
+
+    reviews: int = 110_000
+    pairs: int = 8_000
+    ppo_steps: int = 30
+    prompts: int = 128
+    rounds: int = 1
+    seed: int = 0
 
 
 class AlreadyDriven(Exception):
@@ -61,14 +84,14 @@ class Road:
 
     Attributes:
         name: for people.
-        settings: what it was started with (see :class:`~rlhf_studio.road.plan.RoadSettings`).
+        settings: what it was started with.
         parts: in their order.
         created_at: seconds since 1970.
     """
 
     folder: Path
     name: str
-    settings: dict[str, Any]
+    settings: RoadSettings
     parts: list[Part] = field(default_factory=list)
     created_at: float = 0.0
 
@@ -105,7 +128,12 @@ def new_road_folder(workspace: Path) -> Path:
 
 def write_road(road: Road) -> None:
     """Replace ``road.json`` in one step. Raises OSError."""
-    data = {"name": road.name, "settings": road.settings, "created_at": road.created_at, "parts": [asdict(part) for part in road.parts]}
+    data = {
+        "name": road.name,
+        "settings": asdict(road.settings),
+        "created_at": road.created_at,
+        "parts": [asdict(part) for part in road.parts],
+    }
     temporary = road.folder / f".{FILE}.{secrets.token_hex(4)}"
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(data, file, indent=1)
@@ -119,16 +147,38 @@ def read_road(folder: Path) -> Road:
 
     Raises OSError, and ValueError for a file that is none.
     """
-    data = json.loads((folder / FILE).read_text(encoding="utf-8"))
     try:
+        data = json.loads((folder / FILE).read_text(encoding="utf-8"))
         parts = [Part(**part) for part in data["parts"]]
-        road = Road(folder, str(data["name"]), dict(data["settings"]), parts, float(data["created_at"]))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{folder / FILE} is no road: {error}") from error
+        road = Road(folder, data["name"], RoadSettings(**data["settings"]), parts, float(data["created_at"]))
+        _check_kinds(road.settings, int)
+        if strange := next((part.state for part in parts if part.state not in get_args(PartState)), None):
+            raise ValueError(f"a part is {shortened(strange)}")
+        for part in parts:
+            _check_kinds(replace(part, seconds=""), str)  # type: ignore[arg-type]  # the one number is looked at below
+        _check_text(road.name)
+        json.dumps([float(part.seconds) for part in parts])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{folder / FILE} is no road: {shortened(error)}") from error
     if not is_driven(folder):
         parts = [replace(part, state="stopped") if part.state == "running" else part for part in road.parts]
         road = replace(road, parts=parts)
     return road
+
+
+def _check_kinds(record: RoadSettings | Part, kind: type) -> None:
+    """Raise TypeError for an attribute of another kind: the file may come from another version, or from somebody's hand."""
+    for name, value in vars(record).items():
+        if type(value) is not kind:
+            raise TypeError(f"{name} should be {kind.__name__}, not {type(value).__name__}")
+        if kind is str:
+            _check_text(value)
+
+
+def _check_text(value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is needed, not {type(value).__name__}")
+    value.encode("utf-8")  # a lone surrogate could be shown nowhere
 
 
 def list_roads(workspace: Path) -> list[Road]:

@@ -154,7 +154,7 @@ def early_end(run_dir: Path, exit_code: int | None) -> str:
     """The sentence for an engine that ended before it wrote anything, with the last line of its log."""
     how = "" if exit_code is None else f" ({_exit(exit_code)})"
     line = last_log_line(run_dir)
-    log = f" The last line of its log: {line}" if line else " Its log is empty."
+    log = f" The last line of its log: {line.rstrip('.')}." if line else " Its log is empty."
     return f"The engine ended before it could begin{how}.{log} Put that right, then resume the run."
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.road.plan import SMALL, as_settings
+from rlhf_studio.road.plan import SMALL
 from rlhf_studio.road.state import list_roads
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.road import page as pages
@@ -43,7 +43,7 @@ def test_one_button_goes_along_all_parts(open_page: Callable[..., Any], server: 
     expect(cards.nth(4)).to_contain_text("Waiting")
     expect(start).to_be_disabled()
     expect(page.locator(".rs-road-head")).to_contain_text("Under way, 3 of 5 parts done")
-    assert list_roads(root)[0].settings == as_settings(SMALL)
+    assert list_roads(root)[0].settings == SMALL
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(cards.nth(3)).to_contain_text("Stopped")
     behave(root)

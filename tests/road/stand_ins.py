@@ -30,7 +30,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.road import drive, running
-from rlhf_studio.road.plan import SMALL, as_settings, plan
+from rlhf_studio.road.plan import SMALL, plan
 from rlhf_studio.road.state import Road, new_road_folder, write_road
 from rlhf_studio.runs import launch
 from rlhf_studio.runs.heartbeat import Heartbeat
@@ -51,7 +51,7 @@ def new_road(workspace: Path, rounds: int = 1) -> Path:
     """The folder of a road that nobody has gone along."""
     settings = dataclasses.replace(SMALL, rounds=rounds)
     folder = new_road_folder(workspace)
-    write_road(Road(folder, "a road", as_settings(settings), plan(settings), time.time()))
+    write_road(Road(folder, "a road", settings, plan(settings), time.time()))
     return folder
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
-from rlhf_studio.road.plan import SMALL, RoadSettings, as_settings
+from rlhf_studio.road.plan import SMALL, RoadSettings
 from rlhf_studio.road.state import driven, list_roads, read_road, write_road
 from tests.road.stand_ins import CAUSE, behave, journal, new_road, stand_in
 
@@ -42,7 +43,7 @@ def test_a_new_road_says_where_it_is_and_how_to_go_on(workspace: Path, capsys: p
     behave(workspace, sft="failing")
     assert main(["road", "world", "--small", "--rounds", "2", "--seed", "5", "--workspace", str(workspace)]) == FAILED
     (road,) = list_roads(workspace)
-    assert road.settings == as_settings(SMALL) | {"rounds": 2, "seed": 5}
+    assert road.settings == replace(SMALL, rounds=2, seed=5)
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         f"road: {road.folder}",
@@ -64,7 +65,7 @@ def test_a_full_road_has_the_usual_length(workspace: Path) -> None:
     workspace.mkdir()
     behave(workspace, sft="failing")
     assert main(["road", "world", "--workspace", str(workspace)]) == FAILED
-    assert list_roads(workspace)[0].settings == as_settings(RoadSettings())
+    assert list_roads(workspace)[0].settings == RoadSettings()
 
 
 def test_a_road_that_another_process_goes_along_is_refused(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:

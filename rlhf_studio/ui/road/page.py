@@ -18,7 +18,7 @@ import gradio as gr
 
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.road.drive import start_driver
-from rlhf_studio.road.plan import SMALL, RoadSettings, as_settings, plan
+from rlhf_studio.road.plan import SMALL, RoadSettings, plan
 from rlhf_studio.road.state import Road, driver_pid, list_roads, new_road_folder, read_road, write_road
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lineage import sources
@@ -41,7 +41,7 @@ class RoadPage:
         self._workspace, self._access = workspace, access
         self._once = Once(lambda outcome: "road" in outcome)
         self._started: dict[str, subprocess.Popen[bytes]] = {}
-        self._hashes: dict[tuple[str, int, int], str] = {}
+        self._hashes: dict[tuple[object, ...], str] = {}
 
     def build(self) -> gr.HTML:
         """The component."""
@@ -88,9 +88,10 @@ class RoadPage:
         return {"rows": rows}
 
     def _hash(self, path: Path) -> str:
-        """Remembered as long as nothing at the path changes."""
-        newest = max((file.stat().st_mtime_ns for file in (path.rglob("*") if path.is_dir() else [path])), default=0)
-        key = (str(path), newest, path.stat().st_size)
+        """Remembered as long as no file at the path changes: its name, size, place on the disk, and the times of its text and its entry."""
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        known = [(str(file), stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns) for file in files for stat in [file.stat()]]
+        key = (str(path), *known)
         if key not in self._hashes:
             self._hashes[key] = hash_of(path)
         return self._hashes[key]
@@ -112,7 +113,7 @@ class RoadPage:
         settings = RoadSettings(**{**asdict(base), "rounds": rounds})
         try:
             folder = new_road_folder(self._workspace.root)
-            write_road(Road(folder, "the world's road", as_settings(settings), plan(settings), time.time()))
+            write_road(Road(folder, "the world's road", settings, plan(settings), time.time()))
             self._started[folder.name] = start_driver(folder, self._workspace.root)
         except OSError as error:
             return {"problem": f"The road could not be begun: {error}"}
