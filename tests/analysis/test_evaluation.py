@@ -212,6 +212,18 @@ def test_word_differences_give_both_texts_back(first: str, second: str) -> None:
     assert "".join(piece.text for piece in pieces if piece.change != "only first") == second
 
 
+def test_chanting_texts_are_compared_in_bounded_time() -> None:
+    """Two texts of a thousand equal words have a million pairs of equal words; what they share at both ends is still found."""
+    first, second = "Well, " + "good " * 1000 + "film.", "Well, " + "good bad " * 700 + "film."
+    pieces = word_differences(first, second)
+    assert [piece.change for piece in pieces] == ["same", "only first", "only second", "same"]
+    assert pieces[0].text.startswith("Well, good") and pieces[-1].text == " film."
+    assert "".join(piece.text for piece in pieces if piece.change != "only second") == first
+    assert "".join(piece.text for piece in pieces if piece.change != "only first") == second
+    chant = word_differences("good " * 1900 + "a", "good " * 1900 + "b")
+    assert [piece.change for piece in chant] == ["same", "only first", "only second"]
+
+
 def test_word_differences_by_hand() -> None:
     expected = [Piece("same", "The film is"), Piece("only first", " dull"), Piece("only second", " great"), Piece("same", ".")]
     assert word_differences("The film is dull.", "The film is great.") == expected
@@ -241,6 +253,16 @@ def test_the_frontier_names_what_is_over_optimised() -> None:
     assert (
         "no policy has a higher score and a lower gold"
         in frontier({n: policies[n] for n in ("start", "middle")}, ["score", "gold"]).sentence
+    )
+
+
+def test_the_frontier_tells_what_is_missing_from_what_is_unsure() -> None:
+    """One prompt: the late policy scores higher and has less gold, and nobody knows how much of that is chance."""
+    alone = by_policy([one for one in over_optimised() if one.place == 0])
+    found = frontier(alone, known_measures(alone))
+    assert (
+        found.over_optimised == []
+        and "late has a higher score and a lower gold, but on so few prompts that may be chance" in found.sentence
     )
 
 

@@ -21,6 +21,7 @@ from rlhf_studio.engine.distributed.ranks import Ranks
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.generate import decode_responses, generate
 from rlhf_studio.engine.stages.evaluating import loading
+from rlhf_studio.engine.stages.evaluating.questions import text_tokens
 from rlhf_studio.engine.stages.evaluating.stage import EvaluationStage, ppo_settings
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.runs.checkpoints import CheckpointError
@@ -127,9 +128,10 @@ def test_kl_and_reference_are_those_of_transformers(tmp_path: Path) -> None:
         stopped = bool(answer.stopped)
         reference = plain_logprob(policies["policy"], answer.prompt, answer.response, stopped)
         policy = plain_logprob(policies[answer.policy], answer.prompt, answer.response, stopped)
-        assert answer.ref_logprob == pytest.approx(reference, abs=1e-3)
+        text = plain_logprob(policies["policy"], answer.prompt, answer.response, False)  # its end token is no text
+        assert answer.ref_logprob == pytest.approx(text, abs=1e-3)
         assert answer.kl == pytest.approx(policy - reference, abs=1e-3)
-        assert answer.ref_length == answer.length
+        assert answer.ref_length == answer.length - stopped
         if answer.policy == "policy":
             assert answer.kl == pytest.approx(0.0, abs=1e-4)
 
@@ -140,7 +142,7 @@ def test_temperature_and_another_reference(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"evaluation": {"samples": 1, "reference": policies["other"]}, "generation": {"temperature": 0.5}}
     found = answers_of(build(evaluation(tmp_path, [policies["policy"], policies["other"]], **changes)))
     for answer in found:
-        expected = plain_logprob(policies["other"], answer.prompt, answer.response, bool(answer.stopped))
+        expected = plain_logprob(policies["other"], answer.prompt, answer.response, False)
         assert answer.ref_logprob == pytest.approx(expected, abs=1e-3)  # perplexity is at temperature 1, whatever was sampled at
     assert all(abs(answer.kl) < 1e-3 for answer in found if answer.policy == "other")
     assert any(abs(answer.kl) > 0.1 for answer in found if answer.policy == "policy")
@@ -202,6 +204,18 @@ def test_held_out_text_is_read_by_each_policy(tmp_path: Path) -> None:
         assert sums[f"evaluation/text_logprob/{name}"] == pytest.approx(expected, abs=2e-3)
         assert sums[f"evaluation/text_tokens/{name}"] == 7
     assert sums["evaluation/text_logprob/adapter1"] != pytest.approx(sums["evaluation/text_logprob/policy"], abs=0.1)
+
+
+def test_every_token_of_a_long_text_is_predicted_once(tmp_path: Path) -> None:
+    """In windows, each of which begins with the last token of the one before."""
+    tokenizer = AutoTokenizer.from_pretrained(setup(tmp_path)["policy"])
+    words = [f"w{1 + place}" for place in range(10)]
+    tokens = text_tokens([" ".join(words), "w3", "w4 w5"], tokenizer, 4, torch.device("cpu"))
+    assert tokens is not None and tokens.prompt_ids.shape == (4, 1)
+    predicted = [ids[mask].tolist() for ids, mask in zip(tokens.response_ids, tokens.mask, strict=True)]
+    known = tokenizer(" ".join(words)).input_ids
+    assert predicted == [known[1:4], known[4:7], known[7:10], tokenizer("w4 w5").input_ids[1:]]
+    assert tokens.prompt_ids[:, 0].tolist() == [known[0], known[3], known[6], tokenizer("w4").input_ids[0]]
 
 
 def test_what_policies_share_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_the_model_itself_answers_where_no_policies_are_named(tmp_path: Path) ->
     found = answers_of(build(evaluation(tmp_path, [], model={"policy": other})))
     assert {answer.policy for answer in found} == {"other"} and len(found) == 2 * len(PROMPTS)
     for answer in found:
-        expected = plain_logprob(other, answer.prompt, answer.response, bool(answer.stopped))
+        expected = plain_logprob(other, answer.prompt, answer.response, False)  # the end token is no text
         assert answer.ref_logprob == pytest.approx(expected, abs=1e-3) and answer.kl == pytest.approx(0.0, abs=1e-4)
 
 
@@ -81,7 +81,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_the_reference_is_loaded_at_its_revision(hub: dict[str, str], tmp_path: Path) -> None:
     settings = {"samples": 1, "prompts": 2, "reference": "lab/model", "reference_revision": "v2"}
     for answer in answers_of(build(evaluation(tmp_path, [hub["policy"]], evaluation=settings))):
-        expected = plain_logprob(hub["other"], answer.prompt, answer.response, bool(answer.stopped))
+        expected = plain_logprob(hub["other"], answer.prompt, answer.response, False)
         assert answer.ref_logprob == pytest.approx(expected, abs=1e-3)
 
 

@@ -71,6 +71,10 @@ def _has(point: Point, measure: str) -> bool:
     return measure in point.measures and point.measures[measure].value is not None
 
 
+def _value(point: Point, measure: str) -> float:
+    return point.measures[measure].value or 0.0
+
+
 def _over(policy: PolicyAnswers, best: PolicyAnswers) -> bool:
     gold, score = difference(policy, best, GOLD), difference(policy, best, SCORE)
     return gold.excludes_zero and score.excludes_zero and (gold.value or 0.0) < 0 < (score.value or 0.0)
@@ -81,9 +85,12 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
     top = at[best]
     gold, score = (top.measures[name].value or 0.0 for name in (GOLD, SCORE))
     if not over:
-        return (
-            f"Gold is highest at {best} ({gold:.2f}, \N{SQUARE ROOT}KL {top.root_kl:.2f}); no policy has a higher score and a lower gold."
-        )
+        begin = f"Gold is highest at {best} ({gold:.2f}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
+        unsure = [point.policy for point in points if _value(point, SCORE) > score and _value(point, GOLD) < gold]
+        if not unsure:
+            return f"{begin}; no policy has a higher score and a lower gold."
+        named = f"{unsure[0]} has" if len(unsure) == 1 else f"{len(unsure)} policies have"
+        return f"{begin}; {named} a higher score and a lower gold, but on so few prompts that may be chance."
     worst = min(over, key=lambda name: at[name].measures[GOLD].value or 0.0)
     then_gold, then_score = (at[worst].measures[name].value or 0.0 for name in (GOLD, SCORE))
     return (

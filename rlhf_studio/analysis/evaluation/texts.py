@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -14,6 +15,8 @@ REPEATED = 4
 """Words of a phrase whose repetition counts."""
 MOST_WORDS = 2000
 """Of longer answers only so many words are compared: the time grows with the square."""
+MOST_MATCHES = 20_000
+"""Pairs of equal words of two answers that are looked at: some ten thousand in long plain texts, a hundred times that in chanting ones."""
 
 Change = Literal["same", "only first", "only second"]
 
@@ -58,10 +61,12 @@ def word_differences(first: str, second: str) -> list[Piece]:
     """What leads from the first text to the second, word by word.
 
     The pieces ``same`` and ``only first`` together are the first text, character by character; ``same`` and ``only second`` the second.
+    Texts that say the same words again and again have no one word-by-word difference, and take time that grows with the third power of
+    their length to compare: what they do not begin or end with alike is given as one change.
     """
     ours, theirs = (_split(text) for text in (first, second))
     pieces: list[Piece] = []
-    for tag, a, b, c, d in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+    for tag, a, b, c, d in _changes(ours, theirs):
         both: list[tuple[Change, str]] = (
             [("same", "".join(ours[a:b]))]
             if tag == "equal"
@@ -69,6 +74,19 @@ def word_differences(first: str, second: str) -> list[Piece]:
         )
         pieces += [Piece(change, text) for change, text in both if text]
     return pieces
+
+
+def _changes(ours: list[str], theirs: list[str]) -> list[tuple[str, int, int, int, int]]:
+    """As ``SequenceMatcher.get_opcodes``; for parts with too many equal words a single replacement."""
+    counts = Counter(theirs)
+    if sum(counts[part] for part in ours if part.strip()) <= MOST_MATCHES:
+        return SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes()
+    short = min(len(ours), len(theirs))
+    start = next((place for place in range(short) if ours[place] != theirs[place]), short)
+    end = next((place for place in range(short - start) if ours[-1 - place] != theirs[-1 - place]), short - start)
+    a, b = len(ours) - end, len(theirs) - end
+    changes = [("equal", 0, start, 0, start), ("replace", start, a, start, b), ("equal", a, len(ours), b, len(theirs))]
+    return [change for change in changes if change[1] < change[2] or change[3] < change[4]]
 
 
 def _split(text: str) -> list[str]:

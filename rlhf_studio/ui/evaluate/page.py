@@ -30,6 +30,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.evaluate.arena import CHOICES, Arena, standings
 from rlhf_studio.ui.evaluate.shown import matrix, report_values
 from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import plain
 
 MOST_RUNS = 200
@@ -63,6 +64,7 @@ class EvaluatePage:
         self._all = Listing(workspace)
         self._arena = Arena(lambda run: workspace.reader(run).run_dir)
         self._lock = threading.Lock()
+        self._once = Once(lambda outcome: "run" in outcome)
         self._stages: dict[str, str] = {}
         self._known: OrderedDict[tuple[str, int, int, str], Json] = OrderedDict()
         self._answers: OrderedDict[tuple[str, int, int], dict[str, PolicyAnswers]] = OrderedDict()
@@ -209,11 +211,14 @@ class EvaluatePage:
             if checked.problems:
                 raise ConfigError(checked.problems)
             title = (name if isinstance(name, str) else "").strip()[:120] or "evaluation"
-            run = self._workspace.submit(config, title, checked.expected_peak)
+            return self._once.answer(data, lambda: self._submit(config, title, checked.expected_peak))
         except ConfigError as error:
             return _told(error.problems)
         except (StoreError, ValueError) as error:
             return {"problem": str(error), "fields": []}
+
+    def _submit(self, config: EvaluationRunConfig, title: str, memory: tuple[int, int] | None) -> Json:
+        run = self._workspace.submit(config, title, memory)
         self._wake()
         return {"problem": "", "run": run}
 

@@ -67,10 +67,16 @@ def kl_from_reference(models: Models, sampled: Sampled, *, greedy: bool) -> Tens
         return _sums(sampled.logprobs - forward.run(reference, tokens, 0).logprobs, tokens)
 
 
-def read(reader: ResponseModel, tokens: TokenBatch, forward: ForwardPass) -> list[Row]:
-    """What a model gives to each response, at temperature 1."""
-    sums = _sums(replace(forward, temperature=1.0).run(reader, tokens, 0).logprobs, tokens).tolist()
-    return list(zip(sums, tokens.lengths.tolist(), strict=True))
+def read(reader: ResponseModel, tokens: TokenBatch, forward: ForwardPass, stopped: Sequence[bool] = ()) -> list[Row]:
+    """What a model gives to the text of each response, at temperature 1.
+
+    ``stopped`` says which responses end with a stop token. It is no text: in the same words from a file it would not be there.
+    """
+    logprobs, mask = replace(forward, temperature=1.0).run(reader, tokens, 0).logprobs, tokens.mask.clone()
+    for row, ended in enumerate(stopped):
+        mask[row, int(tokens.lengths[row]) - 1] &= not ended
+    sums = masked_select(logprobs, mask).sum(dim=1).double().tolist()
+    return list(zip(sums, mask.sum(dim=1).tolist(), strict=True))
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,13 @@ def read_texts(config: EvaluationRunConfig, report: OnProgress) -> list[str]:
 
 
 def text_tokens(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, device: torch.device) -> TokenBatch | None:
-    """Texts as rows whose tokens are predicted one by one, all but the first; None where no text has two tokens."""
-    rows = [ids[: min(longest, LONGEST_TEXT)] for ids in TokenizerEncoder(tokenizer).encode(list(texts), special=True)]
-    rows = [ids for ids in rows if len(ids) > 1]
+    """Texts as rows whose tokens are predicted one by one, all but the first of each text; None where no text has two tokens.
+
+    A text that is longer than ``longest``, or :data:`LONGEST_TEXT`, is read in windows: each begins with the last token of the one before.
+    """
+    step = min(longest, LONGEST_TEXT) - 1
+    whole = TokenizerEncoder(tokenizer).encode(list(texts), special=True)
+    rows = [ids[start : start + step + 1] for ids in whole for start in range(0, len(ids) - 1, step)]
     return token_batch([ids[:1] for ids in rows], [ids[1:] for ids in rows], device) if rows else None
 
 

@@ -204,7 +204,7 @@ class EvaluationStage:
             if loaded.reads_alike:
                 kl = kl_from_reference(models, sampled, greedy=self._config.evaluation.greedy).tolist()
                 with models.reference.active() as reference:
-                    rows = read(reference, sampled.tokens, models.forward_pass)
+                    rows = read(reference, sampled.tokens, models.forward_pass, sampled.stopped)
             else:
                 kl, rows = [math.nan] * len(sampled.texts), self._read_by_reference(places, sampled.texts)
         with costs("score"):

@@ -4,7 +4,7 @@ import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { Poller } from "../shared/poll.js";
 import { Segments } from "../shared/segments.js";
-import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { Arena } from "./arena.js";
 import { Form } from "./form.js";
 import { Frontier } from "./frontier.js";
@@ -38,6 +38,7 @@ class EvaluatePage {
       "aria-label": "Evaluation",
       onchange: () => this.open(this.chosen.value),
     });
+    this.once = new Once();
     this.form = new Form({ begin: (data) => this.begin(data) });
     this.newOne = el(
       "details",
@@ -177,7 +178,8 @@ class EvaluatePage {
   }
 
   async begin(data) {
-    const reply = await this.server.begin({ ...data, view: onlyWatches() }).catch(() => ({ problem: NO_ANSWER }));
+    const asked = this.once.ask({ ...data, view: onlyWatches() }, (request) => this.server.begin(request));
+    const reply = await asked.catch(() => ({ problem: NO_ANSWER }));
     if (reply.problem) return reply;
     this.newOne.open = false;
     this.run = reply.run;
