@@ -147,8 +147,10 @@ class PairsConfig(ExamplesConfig):
         max_length=200,
     )  # fmt: skip
     confidence_column: str = setting(
-        "", "Confidence column", "Column or key with how sure people were, from 0 to 1; empty: all count the same.", max_length=200
-    )
+        "", "Confidence column",
+        "Column or key with how sure people were, from 0 to 1: so much a pair counts beside the others of its batch. Empty: all count alike.",
+        max_length=200,
+    )  # fmt: skip
     min_confidence: float = setting(0.0, "Least confidence", "Leave out pairs of which people were less sure than this.", ge=0, le=1)
     group_column: str = setting(
         "", "Group column", "Column or key with a group of each prompt, such as its topic: accuracy is shown for each. Empty: none.",
