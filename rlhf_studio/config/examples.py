@@ -148,7 +148,7 @@ class PairsConfig(ExamplesConfig):
     )  # fmt: skip
     confidence_column: str = setting(
         "", "Confidence column",
-        "Column or key with how sure people were, from 0 to 1: so much a pair counts beside the others of its batch. Empty: all count alike.",
+        "Column or key with how sure people were, from 0 to 1: so much a pair counts beside the others of its batch. Empty: all alike.",
         max_length=200,
     )  # fmt: skip
     min_confidence: float = setting(0.0, "Least confidence", "Leave out pairs of which people were less sure than this.", ge=0, le=1)
