@@ -62,7 +62,7 @@ class RunsPage {
     this.search = el("input", {
       type: "search",
       class: "rs-input rs-search",
-      placeholder: "Search name, tag, recipe, model or state",
+      placeholder: "Search name, tag, model, state",
       "aria-label": "Search runs",
       oninput: debounce(80, () => this.redraw()),
     });
