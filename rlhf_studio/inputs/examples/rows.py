@@ -22,7 +22,7 @@ REASONS = {
     "alone": "{n} with the only response to their prompt",
     "same_rating": "{n} whose prompt has responses of one rating only",
     "low_confidence": "{n} of which people were less sure than {data.min_confidence:g}",
-    "repeated": "{n} repeated",
+    "repeated": "{n} exact copies of earlier ones",
     "tie": "{n} with equally good responses",
     "too_long": "{n} with more than {data.max_tokens:,} tokens",
     "long_response": "{n} whose response alone takes {data.max_tokens:,} tokens or more",
@@ -73,6 +73,7 @@ class Pair:
         tie: both are equally good; which one is called chosen means nothing then.
         group: what the prompt belongs to, such as its topic.
         block: pairs that share responses but no prompt have the same number, and 0 stands for none.
+        annotator: who judged; empty where nothing says so. Training does not read it, so it is no part of the fingerprint.
     """
 
     number: int
@@ -85,6 +86,7 @@ class Pair:
     tie: bool = False
     group: str = ""
     block: int = 0
+    annotator: str = field(default="", repr=False)
 
     def memory(self) -> int:
         """Bytes that it takes, about."""

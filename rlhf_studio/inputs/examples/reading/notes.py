@@ -13,6 +13,8 @@ HAPPENED = {
     "unanswered": "The messages behind the last answer of {n} {chats} were left out: nobody answers them.",
     "early": "In {n} {pairs} the dialogues differ before their last answers: all that follows the shared beginning counts as the response.",
     "both_ways": "{n} {pairs} stand there the other way round too: people disagreed on them.",
+    "judged_again": "{n} {pairs} came with the texts of an earlier one, but with another annotator, confidence, margin or group: "
+    "each is a judgement of its own, and all count.",
     "repeats_prompt": "In {n} {pairs} both responses began with the prompt: it was left out there.",
 }
 """What happened to some rows -> the sentence about it."""

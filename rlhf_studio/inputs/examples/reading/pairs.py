@@ -18,6 +18,7 @@ from rlhf_studio.inputs.examples.reading.table import (
     nothing_left_of,
     open_table_of,
     spoken,
+    texts_of,
     weight_of,
 )
 from rlhf_studio.inputs.examples.rows import Pair, Pairs
@@ -47,15 +48,11 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
         raise blaming_source(error) from None
     if not table.partial:
         _check(rows, table)
-    table.counts["both_ways"] = _both_ways(rows)
+    told = {(*texts_of(row), row.tie) for row in rows}
+    table.counts["both_ways"] = sum((*before, rejected, chosen, False) in told for *before, chosen, rejected, tie in told if not tie)
+    table.counts["judged_again"] = len(rows) - len(told) if data.drop_duplicates else 0
     shape = table.found.sentence if table.found else ""
     return Pairs(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
-
-
-def _both_ways(rows: list[Pair]) -> int:
-    """How many pairs are there the other way round too, as two of them."""
-    said = {(row.prompt, row.chosen, row.rejected) for row in rows if not row.tie}
-    return sum((prompt, rejected, chosen) in said for prompt, chosen, rejected in said)
 
 
 def _check(rows: list[Pair], table: Table) -> None:
@@ -120,7 +117,8 @@ def _pair(cells: Cells, table: Table, data: PairsConfig) -> Pair | None:
         table.left_out["no_prompt"] += 1
         return None
     tie, group = cells.is_true("tie"), cells.text_or_number("group")
-    return replace(pair, weight=weight_of(cells), tie=tie, group=group, margin=None if tie else _margin(cells, data))
+    margin = None if tie else _margin(cells, data)
+    return replace(pair, weight=weight_of(cells), tie=tie, group=group, margin=margin, annotator=cells.annotator())
 
 
 def _responses(cells: Cells, table: Table) -> Pair | None:
@@ -196,9 +194,9 @@ def _ranked(cells: Cells) -> Iterator[Pair]:
     ranks = [cells.number_of("ranks", cell) for cell in cells.items("ranks")]
     if len(responses) != len(ranks) or None in ranks:
         raise cells.error("ranks", f"{sum(rank is not None for rank in ranks)} ranks", f" for {len(responses)} responses")
-    group, weight = cells.text_or_number("group"), weight_of(cells)
+    group, weight, annotator = cells.text_or_number("group"), weight_of(cells), cells.annotator()
     messages = tuple(cells.messages("prompt")) if cells.is_list("prompt") else None
     prompt = cells.text("prompt") if messages is None else spoken(list(messages))
     ordered = sorted(zip(ranks, responses, strict=True), key=lambda pair: pair[0] or 0.0)
     for (first, better), (second, worse) in combinations(ordered, 2):
-        yield Pair(cells.number, prompt, better, worse, messages, None, weight, first == second, group)
+        yield Pair(cells.number, prompt, better, worse, messages, None, weight, first == second, group, annotator=annotator)

@@ -21,6 +21,7 @@ USUAL = {
     "response": ("response", "completion", "answer", "output", "text"),
     "rating": ("rating", "score", "label", "stars", "reward"),
     "chosen_rating": ("score_chosen", "chosen_score", "chosen_rating", "rating_chosen"),
+    "annotator": ("annotator",),
     "rejected_rating": ("score_rejected", "rejected_score", "rejected_rating", "rating_rejected"),
 }
 """Part of an example -> what data sets call its column. A part named ``prompt`` is chosen by the setting ``prompt_column``."""
@@ -49,9 +50,9 @@ CHAT = Shape("chats", ("messages",))
 COMPLETIONS = Shape("prompts with completions", ("prompt", "completion"), ("input",))
 TEXTS = Shape("whole texts", ("text",))
 PREFERRED = Shape("the preferred responses of pairs", ("chosen",), ("prompt",))
-PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", "chosen_rating", "rejected_rating", *ONLY_NAMED))
-RANKINGS = Shape("rankings", ("prompt", "responses", "ranks"), ("confidence", "group"))
-RATED = Shape("rated responses", ("response", "rating"), ("prompt", "confidence", "group"))
+PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", "chosen_rating", "rejected_rating", "annotator", *ONLY_NAMED))
+RANKINGS = Shape("rankings", ("prompt", "responses", "ranks"), ("annotator", "confidence", "group"))
+RATED = Shape("rated responses", ("response", "rating"), ("prompt", "annotator", "confidence", "group"))
 
 SHAPES: dict[type[DemonstrationsConfig | PairsConfig], tuple[Shape, ...]] = {
     DemonstrationsConfig: (CHAT, COMPLETIONS, TEXTS),

@@ -52,6 +52,11 @@ class Cells:
         cell = self.parts.get(part)
         return str(cell) if isinstance(cell, bool | int | float) else self.text(part)
 
+    def annotator(self) -> str:
+        """Who judged the row, in whatever way the source writes it; empty where nothing says so."""
+        cell = self.parts.get("annotator")
+        return "" if cell is None else str(cell)
+
     def lacks_prompt(self) -> bool:
         """Whether the row has nothing in the prompt's column; an empty text is a prompt."""
         return "prompt" in self.parts and self.parts["prompt"] is None
@@ -196,7 +201,7 @@ def spoken(messages: list[Message]) -> str:
 
 
 def bounded(rows: Iterator[Any], data: DemonstrationsConfig | PairsConfig, table: Table) -> Iterator[Any]:
-    """The rows without repeats, while they fit into memory. Raises :class:`PromptsError` when they do not."""
+    """The rows without exact copies, while they fit into memory. Raises :class:`PromptsError` when they do not."""
     seen: set[tuple[Any, ...]] = set()
     size = count = 0
     for row in rows:
@@ -215,9 +220,23 @@ def bounded(rows: Iterator[Any], data: DemonstrationsConfig | PairsConfig, table
 
 
 def identity(row: Demonstration | Pair) -> tuple[Any, ...]:
-    """What makes two examples the same."""
-    said = row.messages and tuple(tuple(message.values()) for message in row.messages)
-    return (row.prompt, row.completion, said) if isinstance(row, Demonstration) else (row.prompt, row.chosen, row.rejected, said, row.tie)
+    """What makes an example an exact copy of another.
+
+    Of a pair that is all that its row says: the same texts judged by another annotator, or with another confidence, are another judgement.
+    """
+    if isinstance(row, Demonstration):
+        return (row.prompt, row.completion, said_in(row))
+    return (*texts_of(row), row.tie, row.weight, row.margin, row.group, row.annotator)
+
+
+def texts_of(row: Pair) -> tuple[Any, ...]:
+    """The texts of a pair: its prompt, with the messages where it has some, and both responses in their order."""
+    return (row.prompt, said_in(row), row.chosen, row.rejected)
+
+
+def said_in(row: Demonstration | Pair) -> tuple[Any, ...] | None:
+    """The messages of an example as something that can be compared and counted."""
+    return row.messages and tuple(tuple(message.values()) for message in row.messages)
 
 
 def nothing_left_of(data: DemonstrationsConfig | PairsConfig, left_out: Counter[str]) -> PromptsError:
