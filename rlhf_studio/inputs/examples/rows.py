@@ -56,7 +56,7 @@ class Demonstration:
 
     def memory(self) -> int:
         """Bytes that it takes, about."""
-        return _memory((self.prompt, self.completion), self.messages)
+        return memory_of((self.prompt, self.completion), self.messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Pair:
 
     def memory(self) -> int:
         """Bytes that it takes, about."""
-        return _memory((self.prompt, self.chosen, self.rejected), self.messages)
+        return memory_of((self.prompt, self.chosen, self.rejected), self.messages)
 
 
 Row = TypeVar("Row", Demonstration, Pair)
@@ -145,6 +145,7 @@ def left_out_note(left_out: Counter[str], kept: int, data: Any, noun: str) -> li
     return [f"{total:,} of {total + kept:,} {noun} {were} left out: {reasons(left_out, data)}."] if total else []
 
 
-def _memory(texts: Iterable[str], messages: tuple[Message, ...] | None) -> int:
+def memory_of(texts: Iterable[str], messages: tuple[Message, ...] | None) -> int:
+    """Bytes that these texts take with their messages, about."""
     parts = [text for message in messages or () for text in message.values()]
     return OBJECT_BYTES * (1 + len(messages or ())) + sum(map(sys.getsizeof, (*texts, *parts)))

@@ -27,6 +27,8 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
 from rlhf_studio.inputs.prompts.sources.rows import Tick
 
+MOST_RANKED = 32
+"""Most responses of one ranking, which give 496 pairs: a row may hold 50,000 short ones, which would give a thousand million."""
 LONG_PROMPT = 16
 """Characters from which on a prompt that begins both responses is taken to be repeated there, not to be there by chance."""
 
@@ -70,6 +72,7 @@ def _usable(table: Table) -> Iterator[Pair]:
             table.left_out["empty_response"] += 1
         elif pair.chosen == pair.rejected:
             table.left_out["equal"] += 1
+            table.add(pair)
         else:
             yield pair
 
@@ -183,13 +186,14 @@ def _margin(cells: Cells, data: PairsConfig) -> float | None:
         margin = None if None in ratings else (ratings[0] or 0.0) - (ratings[1] or 0.0)
     else:
         return None
-    if margin is not None and margin < 0:
-        raise cells.error(part, f"a margin of {margin:g}", ": the chosen response must be the better one; swap the two, or use 0")
-    return margin
+    return None if margin is None else cells.margin(part, margin)
 
 
 def _ranked(cells: Cells) -> Iterator[Pair]:
     """Every two of k responses as a pair, k (k - 1) / 2 in all; equal ranks are ties."""
+    if (count := len(cells.items("responses"))) > MOST_RANKED:
+        few = f"; every two of them would be a pair, and at most {MOST_RANKED} are compared: use fewer, or ratings"
+        raise cells.error("responses", f"{count:,} responses", few)
     responses = [cells.text_in("responses", cell) for cell in cells.items("responses")]
     ranks = [cells.number_of("ranks", cell) for cell in cells.items("ranks")]
     if len(responses) != len(ranks) or None in ranks:

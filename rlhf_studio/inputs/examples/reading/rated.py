@@ -10,7 +10,7 @@ from random import Random
 
 from rlhf_studio.config import PairsConfig
 from rlhf_studio.inputs.examples.reading.table import Cells, Table, spoken, weight_of
-from rlhf_studio.inputs.examples.rows import Pair
+from rlhf_studio.inputs.examples.rows import Pair, memory_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import Message
 
@@ -28,6 +28,10 @@ class _Rated:
     weight: float
     group: str
     annotator: str
+
+    def memory(self) -> int:
+        """Bytes that it takes, about."""
+        return memory_of((self.prompt, self.response), self.messages)
 
 
 def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Iterator[Pair]:
@@ -56,7 +60,7 @@ def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Itera
             responses = Random(0).sample(responses, len(responses))
         for first in range(0, len(responses), BLOCK):
             dealt += 1
-            yield from _compared(responses[first : first + BLOCK], 0 if responses[0].prompt else dealt, data)
+            yield from _compared(responses[first : first + BLOCK], 0 if responses[0].prompt else dealt, table, data)
 
 
 def _by_annotator(responses: list[_Rated]) -> list[list[_Rated]]:
@@ -69,6 +73,8 @@ def _by_annotator(responses: list[_Rated]) -> list[list[_Rated]]:
 
 
 def _rated(rows: Iterator[Cells], table: Table) -> Iterator[_Rated]:
+    """The rated responses; all of them are held before the first pair is made, so they are bounded here. Raises :class:`PromptsError`."""
+    size = 0
     for cells in rows:
         response, rating = cells.text("response"), cells.number_in("rating")
         if not response.strip():
@@ -79,15 +85,22 @@ def _rated(rows: Iterator[Cells], table: Table) -> Iterator[_Rated]:
             messages = tuple(cells.messages("prompt")) if cells.is_list("prompt") else None
             prompt = cells.text("prompt") if messages is None else spoken(list(messages))
             group, annotator = cells.text_or_number("group"), cells.annotator()
-            yield _Rated(cells.number, prompt, messages, response, rating, weight_of(cells), group, annotator)
+            rated = _Rated(cells.number, prompt, messages, response, rating, weight_of(cells), group, annotator)
+            size += rated.memory()
+            table.require_room(size)
+            yield rated
 
 
-def _compared(responses: list[_Rated], block: int, data: PairsConfig) -> Iterator[Pair]:
+def _compared(responses: list[_Rated], block: int, table: Table, data: PairsConfig) -> Iterator[Pair]:
     """Every two responses with unlike ratings; people were as sure of a pair as of the response of which they were less sure."""
+    assert table.found is not None
     for one, other in combinations(responses, 2):
         better, worse = (one, other) if one.rating > other.rating else (other, one)
         if better.rating > worse.rating:
-            margin = better.rating - worse.rating if data.margin_from_ratings else None
+            margin = None
+            if data.margin_from_ratings:
+                cells = Cells(better.number, {}, table.found, data)
+                margin = cells.margin("rating", better.rating - worse.rating, f" over row {worse.number}")
             weight = min(one.weight, other.weight)
             texts = (better.prompt, better.response, worse.response, better.messages)
             annotator = better.annotator if better.annotator == worse.annotator else f"{better.annotator}, {worse.annotator}"
