@@ -90,7 +90,7 @@ class Pair:
 
     def memory(self) -> int:
         """Bytes that it takes, about."""
-        return memory_of((self.prompt, self.chosen, self.rejected), self.messages)
+        return memory_of((self.prompt, self.chosen, self.rejected, self.group, self.annotator), self.messages)
 
 
 Row = TypeVar("Row", Demonstration, Pair)

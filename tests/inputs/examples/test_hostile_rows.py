@@ -62,6 +62,35 @@ def test_a_margin_that_no_loss_can_hold_is_refused(tmp_path: Path) -> None:
     assert read(tmp_path, PAIR | {"by": 1e9}, margin_column="by")[0].margin == 1e9
 
 
+@pytest.mark.parametrize("place", ["p.csv", "folder/p.csv"])
+def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path, place: str) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    source = path if place == "p.csv" else path.parent
+    before = "" if place == "p.csv" else "p.csv: "
+    path.write_text("prompt,chosen,note,chosen,rejected\na,b,n,x,c\n")
+    with pytest.raises(PromptsError) as caught:
+        read_pairs(PairsConfig(source=str(source)))
+    assert caught.value.field == "data.source" and caught.value.message == (
+        f"{before}2 columns are called 'chosen', so nothing tells which one is meant; give each column of the file a name of its own"
+    )
+    with pytest.raises(PromptsError, match="2 columns are called 'chosen'") as caught:
+        read_pairs(PairsConfig(source=str(source), chosen_column="chosen"))
+    assert caught.value.field == ("data.chosen_column" if place == "p.csv" else "data.source")
+    path.write_text("prompt,chosen,note,note,,,rejected\na,b,n,x,,,c\n")  # what nobody reads may have any name
+    assert read_pairs(PairsConfig(source=str(source))).rows[0].rejected == "c"
+
+
+def test_ratings_of_pairs_are_told_apart_only_where_they_are_read(tmp_path: Path) -> None:
+    row = PAIR | {"score_chosen": 2, "chosen_rating": 3, "score_rejected": 1}
+    assert len(read(tmp_path, row)) == 1
+    assert wrong(tmp_path, row, margin_from_ratings=True) == (
+        "data.margin_column",
+        "the columns 'score_chosen' and 'chosen_rating' could both be meant; use a file with one of them, or name a column with margins "
+        "here",
+    )
+
+
 def ranking(count: int, text: str = "{}") -> dict[str, Any]:
     return {"prompt": "a", "responses": [text.format(place) for place in range(count)], "ranks": list(range(count))}
 
@@ -79,6 +108,13 @@ def test_pairs_of_equal_responses_count_against_the_bound(tmp_path: Path, monkey
     assert len(read(tmp_path, *[ranking(2)] * 300)) == 1
     where, message = wrong(tmp_path, *[ranking(MOST_RANKED, "a")] * 300)
     assert where == "data.max_rows" and message.startswith("the examples of ") and "use at most " in message
+
+
+@pytest.mark.parametrize("column", ["topic", "annotator"])
+def test_a_long_group_or_annotator_counts_against_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+    monkeypatch.setattr(table, "MAX_BYTES", 100_000)
+    rows = [PAIR | {column: "x" * 10_000 + str(number)} for number in range(20)]
+    assert wrong(tmp_path, *rows, group_column="topic" if column == "topic" else "")[0] == "data.max_rows"
 
 
 def test_rated_rows_are_bounded_before_the_first_pair_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

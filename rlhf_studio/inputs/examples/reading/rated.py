@@ -31,7 +31,7 @@ class _Rated:
 
     def memory(self) -> int:
         """Bytes that it takes, about."""
-        return memory_of((self.prompt, self.response), self.messages)
+        return memory_of((self.prompt, self.response, self.group, self.annotator), self.messages)
 
 
 def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Iterator[Pair]:
