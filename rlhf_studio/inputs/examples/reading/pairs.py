@@ -50,6 +50,7 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
         raise blaming_source(error) from None
     if not table.partial:
         _check(rows, table)
+    table.counts["tie"] = sum(row.tie for row in rows)
     told = {(*texts_of(row), row.tie) for row in rows}
     table.counts["both_ways"] = sum((*before, rejected, chosen, False) in told for *before, chosen, rejected, tie in told if not tie)
     table.counts["judged_again"] = len(rows) - len(told) if data.drop_duplicates else 0
