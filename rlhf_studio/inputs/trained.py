@@ -59,13 +59,12 @@ def require_intact(folder: Path, *, read: bool) -> None:
     Raises:
         DamagedError: a file is missing or another one, or the manifest cannot be used.
     """
-    found = run_of_model(folder)
+    found = next((path for path in (folder.absolute(), folder.resolve()) if _has_manifest(path)), None)
     if found is None:
         return
-    resolved = folder.resolve()
-    kept = resolved.parent
+    kept = found.parent
     try:
-        files = _written(kept, resolved.name)
+        files = _written(kept, found.name)
         for name, (size, _) in files.items():
             path = kept / name
             if not path.is_file():
@@ -73,9 +72,17 @@ def require_intact(folder: Path, *, read: bool) -> None:
             if path.stat().st_size != size:
                 raise ValueError(f"{name} is damaged: it has {path.stat().st_size:,} bytes, and was written with {size:,}")
         if read:
-            _compare_bytes(kept, resolved, files)
+            _compare_bytes(kept, found, files)
     except (OSError, ValueError) as error:
-        raise DamagedError(f"{kept.name}: {error}; {_instead(*found)}") from error
+        raise DamagedError(f"{kept.name}: {error}; {_instead(kept)}") from error
+
+
+def _has_manifest(path: Path) -> bool:
+    """Whether a folder is a model in a checkpoint or snapshot, by its names: ``checkpoints`` may be a link to another disk."""
+    kept = path.parent
+    if path.name not in KINDS or kept.parent.name not in _PLACES or not _STEP.fullmatch(kept.name):
+        return False
+    return (kept / _MANIFEST).exists() or (kept.parent.parent / "run.db").is_file()
 
 
 def _written(kept: Path, kind: str) -> dict[str, tuple[int, str]]:
@@ -95,7 +102,7 @@ def _written(kept: Path, kind: str) -> dict[str, tuple[int, str]]:
 
 def _compare_bytes(kept: Path, folder: Path, files: dict[str, tuple[int, str]]) -> None:
     """Raises OSError, and ValueError naming the first file that is not as it was written."""
-    marks = [(one.st_ino, one.st_size, one.st_mtime_ns) for one in ((kept / name).stat() for name in files)]
+    marks = [(one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in ((kept / name).stat() for name in files)]
     if _intact.get(folder) == marks:
         return
     for name, (_, sha256) in files.items():
@@ -105,8 +112,9 @@ def _compare_bytes(kept: Path, folder: Path, files: dict[str, tuple[int, str]]) 
     _intact[folder] = marks
 
 
-def _instead(run: Path, step: int) -> str:
-    others = sorted({_step_of(folder) for folder in _kept(run)} - {step})
+def _instead(kept: Path) -> str:
+    run = kept.parent.parent
+    others = sorted({_step_of(folder) for folder in _kept(run)} - {_step_of(kept)})
     return f"name another step, such as {run}@{others[-1]}" if others else f"{run} has kept no other step that could be named"
 
 

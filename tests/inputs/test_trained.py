@@ -105,6 +105,21 @@ def test_a_damaged_model_of_a_run_is_not_loaded(run: Path, place: str, kind: str
     assert load(f"{run}@8") == other
 
 
+def test_links_to_another_disk_and_to_a_model_are_followed(run: Path, tmp_path: Path) -> None:
+    folder = written(run, 4)
+    (run / "checkpoints").rename(tmp_path / "disk")
+    (run / "checkpoints").symlink_to(tmp_path / "disk")
+    (tmp_path / "mine").symlink_to(folder)
+    assert load(f"{run}@4") == folder
+    flip(folder / "model.safetensors")
+    with pytest.raises(ConfigError, match="step-000004: policy/model.safetensors is damaged"):
+        load(f"{run}@4")
+    (run / "checkpoints").unlink()
+    (tmp_path / "disk").rename(run / "checkpoints")
+    with pytest.raises(ConfigError, match="step-000004: policy/model.safetensors is damaged"):
+        load(str(tmp_path / "mine"))
+
+
 def test_preflight_sees_what_sizes_tell(run: Path) -> None:
     folder = written(run, 4)
     assert find_model(f"{run}@4").folder == folder
