@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow.parquet import write_table
 
 from rlhf_studio.config import PairsConfig
 from rlhf_studio.inputs.examples import Pair, PromptsError, read_pairs
@@ -79,6 +81,13 @@ def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path,
     assert caught.value.field == ("data.chosen_column" if place == "p.csv" else "data.source")
     path.write_text("prompt,chosen,note,note,,,rejected\na,b,n,x,,,c\n")  # what nobody reads may have any name
     assert read_pairs(PairsConfig(source=str(source))).rows[0].rejected == "c"
+
+
+def test_two_columns_of_one_name_in_a_parquet_file_are_refused_too(tmp_path: Path) -> None:
+    cells = [pyarrow.array([text]) for text in ("a", "b", "x", "c")]
+    write_table(pyarrow.Table.from_arrays(cells, names=["prompt", "chosen", "chosen", "rejected"]), tmp_path / "p.parquet")
+    with pytest.raises(PromptsError, match="2 columns are called 'chosen', so nothing tells which one is meant"):
+        read_pairs(PairsConfig(source=str(tmp_path / "p.parquet")))
 
 
 def test_ratings_of_pairs_are_told_apart_only_where_they_are_read(tmp_path: Path) -> None:

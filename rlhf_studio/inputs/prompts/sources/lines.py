@@ -136,7 +136,7 @@ def check_first_rows(folder: Path, wanted: Iterable[str] = ()) -> None:
         if kind in TABLES:
             header = next(csv.reader([start.decode("utf-8-sig", "replace")], delimiter=TABLES[kind]), [])
             try:
-                _refuse_doubled(header, dict.fromkeys(wanted, SOURCE))
+                refuse_doubled(header, {}, wanted)
             except PromptsError as error:
                 raise PromptsError(SOURCE, f"{path.name}: {error.message}") from None
 
@@ -167,7 +167,7 @@ def _csv_rows(
                 error = no_column(field, column, header)
                 hint = "; it seems to have semicolons between its columns: save it with commas" if ";" in header[0] else ""
                 raise PromptsError(field, error.message + hint)
-        _refuse_doubled(header, {column: field for field, column in columns.items()} | dict.fromkeys(usual, SOURCE))
+        refuse_doubled(header, columns, usual)
         places = [header.index(column) if column in header else None for column in (*columns.values(), *usual)]
         most = max((place for place in places if place is not None), default=0)
         lines.row_done()
@@ -182,9 +182,9 @@ def _csv_rows(
         raise PromptsError(SOURCE, f"row {reader.line_num} is not valid CSV: {error}") from None
 
 
-def _refuse_doubled(header: list[str], wanted: dict[str, str]) -> None:
-    """Raises :class:`PromptsError` where a wanted column is there twice. ``wanted``: column -> the setting to blame."""
-    for column, field in wanted.items():
+def refuse_doubled(header: list[str], columns: dict[str, str], usual: Iterable[str]) -> None:
+    """Raises :class:`PromptsError` where a column that is to be read (:class:`Place` says which) is there twice."""
+    for field, column in (*columns.items(), *((SOURCE, name) for name in usual)):
         if header.count(column) > 1:
             message = f"{header.count(column)} columns are called {column!r}, so nothing tells which one is meant"
             raise PromptsError(field, f"{message}; give each column of the file a name of its own")
