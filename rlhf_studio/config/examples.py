@@ -42,7 +42,9 @@ class ExamplesConfig(Section):
         "", "System text", "Put in front of every chat that has no system message of its own; empty: none.", max_length=10_000
     )
     max_rows: int = setting(1_000_000, "Most rows", "Only the first rows up to this number are read.", unit="rows", ge=1, le=10_000_000)
-    drop_duplicates: bool = setting(True, "Drop repeats", "Leave out a row that has come before, word for word.")
+    drop_duplicates: bool = setting(
+        True, "Drop repeats", "Leave out a row that is an exact copy of an earlier one in all that is read of it, the annotator too."
+    )
     max_tokens: int = setting(
         512, "Longest example", "The most tokens of prompt and response together.", level="basic", unit="tokens", ge=4, le=32768
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.sources.lines import text_lines
 
 ONE = ("completion", "response")
 SEVERAL = ("completions", "responses")
 MOST_BYTES = 500_000_000
+MOST_LINE = 5_000_000
+"""The most characters of one line, which may hold many long answers. No longer one is ever in memory, whatever a packed file unpacks to."""
 
 
 def is_completions(name: str) -> bool:
@@ -44,10 +46,9 @@ def read_completions(path: Path, field: str) -> dict[str, list[str]]:
 
 def _lines(path: Path, field: str) -> Iterator[tuple[int, str]]:
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            yield from enumerate(file, start=1)
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise PromptsError(field, f"{path} cannot be read as text: {error}") from error
+        yield from text_lines(path, MOST_LINE)
+    except PromptsError as error:
+        raise PromptsError(field, f"{path} cannot be read: {error.message}") from None
 
 
 def _row(line: str, where: str, field: str) -> tuple[str, list[str]]:

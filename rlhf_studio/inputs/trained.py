@@ -1,14 +1,27 @@
-"""What a run has trained, named by the run: its folder, perhaps with @ and a step, stands for the model in a checkpoint or snapshot."""
+"""What a run has trained, named by the run: its folder, perhaps with @ and a step, stands for the model in a checkpoint or snapshot.
+
+Such a model has a manifest, which says what its files were when they were written: whoever loads it compares them.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 KINDS = ("policy", "reward_model")
 """The folders that a checkpoint may hold its model in."""
 _STEP = re.compile(r"step-([0-9]{6,9})")
 _PLACES = ("checkpoints", "snapshots")
+_MANIFEST = "manifest.json"
+_intact: dict[Path, list[tuple[int, ...]]] = {}
+"""Folders whose files this process has read and found as they were written -> what the file system said of the files then."""
+
+
+class DamagedError(ValueError):
+    """A file of a model that a run has trained is not as it was written; the message names it, and what can be named instead."""
 
 
 def model_of_run(name: str) -> Path | None:
@@ -37,9 +50,77 @@ def run_of_model(folder: Path) -> tuple[Path, int] | None:
     return None
 
 
+def require_intact(folder: Path, *, read: bool) -> None:
+    """Compare a model's files with the manifest of its checkpoint or snapshot; of any other folder nothing is known, and nothing is done.
+
+    Args:
+        read: compare every byte, once in this process while nobody touches the files; else only see whether all are there with their sizes.
+
+    Raises:
+        DamagedError: a file is missing or another one, or the manifest cannot be used.
+    """
+    found = next((path for path in (folder.absolute(), folder.resolve()) if _has_manifest(path)), None)
+    if found is None:
+        return
+    kept = found.parent
+    try:
+        files = _written(kept, found.name)
+        for name, (size, _) in files.items():
+            path = kept / name
+            if not path.is_file():
+                raise ValueError(f"{name} is missing")
+            if path.stat().st_size != size:
+                raise ValueError(f"{name} is damaged: it has {path.stat().st_size:,} bytes, and was written with {size:,}")
+        if read:
+            _compare_bytes(kept, found, files)
+    except (OSError, ValueError) as error:
+        raise DamagedError(f"{kept.name}: {error}; {_instead(kept)}") from error
+
+
+def _has_manifest(path: Path) -> bool:
+    """Whether a folder is a model in a checkpoint or snapshot, by its names: ``checkpoints`` may be a link to another disk."""
+    kept = path.parent
+    if path.name not in KINDS or kept.parent.name not in _PLACES or not _STEP.fullmatch(kept.name):
+        return False
+    return (kept / _MANIFEST).exists() or (kept.parent.parent / "run.db").is_file()
+
+
+def _written(kept: Path, kind: str) -> dict[str, tuple[int, str]]:
+    """What the manifest says of the model's files: size and hash of each. Raises OSError and ValueError."""
+    if not (kept / _MANIFEST).is_file():
+        raise ValueError(f"{_MANIFEST} is missing, so nothing says whether its files are whole")
+    try:
+        manifest = json.loads((kept / _MANIFEST).read_text(encoding="utf-8"))
+        entries: dict[str, Any] = {name: entry for name, entry in manifest["files"].items() if name.startswith(f"{kind}/")}
+        files = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in entries.items()}
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{_MANIFEST} is damaged") from None
+    if not files or any(".." in name.split("/") for name in files):
+        raise ValueError(f"{_MANIFEST} is damaged")
+    return files
+
+
+def _compare_bytes(kept: Path, folder: Path, files: dict[str, tuple[int, str]]) -> None:
+    """Raises OSError, and ValueError naming the first file that is not as it was written."""
+    marks = [(one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in ((kept / name).stat() for name in files)]
+    if _intact.get(folder) == marks:
+        return
+    for name, (_, sha256) in files.items():
+        with (kept / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                raise ValueError(f"{name} is damaged: its SHA-256 hash is not the one that it was written with")
+    _intact[folder] = marks
+
+
+def _instead(kept: Path) -> str:
+    run = kept.parent.parent
+    others = sorted({_step_of(folder) for folder in _kept(run)} - {_step_of(kept)})
+    return f"name another step, such as {run}@{others[-1]}" if others else f"{run} has kept no other step that could be named"
+
+
 def _kept(run: Path) -> list[Path]:
     folders = [folder for place in _PLACES for folder in (run / place).glob("step-*") if _STEP.fullmatch(folder.name)]
-    return [folder for folder in folders if (folder / "manifest.json").is_file()]
+    return [folder for folder in folders if (folder / _MANIFEST).is_file()]
 
 
 def _step_of(folder: Path) -> int:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, SFTRunConfig
+from rlhf_studio.config_io import ConfigError
+from rlhf_studio.engine.models.load_model import fetch
 from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.models.files import ModelError, find_model, folder_files
 from rlhf_studio.inputs.provenance import hash_of, ingredients
-from rlhf_studio.inputs.trained import model_of_run, run_of_model
+from rlhf_studio.inputs.trained import DamagedError, model_of_run, require_intact, run_of_model
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.lineage import EVENT, family, sources
 from rlhf_studio.runs.reader import RunReader
@@ -54,6 +58,109 @@ def test_a_reward_model_is_found_too(run: Path) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "bundled/world-policy", "a@3", "/nowhere", "/tmp@x"])
 def test_other_names_are_no_runs(name: str) -> None:
     assert model_of_run(name) is None
+
+
+def written(run: Path, step: int, place: str = "checkpoints", kind: str = "policy") -> Path:
+    """A model with its manifest, as an engine leaves them."""
+    folder = keep(run, step, place, kind)
+    (folder / "model.safetensors").write_bytes(b"weights" * 100)
+    (folder.parent / "optimizer.safetensors").write_bytes(b"of the checkpoint, not of the model")
+    files = sorted(path for path in folder.parent.rglob("*") if path.is_file() and path.name != "manifest.json")
+    entries = {
+        path.relative_to(folder.parent).as_posix(): {
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
+        for path in files
+    }
+    (folder.parent / "manifest.json").write_text(json.dumps({"format": 1, "step": step, "files": entries}), encoding="utf-8")
+    return folder
+
+
+def flip(file: Path) -> None:
+    """Change one bit; size and time of the file stay."""
+    before, found = file.stat(), bytearray(file.read_bytes())
+    found[len(found) // 2] ^= 1
+    file.write_bytes(bytes(found))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def load(name: str) -> Path:
+    return fetch(name, "main", lambda text, fraction: None, "model.policy")
+
+
+@pytest.mark.parametrize(("place", "kind"), [("checkpoints", "policy"), ("snapshots", "policy"), ("checkpoints", "reward_model")])
+def test_a_damaged_model_of_a_run_is_not_loaded(run: Path, place: str, kind: str) -> None:
+    folder = written(run, 4, place, kind)
+    flip(folder / "model.safetensors")
+    folder_files("a", folder)  # every size is right: what looks at names and sizes alone finds nothing
+    damaged = f"step-000004: {kind}/model.safetensors is damaged: its SHA-256 hash is not the one that it was written with"
+    for name in (f"{run}@4", str(folder)):
+        with pytest.raises(ConfigError) as caught:
+            load(name)
+        assert str(caught.value.problems[0].message) == f"cannot load {name}: {damaged}; {run} has kept no other step that could be named"
+    other = written(run, 8, place, kind)
+    with pytest.raises(ConfigError, match=f"{damaged}; name another step, such as {run}@8"):
+        load(f"{run}@4")
+    assert load(f"{run}@8") == other
+
+
+def test_links_to_another_disk_and_to_a_model_are_followed(run: Path, tmp_path: Path) -> None:
+    folder = written(run, 4)
+    (run / "checkpoints").rename(tmp_path / "disk")
+    (run / "checkpoints").symlink_to(tmp_path / "disk")
+    (tmp_path / "mine").symlink_to(folder)
+    assert load(f"{run}@4") == folder
+    flip(folder / "model.safetensors")
+    with pytest.raises(ConfigError, match="step-000004: policy/model.safetensors is damaged"):
+        load(f"{run}@4")
+    (run / "checkpoints").unlink()
+    (tmp_path / "disk").rename(run / "checkpoints")
+    with pytest.raises(ConfigError, match="step-000004: policy/model.safetensors is damaged"):
+        load(str(tmp_path / "mine"))
+
+
+def test_preflight_sees_what_sizes_tell(run: Path) -> None:
+    folder = written(run, 4)
+    assert find_model(f"{run}@4").folder == folder
+    (folder / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(
+        ModelError, match=f"^{run}@4 cannot be used: step-000004: policy/model.safetensors is damaged: it has 5 bytes, and "
+    ):
+        find_model(f"{run}@4")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="policy/model.safetensors is missing; "):
+        find_model(str(folder))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"files": {}}', '{"files": {"policy/a": 1}}', '{"files": {"policy/../../a": {"bytes": 1}}}', "[" * 9_999]
+)
+def test_a_manifest_that_says_nothing_is_told(run: Path, text: str) -> None:
+    folder = written(run, 4)
+    (folder.parent / "manifest.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DamagedError, match=r"^step-000004: manifest\.json is damaged; "):
+        require_intact(folder, read=False)
+    (folder.parent / "manifest.json").unlink()
+    with pytest.raises(DamagedError, match=r"manifest\.json is missing, so nothing says whether its files are whole"):
+        require_intact(folder, read=True)
+
+
+def test_files_are_read_once_and_those_of_nobody_never(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, read = written(run, 4), []
+    whole = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, kind: read.append(file.name) or whole(file, kind))
+    for _ in range(2):
+        require_intact(folder, read=True)
+    assert read == [str(folder / "config.json"), str(folder / "model.safetensors")]
+    (folder / "model.safetensors").write_bytes(b"Weights" * 100)  # touched: read again
+    with pytest.raises(DamagedError):
+        require_intact(folder, read=True)
+    (tmp_path / "model").mkdir()
+    require_intact(tmp_path / "model", read=True)  # of other folders nothing is known
+    (folder.parent / "optimizer.safetensors").unlink()
+    (folder / "model.safetensors").write_bytes(b"weights" * 100)
+    require_intact(folder, read=True)  # what the model does not need may be missing
 
 
 def test_the_hash_is_that_of_the_files(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
+from rlhf_studio.inputs.trained import DamagedError, require_intact
 
 REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk
 NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # the base error of the HTTP library that the installed hub client uses
@@ -66,9 +67,14 @@ class LoadedModel:
 def fetch(name: str, revision: str, report: OnProgress, field: str, *, weights: bool = True) -> Path:
     """The local folder of the model ``name``: bundled, on disk, or downloaded from the hub; perhaps without its ``weights``.
 
-    Raises :class:`ConfigError` naming ``field`` when there is nothing to load.
+    Raises :class:`ConfigError` naming ``field`` when there is nothing to load, or when a model that a run has trained is damaged.
     """
     folder = _folder(name, revision, report, field, weights)
+    try:
+        if weights:
+            require_intact(folder, read=True)
+    except DamagedError as error:
+        raise ConfigError([Problem(field, f"cannot load {name}: {error}")]) from error
     if weights and (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
         way_out = f"if it has a pytorch_model.bin, convert it first: {convert_command(name, revision)}"
         raise ConfigError([Problem(field, f"cannot load {name}: it has no safetensors weights; {way_out}")])

@@ -65,7 +65,7 @@ def _checked(config: StageWithExamples, facts: ModelFacts | None) -> CheckedExam
     chat = find_template(facts.tokenizer_files) if facts is not None and data.chat_template else None
     tokenizer = None if facts is None else facts.tokenizer
     loss_on = config.sft.loss_on if isinstance(config, SFTRunConfig) else "response"
-    measured = measure(data, tokenizer, chat, ties=not isinstance(config, DPORunConfig), loss_on=loss_on)
+    measured = measure(data, tokenizer, chat, loss_on=loss_on)
     evals = _held_out(config)
     held_out_rows = {id(row) for row in held_out_of(measured, data, config.engine.seed)}
     used = measured.read.rows if measured.prepared is None else measured.prepared.rows

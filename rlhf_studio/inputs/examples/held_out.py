@@ -55,8 +55,11 @@ def same_source(data: DemonstrationsConfig | PairsConfig) -> bool:
 
 
 def _together(row: Demonstration | Pair) -> tuple[object, ...]:
-    """What examples on the same side share: their prompt; without one their block of compared responses, or their own text."""
+    """What examples on the same side share: their prompt; without one their block of compared responses, or their own texts.
+
+    A pair that stands there the other way round too shares its texts with that one.
+    """
     said = row.messages and tuple(tuple(message.values()) for message in row.messages)
     if isinstance(row, Demonstration):
         return (row.prompt, said and said[:-1]) if row.prompt else (row.completion,)
-    return (row.prompt, said) if row.prompt else (row.block,) if row.block else (row.chosen, row.rejected)
+    return (row.prompt, said) if row.prompt else (row.block,) if row.block else tuple(sorted((row.chosen, row.rejected)))

@@ -111,18 +111,17 @@ def measure(
     tokenizer: Path | None,
     chat: ChatTemplate | None,
     *,
-    ties: bool = True,
     loss_on: Literal["response", "text"] = "response",
 ) -> Measured:
     """Read and prepare the first examples as a stage will, without preparing them where there is no tokenizer that can be read.
 
-    ``ties``: whether the stage can use equally good responses. ``loss_on``: what fine-tuning learns. Raises :class:`PromptsError`.
+    ``loss_on``: what fine-tuning learns. Raises :class:`PromptsError`.
     """
     read = read_first(data)
     if tokenizer is None or not tokenizer.is_file():
         return Measured(read, None, not read.partial)
     stat = tokenizer.stat()
-    return _measured(read, data, tokenizer, (stat.st_mtime_ns, stat.st_size), chat, (ties, loss_on))
+    return _measured(read, data, tokenizer, (stat.st_mtime_ns, stat.st_size), chat, loss_on)
 
 
 @lru_cache(maxsize=8)
@@ -132,7 +131,7 @@ def _measured(
     tokenizer: Path,
     state: tuple[int, int],
     chat: ChatTemplate | None,
-    how: tuple[bool, Literal["response", "text"]],
+    loss_on: Literal["response", "text"],
 ) -> Measured:
     encoder = load_encoder(tokenizer)
     if encoder is None:
@@ -140,10 +139,10 @@ def _measured(
     rows = read.rows[: _measured_rows(read)]
     prepared: PreparedDemonstrations | PreparedPairs
     if isinstance(read, Demonstrations) and isinstance(data, DemonstrationsConfig):
-        prepared = prepare_demonstrations(_demonstrations(rows), data, encoder, chat, how[1], end=END, keep_texts=KEPT_TEXTS)
+        prepared = prepare_demonstrations(_demonstrations(rows), data, encoder, chat, loss_on, end=END, keep_texts=KEPT_TEXTS)
     else:
         assert isinstance(data, PairsConfig)
-        prepared = prepare_pairs(_pairs(rows), data, encoder, chat, whole_texts=False, ties=how[0], end=END, keep_texts=KEPT_TEXTS)
+        prepared = prepare_pairs(_pairs(rows), data, encoder, chat, whole_texts=False, ties=True, end=END, keep_texts=KEPT_TEXTS)
     return Measured(read, prepared, not read.partial and len(rows) == len(read.rows))
 
 

@@ -22,7 +22,7 @@ REASONS = {
     "alone": "{n} with the only response to their prompt",
     "same_rating": "{n} whose prompt has responses of one rating only",
     "low_confidence": "{n} of which people were less sure than {data.min_confidence:g}",
-    "repeated": "{n} repeated",
+    "repeated": "{n} exact copies of earlier ones",
     "tie": "{n} with equally good responses",
     "too_long": "{n} with more than {data.max_tokens:,} tokens",
     "long_response": "{n} whose response alone takes {data.max_tokens:,} tokens or more",
@@ -56,7 +56,7 @@ class Demonstration:
 
     def memory(self) -> int:
         """Bytes that it takes, about."""
-        return _memory((self.prompt, self.completion), self.messages)
+        return memory_of((self.prompt, self.completion), self.messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class Pair:
         tie: both are equally good; which one is called chosen means nothing then.
         group: what the prompt belongs to, such as its topic.
         block: pairs that share responses but no prompt have the same number, and 0 stands for none.
+        annotator: who judged; empty where nothing says so. Training does not read it, so it is no part of the fingerprint.
     """
 
     number: int
@@ -85,10 +86,11 @@ class Pair:
     tie: bool = False
     group: str = ""
     block: int = 0
+    annotator: str = field(default="", repr=False)
 
     def memory(self) -> int:
         """Bytes that it takes, about."""
-        return _memory((self.prompt, self.chosen, self.rejected), self.messages)
+        return memory_of((self.prompt, self.chosen, self.rejected, self.group, self.annotator), self.messages)
 
 
 Row = TypeVar("Row", Demonstration, Pair)
@@ -143,6 +145,7 @@ def left_out_note(left_out: Counter[str], kept: int, data: Any, noun: str) -> li
     return [f"{total:,} of {total + kept:,} {noun} {were} left out: {reasons(left_out, data)}."] if total else []
 
 
-def _memory(texts: Iterable[str], messages: tuple[Message, ...] | None) -> int:
+def memory_of(texts: Iterable[str], messages: tuple[Message, ...] | None) -> int:
+    """Bytes that these texts take with their messages, about."""
     parts = [text for message in messages or () for text in message.values()]
     return OBJECT_BYTES * (1 + len(messages or ())) + sum(map(sys.getsizeof, (*texts, *parts)))

@@ -16,6 +16,7 @@ from typing import Any
 
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.error_text import first_line
+from rlhf_studio.inputs.trained import DamagedError, require_intact
 
 HUB_TIMEOUT_SECONDS = 5.0
 HUB_MEMORY_SECONDS = 60.0
@@ -135,6 +136,10 @@ def find_model(name: str, revision: str = "main", hub: Hub | None = None) -> Mod
         raise ModelError(f"there is no {name}; there are: {', '.join(bundled for bundled in BUNDLED if 'prompts' not in bundled)}")
     path = Path(resolve(name))
     if os.path.isdir(path):
+        try:
+            require_intact(path, read=False)
+        except DamagedError as error:
+            raise ModelError(f"{name} cannot be used: {error}") from None
         return folder_files(name, path)
     if os.path.exists(path):
         raise ModelError(f"{name} is a file; give the folder that holds config.json and the safetensors weights")

@@ -159,24 +159,25 @@ def test_what_may_not_start(case: str, facts: ModelFacts, tmp_path: Path) -> Non
     assert problem.field == field and message in problem.message
 
 
-def test_dpo_leaves_ties_out_and_a_reward_model_does_not(facts: ModelFacts, tmp_path: Path) -> None:
+def test_preflight_counts_ties_as_both_stages_learn_from_them(facts: ModelFacts, tmp_path: Path) -> None:
     rows = [{"prompt": f"{row}", "chosen": " good", "rejected": " bad", "same": row % 2} for row in range(40)]
     data = PairsConfig(source=write(tmp_path, rows), tie_column="same", eval_share=0.0)
     scored = check_examples(RewardModelRunConfig(data=data), facts)
     assert (scored.count, scored.texts, scored.counted) == (40, (3,) * 80, 3.0)
     checked = check_examples(DPORunConfig(data=data), facts)
-    assert checked.notes == ["20 of 40 pairs were left out: 20 with equally good responses."]
-    assert (checked.count, checked.texts, checked.counted) == (20, (3,) * 40, 2.0)
+    note = "20 pairs came with equally good responses: they are learned from as ties, and accuracy does not count them."
+    assert checked.notes == scored.notes == [note]
+    assert (checked.count, checked.texts, checked.counted) == (40, (3,) * 80, 2.0)
 
 
 def test_nothing_is_left_to_train_on(facts: ModelFacts, tmp_path: Path) -> None:
     rows = [
-        {"prompt": "the", "chosen": " good", "rejected": " bad", "same": 1},
+        {"prompt": "the", "chosen": " good", "rejected": "", "same": 1},
         {"prompt": "a", "chosen": " x", "rejected": " y", "same": 0},
     ]
     data = PairsConfig(source=write(tmp_path, rows), tie_column="same", eval_share=0.5)
     (problem,) = check_examples(DPORunConfig(data=data), facts).problems
-    assert problem.field == "data.source" and "1 whose chosen and rejected responses are the same, 1 with equally" in problem.message
+    assert problem.field == "data.source" and "1 with an empty response, 1 whose chosen and rejected responses are the" in problem.message
     few = write(tmp_path, [{"text": "good"}, {"text": "bad " * 80}], "few.jsonl")
     half = DemonstrationsConfig(source=few, eval_share=0.5, max_tokens=40, overlong="drop")
     checked = [check_examples(SFTRunConfig(data=half, engine=EngineConfig(seed=seed)), facts) for seed in range(8)]

@@ -79,7 +79,7 @@ def test_a_long_prompt_loses_its_beginning_and_a_long_response_is_left_out() -> 
     assert done.lengths == [Length(5, 3), Length(2, 2), Length(2, 5), Length(0, 6)]
     assert [row.number for row in done.rows] == [1, 2, 4, 5]
     assert done.notes(DemonstrationsConfig(max_tokens=6), Counter({"repeated": 2})) == [
-        "3 of 7 demonstrations were left out: 2 repeated, 1 whose response alone takes 6 tokens or more.",
+        "3 of 7 demonstrations were left out: 2 exact copies of earlier ones, 1 whose response alone takes 6 tokens or more.",
         "2 of 4 have more than 6 tokens and lost the beginning of their prompt.",
     ]
     dropped = demonstrations(*rows, max_tokens=6, overlong="drop")

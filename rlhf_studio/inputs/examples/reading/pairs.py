@@ -18,6 +18,7 @@ from rlhf_studio.inputs.examples.reading.table import (
     nothing_left_of,
     open_table_of,
     spoken,
+    texts_of,
     weight_of,
 )
 from rlhf_studio.inputs.examples.rows import Pair, Pairs
@@ -26,6 +27,8 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
 from rlhf_studio.inputs.prompts.sources.rows import Tick
 
+MOST_RANKED = 32
+"""Most responses of one ranking, which give 496 pairs: a row may hold 50,000 short ones, which would give a thousand million."""
 LONG_PROMPT = 16
 """Characters from which on a prompt that begins both responses is taken to be repeated there, not to be there by chance."""
 
@@ -47,15 +50,12 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
         raise blaming_source(error) from None
     if not table.partial:
         _check(rows, table)
-    table.counts["both_ways"] = _both_ways(rows)
+    table.counts["tie"] = sum(row.tie for row in rows)
+    told = {(*texts_of(row), row.tie) for row in rows}
+    table.counts["both_ways"] = sum((*before, rejected, chosen, False) in told for *before, chosen, rejected, tie in told if not tie)
+    table.counts["judged_again"] = len(rows) - len(told) if data.drop_duplicates else 0
     shape = table.found.sentence if table.found else ""
     return Pairs(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
-
-
-def _both_ways(rows: list[Pair]) -> int:
-    """How many pairs are there the other way round too, as two of them."""
-    said = {(row.prompt, row.chosen, row.rejected) for row in rows if not row.tie}
-    return sum((prompt, rejected, chosen) in said for prompt, chosen, rejected in said)
 
 
 def _check(rows: list[Pair], table: Table) -> None:
@@ -73,6 +73,7 @@ def _usable(table: Table) -> Iterator[Pair]:
             table.left_out["empty_response"] += 1
         elif pair.chosen == pair.rejected:
             table.left_out["equal"] += 1
+            table.add(pair)
         else:
             yield pair
 
@@ -120,7 +121,8 @@ def _pair(cells: Cells, table: Table, data: PairsConfig) -> Pair | None:
         table.left_out["no_prompt"] += 1
         return None
     tie, group = cells.is_true("tie"), cells.text_or_number("group")
-    return replace(pair, weight=weight_of(cells), tie=tie, group=group, margin=None if tie else _margin(cells, data))
+    margin = None if tie else _margin(cells, data)
+    return replace(pair, weight=weight_of(cells), tie=tie, group=group, margin=margin, annotator=cells.annotator())
 
 
 def _responses(cells: Cells, table: Table) -> Pair | None:
@@ -185,20 +187,21 @@ def _margin(cells: Cells, data: PairsConfig) -> float | None:
         margin = None if None in ratings else (ratings[0] or 0.0) - (ratings[1] or 0.0)
     else:
         return None
-    if margin is not None and margin < 0:
-        raise cells.error(part, f"a margin of {margin:g}", ": the chosen response must be the better one; swap the two, or use 0")
-    return margin
+    return None if margin is None else cells.margin(part, margin)
 
 
 def _ranked(cells: Cells) -> Iterator[Pair]:
     """Every two of k responses as a pair, k (k - 1) / 2 in all; equal ranks are ties."""
+    if (count := len(cells.items("responses"))) > MOST_RANKED:
+        few = f"; every two of them would be a pair, and at most {MOST_RANKED} are compared: use fewer, or ratings"
+        raise cells.error("responses", f"{count:,} responses", few)
     responses = [cells.text_in("responses", cell) for cell in cells.items("responses")]
     ranks = [cells.number_of("ranks", cell) for cell in cells.items("ranks")]
     if len(responses) != len(ranks) or None in ranks:
         raise cells.error("ranks", f"{sum(rank is not None for rank in ranks)} ranks", f" for {len(responses)} responses")
-    group, weight = cells.text_or_number("group"), weight_of(cells)
+    group, weight, annotator = cells.text_or_number("group"), weight_of(cells), cells.annotator()
     messages = tuple(cells.messages("prompt")) if cells.is_list("prompt") else None
     prompt = cells.text("prompt") if messages is None else spoken(list(messages))
     ordered = sorted(zip(ranks, responses, strict=True), key=lambda pair: pair[0] or 0.0)
     for (first, better), (second, worse) in combinations(ordered, 2):
-        yield Pair(cells.number, prompt, better, worse, messages, None, weight, first == second, group)
+        yield Pair(cells.number, prompt, better, worse, messages, None, weight, first == second, group, annotator=annotator)

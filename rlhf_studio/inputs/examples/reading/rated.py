@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -9,7 +10,7 @@ from random import Random
 
 from rlhf_studio.config import PairsConfig
 from rlhf_studio.inputs.examples.reading.table import Cells, Table, spoken, weight_of
-from rlhf_studio.inputs.examples.rows import Pair
+from rlhf_studio.inputs.examples.rows import Pair, memory_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import Message
 
@@ -26,10 +27,17 @@ class _Rated:
     rating: float
     weight: float
     group: str
+    annotator: str
+
+    def memory(self) -> int:
+        """Bytes that it takes, about."""
+        return memory_of((self.prompt, self.response, self.group, self.annotator), self.messages)
 
 
 def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Iterator[Pair]:
     """The pairs of all rows, prompt by prompt in the order in which prompts come first.
+
+    Where the rows name annotators, the responses that one of them rated are compared with one another: each uses the scale in an own way.
 
     Raises :class:`PromptsError` when no two ratings differ, or no prompt has two responses.
     """
@@ -37,10 +45,11 @@ def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Itera
     for rated in _rated(rows, table):
         said = rated.messages and tuple(tuple(message.values()) for message in rated.messages)
         prompts.setdefault((rated.prompt, said), []).append(rated)
+    compared = [group for responses in prompts.values() for group in _by_annotator(responses)]
     if not table.partial:
-        _check(list(prompts.values()), table)
+        _check(compared)
     dealt = 0
-    for responses in prompts.values():
+    for responses in compared:
         if len(responses) == 1:
             table.left_out["alone"] += 1
             continue
@@ -51,10 +60,21 @@ def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Itera
             responses = Random(0).sample(responses, len(responses))
         for first in range(0, len(responses), BLOCK):
             dealt += 1
-            yield from _compared(responses[first : first + BLOCK], 0 if responses[0].prompt else dealt, data)
+            yield from _compared(responses[first : first + BLOCK], 0 if responses[0].prompt else dealt, table, data)
+
+
+def _by_annotator(responses: list[_Rated]) -> list[list[_Rated]]:
+    """The responses to one prompt, apart for each annotator who rated several of them; those of all others are together."""
+    several = {name for name, count in Counter(one.annotator for one in responses).items() if count > 1}
+    groups: dict[str, list[_Rated]] = {}
+    for one in responses:
+        groups.setdefault(one.annotator if one.annotator in several else "", []).append(one)
+    return list(groups.values())
 
 
 def _rated(rows: Iterator[Cells], table: Table) -> Iterator[_Rated]:
+    """The rated responses; all of them are held before the first pair is made, so they are bounded here. Raises :class:`PromptsError`."""
+    size = 0
     for cells in rows:
         response, rating = cells.text("response"), cells.number_in("rating")
         if not response.strip():
@@ -64,29 +84,39 @@ def _rated(rows: Iterator[Cells], table: Table) -> Iterator[_Rated]:
         else:
             messages = tuple(cells.messages("prompt")) if cells.is_list("prompt") else None
             prompt = cells.text("prompt") if messages is None else spoken(list(messages))
-            yield _Rated(cells.number, prompt, messages, response, rating, weight_of(cells), cells.text_or_number("group"))
+            group, annotator = cells.text_or_number("group"), cells.annotator()
+            rated = _Rated(cells.number, prompt, messages, response, rating, weight_of(cells), group, annotator)
+            size += rated.memory()
+            table.require_room(size)
+            yield rated
 
 
-def _compared(responses: list[_Rated], block: int, data: PairsConfig) -> Iterator[Pair]:
+def _compared(responses: list[_Rated], block: int, table: Table, data: PairsConfig) -> Iterator[Pair]:
     """Every two responses with unlike ratings; people were as sure of a pair as of the response of which they were less sure."""
+    assert table.found is not None
     for one, other in combinations(responses, 2):
         better, worse = (one, other) if one.rating > other.rating else (other, one)
         if better.rating > worse.rating:
-            margin = better.rating - worse.rating if data.margin_from_ratings else None
+            margin = None
+            if data.margin_from_ratings:
+                cells = Cells(better.number, {}, table.found, data)
+                margin = cells.margin("rating", better.rating - worse.rating, f" over row {worse.number}")
             weight = min(one.weight, other.weight)
-            yield Pair(
-                better.number, better.prompt, better.response, worse.response, better.messages, margin, weight, False, better.group, block
-            )
+            texts = (better.prompt, better.response, worse.response, better.messages)
+            annotator = better.annotator if better.annotator == worse.annotator else f"{better.annotator}, {worse.annotator}"
+            yield Pair(better.number, *texts, margin, weight, False, better.group, block, annotator)
 
 
-def _check(prompts: list[list[_Rated]], table: Table) -> None:
+def _check(compared: list[list[_Rated]]) -> None:
     """Say plainly why no pair can come of these rows."""
-    ratings = {one.rating for responses in prompts for one in responses}
+    ratings = {one.rating for responses in compared for one in responses}
     if len(ratings) == 1:
         message = f"every rating is {ratings.pop():g}, so nothing tells which responses are better; pairs need at least two unlike ratings"
         raise PromptsError("data.rating_column", message)
-    if prompts and all(len(responses) == 1 for responses in prompts):
+    if compared and all(len(responses) == 1 for responses in compared):
         message = "no prompt has two responses, so there is nothing to compare; pairs need two or more rated responses to the same prompt"
         raise PromptsError("data.prompt_column", message)
-    if prompts and all(len({one.rating for one in responses}) == 1 for responses in prompts):
-        raise PromptsError("data.rating_column", "the responses to each prompt are all rated alike, so nothing tells which are better")
+    if compared and all(len({one.rating for one in responses}) == 1 for responses in compared):
+        by = ", by each annotator" if any(one.annotator for responses in compared for one in responses) else ""
+        message = f"the responses to each prompt are all rated alike{by}, so nothing tells which are better"
+        raise PromptsError("data.rating_column", message)

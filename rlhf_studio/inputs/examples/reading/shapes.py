@@ -21,11 +21,14 @@ USUAL = {
     "response": ("response", "completion", "answer", "output", "text"),
     "rating": ("rating", "score", "label", "stars", "reward"),
     "chosen_rating": ("score_chosen", "chosen_score", "chosen_rating", "rating_chosen"),
+    "annotator": ("annotator",),
     "rejected_rating": ("score_rejected", "rejected_score", "rejected_rating", "rating_rejected"),
 }
 """Part of an example -> what data sets call its column. A part named ``prompt`` is chosen by the setting ``prompt_column``."""
 INSTRUCTION = "instruction"
 """The prompt's column beside which a column ``input`` holds what the instruction is about."""
+RATINGS = ("chosen_rating", "rejected_rating")
+"""Parts that are read only when margins are made from them."""
 ONLY_NAMED = ("tie", "margin", "confidence", "group")
 """Parts that are read only when a setting names their column."""
 
@@ -49,9 +52,9 @@ CHAT = Shape("chats", ("messages",))
 COMPLETIONS = Shape("prompts with completions", ("prompt", "completion"), ("input",))
 TEXTS = Shape("whole texts", ("text",))
 PREFERRED = Shape("the preferred responses of pairs", ("chosen",), ("prompt",))
-PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", "chosen_rating", "rejected_rating", *ONLY_NAMED))
-RANKINGS = Shape("rankings", ("prompt", "responses", "ranks"), ("confidence", "group"))
-RATED = Shape("rated responses", ("response", "rating"), ("prompt", "confidence", "group"))
+PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", *RATINGS, "annotator", *ONLY_NAMED))
+RANKINGS = Shape("rankings", ("prompt", "responses", "ranks"), ("annotator", "confidence", "group"))
+RATED = Shape("rated responses", ("response", "rating"), ("prompt", "annotator", "confidence", "group"))
 
 SHAPES: dict[type[DemonstrationsConfig | PairsConfig], tuple[Shape, ...]] = {
     DemonstrationsConfig: (CHAT, COMPLETIONS, TEXTS),
@@ -79,7 +82,7 @@ class Found:
 
 def setting_of(part: str) -> str:
     """The setting that names a part's column, or stands in for it."""
-    return "data.margin_column" if part in ("chosen_rating", "rejected_rating") else f"data.{part}_column"
+    return "data.margin_column" if part in RATINGS else f"data.{part}_column"
 
 
 def named_columns(data: DemonstrationsConfig | PairsConfig) -> dict[str, str]:
@@ -115,17 +118,19 @@ def recognise(data: DemonstrationsConfig | PairsConfig, columns: list[str]) -> F
     if not fitting:
         raise _no_shape(data, shapes, named, columns)
     (shape,) = fitting
-    return Found(shape, dict(_columns(shape, named, columns)))
+    unread = () if isinstance(data, PairsConfig) and data.margin_from_ratings else RATINGS
+    parts = [part for part in (*shape.needs, *shape.may) if part not in unread]
+    return Found(shape, dict(_columns(parts, named, columns)))
 
 
 def _usual(part: str, columns: list[str]) -> list[str]:
     return [name for name in USUAL.get(part, ()) if name in columns]
 
 
-def _columns(shape: Shape, named: dict[str, str], columns: list[str]) -> Iterator[tuple[str, str]]:
+def _columns(parts: list[str], named: dict[str, str], columns: list[str]) -> Iterator[tuple[str, str]]:
     """The column of each part. Raises :class:`PromptsError` where two could be meant."""
     taken: dict[str, str] = {}
-    for part in (*shape.needs, *shape.may):
+    for part in parts:
         names = [named[part]] if part in named else _usual(part, columns)
         if part == "prompt" and len(names) > 1:
             names = [name for name in names if name != "input"]  # it says more about the instruction beside it
@@ -133,7 +138,8 @@ def _columns(shape: Shape, named: dict[str, str], columns: list[str]) -> Iterato
             names = []
         names = [name for name in names if part in named or name not in {*taken.values(), *named.values()}]
         if len(names) > 1:
-            raise PromptsError(setting_of(part), f"the columns {_listed(names)} could both be meant; name one of them here")
+            way_out = "use a file with one of them, or name a column with margins here" if part in RATINGS else "name one of them here"
+            raise PromptsError(setting_of(part), f"the columns {_listed(names)} could both be meant; {way_out}")
         if names:
             taken[part] = names[0]
             yield part, names[0]

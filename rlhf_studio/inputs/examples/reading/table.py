@@ -25,6 +25,8 @@ MAX_BYTES = 1_000_000_000
 """The most memory that the examples of a run may take, since 300 bytes of Parquet can hold gigabytes of text."""
 MAX_BLANK_ROWS = 200_000
 BLANK_PER_EXAMPLE = 10
+MOST_MARGIN = 1e9
+"""The most points by which one response may be better than another: beyond, a loss in 32 bits is no number at last."""
 TRUE, FALSE = ("true", "yes", "1", "1.0", "tie"), ("false", "no", "0", "0.0", "")
 
 
@@ -51,6 +53,11 @@ class Cells:
         """As :meth:`text`; a number, true or false as its text."""
         cell = self.parts.get(part)
         return str(cell) if isinstance(cell, bool | int | float) else self.text(part)
+
+    def annotator(self) -> str:
+        """Who judged the row, in whatever way the source writes it; empty where nothing says so."""
+        cell = self.parts.get("annotator")
+        return "" if cell is None else str(cell)
 
     def lacks_prompt(self) -> bool:
         """Whether the row has nothing in the prompt's column; an empty text is a prompt."""
@@ -91,9 +98,22 @@ class Cells:
             value = float({"true": 1, "false": 0}.get(cell.strip().lower(), cell) if isinstance(cell, str) else cell)
         except (TypeError, ValueError):
             raise self.error(part, repr(cell)[:60], ", not a number") from None
+        except OverflowError:
+            value = math.inf
         if not math.isfinite(value):
             raise self.error(part, repr(cell)[:60], ", not a finite number")
         return value
+
+    def margin(self, part: str, margin: float, over: str = "") -> float:
+        """``margin``, which the row gives a pair (``over`` which other row).
+
+        Raises :class:`PromptsError` where the chosen response is not the better one, and beyond :data:`MOST_MARGIN`.
+        """
+        if margin < 0:
+            raise self.error(part, f"a margin of {margin:g}", ": the chosen response must be the better one; swap the two, or use 0")
+        if margin > MOST_MARGIN:
+            raise self.error(part, f"a margin of {margin:g}{over}", f": no scores are so far apart; it may be {MOST_MARGIN:,.0f} at most")
+        return margin
 
     def is_true(self, part: str) -> bool:
         """Whether it holds true, 1 or yes; nothing counts as false."""
@@ -121,6 +141,8 @@ class Table:
         left_out: examples left out so far, by reason.
         counts: what else happened to rows, by kind, for notes.
         seen: rows so far.
+        size: bytes of memory that the examples so far take, about. Those of equal responses count although none is kept: a ranking of
+            few characters gives hundreds.
     """
 
     data: DemonstrationsConfig | PairsConfig
@@ -129,6 +151,7 @@ class Table:
     left_out: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     seen: int = 0
+    size: int = 0
     limit: int | None = None
 
     def rows(self) -> Iterator[Cells]:
@@ -153,6 +176,17 @@ class Table:
     def partial(self) -> bool:
         """Whether reading stopped at ``limit``."""
         return self.limit is not None and self.seen >= self.limit and self.limit < self.data.max_rows
+
+    def add(self, row: Demonstration | Pair) -> None:
+        """Count an example. Raises :class:`PromptsError` when all of them do not fit into memory."""
+        self.size += row.memory()
+        self.require_room(self.size)
+
+    def require_room(self, size: int) -> None:
+        """Raises :class:`PromptsError` when what was made of the rows so far takes more than :data:`MAX_BYTES`."""
+        if size > MAX_BYTES:
+            message = f"the examples of {self.seen:,} rows take more than {MAX_BYTES // 10**6:,} MB of memory"
+            raise PromptsError("data.max_rows", f"{message}; use at most {self.seen - 1:,} rows")
 
     def _cells(self, raw: RawRow) -> Cells:
         names = [*named_columns(self.data).values(), *usual_columns(self.data)] if self.found is None else self._names
@@ -196,9 +230,8 @@ def spoken(messages: list[Message]) -> str:
 
 
 def bounded(rows: Iterator[Any], data: DemonstrationsConfig | PairsConfig, table: Table) -> Iterator[Any]:
-    """The rows without repeats, while they fit into memory. Raises :class:`PromptsError` when they do not."""
+    """The rows without exact copies, while they fit into memory. Raises :class:`PromptsError` when they do not."""
     seen: set[tuple[Any, ...]] = set()
-    size = count = 0
     for row in rows:
         if data.drop_duplicates:
             key = identity(row)
@@ -206,18 +239,28 @@ def bounded(rows: Iterator[Any], data: DemonstrationsConfig | PairsConfig, table
                 table.left_out["repeated"] += 1
                 continue
             seen.add(key)
-        size += row.memory()
-        if size > MAX_BYTES:
-            message = f"the first {count:,} examples take {MAX_BYTES // 10**6:,} MB of memory already; use at most {table.seen - 1:,} rows"
-            raise PromptsError("data.max_rows", message)
-        count += 1
+        table.add(row)
         yield row
 
 
 def identity(row: Demonstration | Pair) -> tuple[Any, ...]:
-    """What makes two examples the same."""
-    said = row.messages and tuple(tuple(message.values()) for message in row.messages)
-    return (row.prompt, row.completion, said) if isinstance(row, Demonstration) else (row.prompt, row.chosen, row.rejected, said, row.tie)
+    """What makes an example an exact copy of another.
+
+    Of a pair that is all that its row says: the same texts judged by another annotator, or with another confidence, are another judgement.
+    """
+    if isinstance(row, Demonstration):
+        return (row.prompt, row.completion, said_in(row))
+    return (*texts_of(row), row.tie, row.weight, row.margin, row.group, row.annotator)
+
+
+def texts_of(row: Pair) -> tuple[Any, ...]:
+    """The texts of a pair: its prompt, with the messages where it has some, and both responses in their order."""
+    return (row.prompt, said_in(row), row.chosen, row.rejected)
+
+
+def said_in(row: Demonstration | Pair) -> tuple[Any, ...] | None:
+    """The messages of an example as something that can be compared and counted."""
+    return row.messages and tuple(tuple(message.values()) for message in row.messages)
 
 
 def nothing_left_of(data: DemonstrationsConfig | PairsConfig, left_out: Counter[str]) -> PromptsError:

@@ -29,7 +29,7 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
     """
     is_folder = os.path.isdir(name)
     if is_folder:
-        check_first_rows(Path(name))
+        check_first_rows(Path(name), (*columns.values(), *usual))
     commit, unreachable = (None, None) if is_folder else _commit(name, revision)
     import datasets  # heavy, so only when the dataset is known to exist
 

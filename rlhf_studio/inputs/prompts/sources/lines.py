@@ -10,9 +10,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,17 +43,37 @@ def open_lines(path: Path, kind: str, columns: dict[str, str], usual: tuple[str,
 
 
 def _guarded(path: Path, kind: str, columns: dict[str, str], usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
-    """The rows; every problem on the way becomes a :class:`PromptsError`."""
+    with _text_of(path) as file:
+        lines = Lines(file, line_is_row=kind not in TABLES)
+        if kind in TABLES:
+            yield from _csv_rows(lines, TABLES[kind], columns, usual, found)
+        elif kind == ".txt":
+            yield from _text_rows(lines, usual, found)
+        else:
+            objects = _array_objects(file) if kind == ".json" and _begins_with_bracket(file) else _line_objects(lines)
+            yield from _json_rows(objects, columns, usual, found)
+
+
+def text_lines(path: Path, most: int) -> Generator[tuple[int, str], None, None]:
+    """(number from 1, line) of a text file of any other kind, plain or gzip-compressed, with at most ``most`` characters in each.
+
+    Raises :class:`PromptsError` as :func:`open_lines` does, and for what is no file.
+    """
+    if not os.path.isfile(path):
+        what = "is no file" if os.path.exists(path) else "does not exist"
+        raise PromptsError(SOURCE, f"{path} {what}")
+    with _text_of(path) as file:
+        lines = Lines(file, line_is_row=True, most=most)
+        for line in lines:
+            yield lines.number, line
+
+
+@contextmanager
+def _text_of(path: Path) -> Iterator[TextIOWrapper]:
+    """The opened file; every problem while it is read becomes a :class:`PromptsError`."""
     try:
         with _opened(path) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
-            lines = Lines(file, line_is_row=kind not in TABLES)
-            if kind in TABLES:
-                yield from _csv_rows(lines, TABLES[kind], columns, usual, found)
-            elif kind == ".txt":
-                yield from _text_rows(lines, usual, found)
-            else:
-                objects = _array_objects(file) if kind == ".json" and _begins_with_bracket(file) else _line_objects(lines)
-                yield from _json_rows(objects, columns, usual, found)
+            yield file
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from None
     except (EOFError, gzip.BadGzipFile, zlib.error):
@@ -70,20 +92,20 @@ class Lines:
     ``number`` is that of the line given last, from 1. A CSV row can go over many lines: its reader says when one is complete.
     """
 
-    def __init__(self, file: TextIOWrapper, *, line_is_row: bool):
-        self._file, self._line_is_row = file, line_is_row
+    def __init__(self, file: TextIOWrapper, *, line_is_row: bool, most: int = 0):
+        self._file, self._line_is_row, self._most = file, line_is_row, most or MAX_ROW_CHARACTERS
         self.number = 0
         self._row_characters = 0
         self._blank_characters = 0
 
     def __iter__(self) -> Iterator[str]:
-        while line := self._file.readline(MAX_ROW_CHARACTERS + 1):
+        while line := self._file.readline(self._most + 1):
             self.number += 1
             if self._line_is_row:
                 self.row_done()
             self._row_characters += len(line)
-            if self._row_characters > MAX_ROW_CHARACTERS:
-                raise too_long(self.number)
+            if self._row_characters > self._most:
+                raise too_long(self.number, self._most)
             self._blank_characters = 0 if line.strip() else self._blank_characters + len(line)
             if self._blank_characters > MAX_BLANK_CHARACTERS:
                 raise PromptsError(SOURCE, f"there is nothing but blank lines before row {self.number}; this is no list of texts")
@@ -94,10 +116,11 @@ class Lines:
         self._row_characters = 0
 
 
-def check_first_rows(folder: Path) -> None:
-    """Look for a line break where the first row of each text file of a folder must have ended.
+def check_first_rows(folder: Path, wanted: Iterable[str] = ()) -> None:
+    """Look for a line break where the first row of each text file of a folder must have ended, and for ``wanted`` columns with one name.
 
-    The library that reads folders takes whole lines into memory, however long. Raises :class:`PromptsError` naming the file.
+    The library that reads folders takes whole lines into memory, however long, and gives the second of two columns another name.
+    Raises :class:`PromptsError` naming the file.
     """
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         kind = Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
@@ -110,11 +133,17 @@ def check_first_rows(folder: Path) -> None:
             continue  # the reader itself says what is wrong with it
         if len(start) > 4 * MAX_ROW_CHARACTERS and b"\n" not in start and b"\r" not in start:
             raise PromptsError(SOURCE, f"{path.name}: {too_long(1).message}")
+        if kind in TABLES:
+            header = next(csv.reader([start.decode("utf-8-sig", "replace")], delimiter=TABLES[kind]), [])
+            try:
+                refuse_doubled(header, {}, wanted)
+            except PromptsError as error:
+                raise PromptsError(SOURCE, f"{path.name}: {error.message}") from None
 
 
-def too_long(number: int) -> PromptsError:
-    """The error for a row with more characters than any prompt should have."""
-    return PromptsError(SOURCE, f"row {number} is longer than {MAX_ROW_CHARACTERS:,} characters; use shorter texts")
+def too_long(number: int, most: int = 0) -> PromptsError:
+    """The error for a row with more characters than ``most``, or than any prompt should have."""
+    return PromptsError(SOURCE, f"row {number} is longer than {most or MAX_ROW_CHARACTERS:,} characters; use shorter texts")
 
 
 def _text_rows(lines: Lines, usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
@@ -138,6 +167,7 @@ def _csv_rows(
                 error = no_column(field, column, header)
                 hint = "; it seems to have semicolons between its columns: save it with commas" if ";" in header[0] else ""
                 raise PromptsError(field, error.message + hint)
+        refuse_doubled(header, columns, usual)
         places = [header.index(column) if column in header else None for column in (*columns.values(), *usual)]
         most = max((place for place in places if place is not None), default=0)
         lines.row_done()
@@ -150,6 +180,14 @@ def _csv_rows(
                 raise PromptsError(SOURCE, message)
     except csv.Error as error:
         raise PromptsError(SOURCE, f"row {reader.line_num} is not valid CSV: {error}") from None
+
+
+def refuse_doubled(header: list[str], columns: dict[str, str], usual: Iterable[str]) -> None:
+    """Raises :class:`PromptsError` where a column that is to be read (:class:`Place` says which) is there twice."""
+    for field, column in (*columns.items(), *((SOURCE, name) for name in usual)):
+        if header.count(column) > 1:
+            message = f"{header.count(column)} columns are called {column!r}, so nothing tells which one is meant"
+            raise PromptsError(field, f"{message}; give each column of the file a name of its own")
 
 
 def _json_rows(
@@ -216,7 +254,7 @@ def _array_objects(file: TextIOWrapper) -> Iterator[tuple[int, Any]]:
 def _not_utf8(path: Path, error: UnicodeDecodeError) -> PromptsError:
     """Looks once more for the row, since the decoder works through blocks of many lines."""
     row, byte = 0, error.object[error.start]
-    with _opened(path) as file:
+    with suppress(EOFError, OSError, zlib.error), _opened(path) as file:  # behind that row it may be damaged in other ways
         while line := file.readline(4 * MAX_ROW_CHARACTERS):
             row += 1
             if row == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):

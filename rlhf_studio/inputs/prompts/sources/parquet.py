@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
-from rlhf_studio.inputs.prompts.sources.lines import too_long
+from rlhf_studio.inputs.prompts.sources.lines import refuse_doubled, too_long
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source
 
 BATCH_ROWS = 64
@@ -40,6 +40,7 @@ def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], usua
     for field, column in columns.items():
         if column not in names:
             raise no_column(field, column, names)
+    refuse_doubled(names, columns, usual)
     wanted = [*columns.values(), *usual]
     _check_footer(opened.metadata, set(wanted) & set(names), before)
     return Source(_rows(opened, wanted, before), names)

@@ -1,0 +1,105 @@
+"""Rows with the same texts: a copy by accident is left out, what another annotator said is kept."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import PairsConfig
+from rlhf_studio.inputs.examples import Pair, Pairs, PromptsError, read_pairs, split_held_out
+from rlhf_studio.inputs.examples.preview import preview_examples
+
+PAIR = {"prompt": "a", "chosen": "b", "rejected": "c"}
+OTHER_WAY = PAIR | {"chosen": "c", "rejected": "b"}
+
+
+def read(folder: Path, rows: Sequence[dict[str, Any]], **settings: Any) -> Pairs:
+    path = folder / "p.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return read_pairs(PairsConfig(source=str(path), **settings))
+
+
+def said(pairs: Pairs) -> list[tuple[str, str]]:
+    return [(row.chosen, row.rejected) for row in pairs.rows]
+
+
+def two_to_one(pairs: int, prompts: bool = True) -> list[dict[str, Any]]:
+    """Each pair judged by three people, of whom the third disagrees."""
+    rows = []
+    for number in range(pairs):
+        good, bad = f"good {number}", f"bad {number}"
+        for name, chosen, rejected in (("p0", good, bad), ("p1", good, bad), ("p2", bad, good)):
+            row = {"chosen": chosen, "rejected": rejected, "annotator": name}
+            rows.append(row | ({"prompt": f"prompt {number}"} if prompts else {}))
+    return rows
+
+
+def test_a_majority_of_annotators_stays_a_majority(tmp_path: Path) -> None:
+    found = read(tmp_path, two_to_one(60))
+    assert not found.left_out and Counter(Counter((row.prompt, row.chosen) for row in found.rows).values()) == {2: 60, 1: 60}
+    assert found.shape == "pairs (chosen, rejected, prompt, annotator)"
+    data = PairsConfig(source=str(tmp_path / "p.jsonl"))
+    notes = [
+        "120 pairs stand there the other way round too: people disagreed on them.",
+        "60 pairs came with the texts of an earlier one, but with another annotator, confidence, margin or group: each is a judgement of "
+        "its own, and all count.",
+    ]
+    assert found.notes == notes == preview_examples(data, 1, None).notes[:2]
+
+
+def test_copies_are_left_out_and_the_notes_say_so(tmp_path: Path) -> None:
+    ann, bob = PAIR | {"annotator": "ann"}, PAIR | {"annotator": "bob"}
+    found = read(tmp_path, [ann, bob, ann, bob, ann, OTHER_WAY | {"annotator": "ann"}])
+    assert said(found) == [("b", "c"), ("b", "c"), ("c", "b")] and found.left_out == {"repeated": 3}
+    told = preview_examples(PairsConfig(source=str(tmp_path / "p.jsonl"), eval_share=0), 9, None).notes
+    assert told[-1] == "3 of 6 pairs were left out: 3 exact copies of earlier ones."
+    assert len(read(tmp_path, [ann, ann], drop_duplicates=False)) == 2
+
+
+@pytest.mark.parametrize(("part", "values"), [("confidence", (1, 0.5)), ("margin", (1, 2)), ("group", ("x", "y")), ("tie", (False, True))])
+def test_a_row_that_says_something_else_is_no_copy(tmp_path: Path, part: str, values: tuple[Any, Any]) -> None:
+    rows = [PAIR | {"told": value} for value in (*values, *values)]
+    found = read(tmp_path, rows, **{f"{part}_column": "told"})
+    assert len(found) == 2 and found.left_out == {"repeated": 2}
+    assert len(read(tmp_path, rows)) == 1  # nobody reads that column
+
+
+def test_rankings_of_several_annotators_are_all_kept(tmp_path: Path) -> None:
+    ranking = {"prompt": "a", "responses": ["b", "c"], "ranks": [1, 2]}
+    rows = [ranking | {"annotator": name} for name in (1, 2, 2)]
+    found = read(tmp_path, rows)
+    assert said(found) == [("b", "c")] * 2 and found.left_out == {"repeated": 1}
+    assert said(read(tmp_path, [ranking] * 3)) == [("b", "c")]
+
+
+def rated(*rows: tuple[str, float, str | None]) -> list[dict[str, Any]]:
+    return [{"prompt": "a", "response": response, "rating": rating, "annotator": name} for response, rating, name in rows]
+
+
+def test_ratings_are_compared_within_each_annotator(tmp_path: Path) -> None:
+    """Ann is strict and Bob is kind: b is better than c for both, though Bob gives c more than Ann gives b."""
+    found = read(tmp_path, rated(("b", 2, "ann"), ("c", 1, "ann"), ("b", 5, "bob"), ("c", 4, "bob"), ("b", 1, "cy"), ("c", 5, "cy")))
+    assert [(row.chosen, row.annotator) for row in found.rows] == [("b", "ann"), ("b", "bob"), ("c", "cy")] and not found.left_out
+    found = read(tmp_path, rated(("b", 2, "ann"), ("c", 1, "bob"), ("d", 3, "cy"), ("e", 4, "cy"), ("f", 1, None)))
+    assert [(row.chosen, row.rejected) for row in found.rows] == [("b", "c"), ("b", "f"), ("e", "d")]  # one rating each: together
+    with pytest.raises(PromptsError, match="all rated alike, by each annotator, so nothing tells"):
+        read(tmp_path, rated(("b", 2, "ann"), ("c", 2, "ann"), ("b", 5, "bob"), ("c", 5, "bob")))
+
+
+@pytest.mark.parametrize("prompts", [True, False])
+def test_both_directions_are_on_the_same_side_of_the_split(tmp_path: Path, prompts: bool) -> None:
+    found = read(tmp_path, two_to_one(40, prompts))
+    for seed in range(5):
+        train, held_out = split_held_out(found.rows, PairsConfig(eval_share=0.2), seed)
+        texts = [{frozenset((row.chosen, row.rejected)) for row in side} for side in (train, held_out)]
+        assert not texts[0] & texts[1] and len(held_out) == 24 and len(train) == 96
+
+
+def test_who_judged_is_no_part_of_what_training_reads(tmp_path: Path) -> None:
+    assert read(tmp_path, [PAIR]).fingerprint() == read(tmp_path, [PAIR | {"annotator": "ann"}]).fingerprint()
+    assert read(tmp_path, [PAIR | {"annotator": ["ann", 3]}]).rows == [Pair(1, "a", "b", "c", annotator="['ann', 3]")]
