@@ -76,7 +76,7 @@ def word_differences(first: str, second: str) -> list[Piece]:
     return pieces
 
 
-def _changes(ours: list[str], theirs: list[str]) -> list[tuple[str, int, int, int, int]]:
+def _changes(ours: list[str], theirs: list[str]) -> Sequence[tuple[str, int, int, int, int]]:
     """As ``SequenceMatcher.get_opcodes``; for parts with too many equal words a single replacement."""
     counts = Counter(theirs)
     if sum(counts[part] for part in ours if part.strip()) <= MOST_MATCHES:
