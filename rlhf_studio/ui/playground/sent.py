@@ -43,7 +43,9 @@ def request_of(sent: Json) -> Json:
     try:
         told = describe_reward_model(name, label=label)
     except ModelError as error:
-        raise Refused(f"{str(error)[:1].upper()}{str(error)[1:]}.", "model") from None
+        said = str(error)
+        begin = said[:1] if said.startswith(name) else said[:1].upper()  # a model's name keeps its case
+        raise Refused(f"{begin}{said[1:]}.", "model") from None
     return {
         "op": "ask",
         "model": name,

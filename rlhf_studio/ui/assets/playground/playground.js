@@ -222,7 +222,7 @@ export class RewardPlayground {
   }
 
   draw(event, asked) {
-    const { score, ids, pieces, first, prefixes, scored, notes } = event;
+    const { score, ids, pieces, first, prefixes, scored, notes, cut } = event;
     this.scored = { ids, pieces, first };
     const after = (prefixes || []).slice(first);
     const before = [first ? prefixes?.[first - 1] : null, ...after];
@@ -236,7 +236,7 @@ export class RewardPlayground {
       notes.map((note) => el("p", { class: "rs-help" }, note)),
     );
     const tokens = {
-      prompt_pieces: pieces.slice(0, first),
+      prompt_pieces: [...(cut ? ["… "] : []), ...pieces.slice(0, first)], // what was cut off was never read
       response_pieces: pieces.slice(first),
       arrays: { prefix: after, change },
     };
