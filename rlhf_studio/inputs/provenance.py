@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from rlhf_studio.config import Component, StageConfig, names_in
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.places import named_in
+from rlhf_studio.inputs.prompts.sources.rows import MOST_FILES
 from rlhf_studio.inputs.trained import run_of_model
 
 MOST_BYTES = 20_000_000_000  # of one model; hashing more would take minutes
@@ -83,7 +85,8 @@ def hash_of(path: Path) -> str:
     path.stat()
     files = [path] if path.is_file() else sorted({file for pattern in _WEIGHTS for file in path.glob(pattern) if file.is_file()})
     if path.is_dir() and not files:  # a folder of data files
-        files = sorted(file for file in path.rglob("*") if file.is_file())
+        entries = list(islice(path.rglob("*"), MOST_FILES + 1))
+        files = sorted(file for file in entries if file.is_file()) if len(entries) <= MOST_FILES else []
     if not files or sum(file.stat().st_size for file in files) > MOST_BYTES:
         return ""
     digest = hashlib.sha256()

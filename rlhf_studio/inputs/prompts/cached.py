@@ -15,6 +15,7 @@ from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.read import Prompts, read_prompts
 from rlhf_studio.inputs.prompts.sources.opening import is_remote
+from rlhf_studio.inputs.prompts.sources.rows import entries_of
 
 REMOTE_ROWS = 200
 FOLDER_ROWS = 5_000
@@ -42,9 +43,9 @@ def read_once(data: DataConfig) -> Prompts:
 def state_of(path: str) -> tuple[tuple[str, int, int], ...]:
     """Name, time and size of a file, or of the files in a folder: changes when the prompts do. Empty when there is nothing."""
     try:
-        paths = sorted(str(entry) for entry in Path(path).rglob("*"))[:1000] if os.path.isdir(path) else [path]
+        paths = [str(entry) for entry in entries_of(Path(path))[:1000]] if os.path.isdir(path) else [path]
         return tuple((name, os.stat(name).st_mtime_ns, os.stat(name).st_size) for name in paths)
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # also a folder with too many files, which the reader refuses
         return ()
 
 

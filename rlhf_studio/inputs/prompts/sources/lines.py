@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source, entries_of
 
 TABLES = {".csv": ",", ".tsv": "\t"}
 """Endings of files with a header, and what stands between their columns."""
@@ -122,7 +122,7 @@ def check_first_rows(folder: Path, wanted: Iterable[str] = ()) -> None:
     The library that reads folders takes whole lines into memory, however long, and gives the second of two columns another name.
     Raises :class:`PromptsError` naming the file.
     """
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in filter(Path.is_file, entries_of(folder)):
         kind = Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
         if kind not in (*TABLES, ".txt", ".jsonl"):
             continue

@@ -10,13 +10,12 @@ from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import open_lines
-from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick
+from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick, entries_of
 from rlhf_studio.inputs.prompts.sources.tables import open_table
 
 LINE_FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 FORMATS = (*LINE_FORMATS, ".parquet")
 PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz", ".rar", ".lz4", ".br")
-MOST_FILES = 10_000  # of a folder that are looked at
 STALL_SECONDS = 600.0  # the longest wait for the next rows of a table: a run may fetch large pieces over a slow line
 
 
@@ -75,7 +74,7 @@ def _blamed(error: PromptsError, place: Place) -> PromptsError:
 
 def _refuse_packed(folder: Path, name: str) -> None:
     """Archives in a folder are refused by name, as they are alone: what they unpack to is not bounded by their size."""
-    for path in sorted(folder.rglob("*"))[:MOST_FILES]:
+    for path in entries_of(folder):
         if path.suffix.lower() in PACKED:
             message = f"{name} holds {path.name}, which is packed; unpack it first (of packed files only .gz is read)"
             raise PromptsError(SOURCE, message)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from rlhf_studio.inputs.prompts.errors import SOURCE
+from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 
 MAX_ROW_CHARACTERS = 100_000
+MOST_FILES = 10_000
+"""The most files and folders in a folder of data."""
 TYPE_KEY = "__type__"
 """Key of the object that stands for a cell which is neither text, number, list nor object: its value names the type."""
 
@@ -56,6 +60,14 @@ class Source:
     rows: Generator[RawRow, None, None]
     columns: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+def entries_of(folder: Path) -> list[Path]:
+    """All that is in a folder, by name. Raises :class:`PromptsError` for too much to be data: a disk takes minutes to look through."""
+    found = list(islice(folder.rglob("*"), MOST_FILES + 1))
+    if len(found) > MOST_FILES:
+        raise PromptsError(SOURCE, f"{folder} holds more than {MOST_FILES:,} files and folders; name the one that holds the data alone")
+    return sorted(found)
 
 
 def size_of(cell: Any) -> int:
