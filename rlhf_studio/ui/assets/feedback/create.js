@@ -6,6 +6,7 @@ import { NO_ANSWER, Once } from "../shared/visit.js";
 import { Segments } from "../shared/segments.js";
 
 const PART = 400000; // characters of rows in one request
+const LARGEST_FILE = 20000000; // bytes of a file that is read into the page
 const EXAMPLES = {
   pair: [
     '{"prompt": "The film was", "responses": ["a joy.", "dull."]}',
@@ -136,9 +137,17 @@ export class NewTask {
   async read() {
     const [file] = this.file.files;
     if (!file) return;
-    this.rows.input.value = await file.text();
-    if (!this.name.input.value) this.name.input.value = file.name.replace(/\.[^.]*$/, "");
     this.file.value = "";
+    this.say("");
+    if (file.size > LARGEST_FILE)
+      return this.say(`${file.name} has more than 20 MB. Put it on the app's machine and give its path.`);
+    try {
+      this.rows.input.value = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    } catch {
+      return this.say(`${file.name} is not UTF-8 text. Save it as UTF-8 and choose it again.`);
+    }
+    if (!this.name.input.value) this.name.input.value = file.name.replace(/\.[^.]*$/, "");
+    return undefined;
   }
 
   get settings() {
@@ -159,7 +168,8 @@ export class NewTask {
   async send(event) {
     event.preventDefault();
     if (this.busy) return;
-    const text = this.rows.input.value.trim();
+    // blank lines above the first row stay, so that problems name the lines as they stand here
+    const text = this.rows.input.value.trimEnd();
     const path = this.path.input.value.trim();
     const run = this.evaluation.input.value;
     this.say("");
@@ -216,21 +226,23 @@ export class NewTask {
   }
 }
 
-/** The rows in pieces that a request can hold, each with the number of its first row. */
+/** The rows in pieces that a request can hold, each with the number of its first line, and of the rows before it. */
 function* parts(text) {
   let first = 1;
+  let before = 0;
   let lines = [];
   let size = 0;
   for (const line of text.split(/\r?\n/)) {
     if (size + line.length > PART && lines.length) {
-      yield { lines: lines.join("\n"), first };
+      yield { lines: lines.join("\n"), first, before };
       first += lines.length;
+      before += lines.filter((one) => one.trim()).length;
       [lines, size] = [[], 0];
     }
     lines.push(line);
     size += line.length + 1;
   }
-  yield { lines: lines.join("\n"), first };
+  yield { lines: lines.join("\n"), first, before };
 }
 
 function label(text, ...children) {

@@ -168,7 +168,7 @@ export class Rating {
     this.busy = false;
     if (this.task?.id !== task?.id || !this.task) return;
     if (reply === null || reply.retry) {
-      this.say(`${NO_ANSWER} Your answers are kept.`);
+      this.say(`${reply?.problem || NO_ANSWER} Your answers are kept, and are sent again.`);
       this.later(SEND_AGAIN);
       return;
     }

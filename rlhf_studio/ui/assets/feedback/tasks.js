@@ -107,19 +107,26 @@ export const ALPHA =
   "the guidelines and the disagreements.";
 
 /** Whether a run works just now and waits for this task. */
-const isAwaited = (task) => Boolean(task.run && task.open && ["running", "paused", "loading"].includes(task.run_state));
+const isAwaited = (task) => Boolean(task.run && task.open);
+
+/** What a run does that does not wait for its task, where it has not ended for good. */
+const STANDS = {
+  running: "the run needs no ratings just now",
+  paused: "the run needs no ratings just now",
+  loading: "the run starts",
+  queued: "the run is in the queue",
+  stopped: "the run has stopped; resume it to go on",
+  interrupted: "the run has stopped; resume it to go on",
+  failed: "the run has failed",
+};
 
 function about(task) {
   const parts = [KINDS[task.kind]];
   if (task.criterion) parts.push(`by ${readable(task.criterion, 80)}`);
   parts.push(task.annotators === 1 ? "one annotator each" : `${task.annotators} annotators each`);
-  if (task.run && task.open) {
-    parts.push(
-      isAwaited(task)
-        ? `the run waits${task.deadline ? ` until ${clock(task.deadline)}` : ""}`
-        : "the run does not work just now",
-    );
-  } else if (task.run) parts.push("the run does not wait now");
+  if (isAwaited(task)) parts.push(`the run waits${task.deadline ? ` until ${clock(task.deadline)}` : ""}`);
+  else if (task.run)
+    parts.push(STANDS[task.run_state] || (task.run_state ? "the run has ended" : "the run was deleted"));
   else if (!task.open) parts.push("closed");
   return parts.join(" · ");
 }
