@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback import turns
 from rlhf_studio.runs.feedback.exchange import agreed_rows, export_rows, pairs_of_ranks, read_lines
@@ -320,6 +321,37 @@ def test_another_scale_is_another_task(feedback: Feedback) -> None:
     answer(feedback, second, "Anna", feedback.turn(second, "Anna"), "rating", 9)
     assert asked(5) == first and list(feedback.ratings(first, 1, 1).values()) == [[5]]
     assert asked(9) == second and list(feedback.ratings(second, 1, 1).values()) == [[9]]
+
+
+def test_a_store_that_was_cut_off_says_so_everywhere(feedback: Feedback, tmp_path: Path) -> None:
+    """What is left of it is not touched, so that it can still be mended."""
+    task = task_with(feedback, [NewItem(f"p{number}", ("a" * 500, "b")) for number in range(100)])
+    feedback.close()
+    path = tmp_path / "feedback.db"
+    size = path.stat().st_size
+    for left in (size // 2, 4096, 100):
+        path.write_bytes(path.read_bytes()[:left])
+        before = path.read_bytes()
+        for act in (feedback.tasks, lambda: feedback.turn(task, "Anna"), lambda: feedback.votes(task), feedback.known_rating_link):
+            with pytest.raises(StoreError, match=r"feedback\.db is damaged") as told:
+                act()
+            assert told.value.reason == "damaged"
+        feedback.close()
+        assert path.read_bytes() == before
+
+
+def test_a_store_that_may_not_be_written_can_be_read(feedback: Feedback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_with(feedback)
+    turn = feedback.turn(task, "Anna")
+    answer(feedback, task, "Anna", turn)
+    feedback.close()
+    connect = schema.connect
+
+    monkeypatch.setattr(schema, "connect", lambda path, read_only=False, **more: connect(path, True))
+    for act in (lambda: feedback.turn(task, "Anna"), lambda: feedback.sign_in("Ben", "key of Ben"), lambda: feedback.set_open(task, False)):
+        with pytest.raises(StoreError, match=r"feedback\.db may not be written or opened"):
+            act()
+    assert len(feedback.votes(task)) == 1 and feedback.progress(task).votes == 1
 
 
 def test_a_store_that_was_moved_away_begins_anew(feedback: Feedback, tmp_path: Path) -> None:

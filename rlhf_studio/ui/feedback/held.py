@@ -21,10 +21,17 @@ class Held:
         self._workspace, self._feedback = workspace, Feedback(workspace.root)
 
     def by(self, status: RunStatus) -> str:
-        """The name of the task that people must finish before a queued run can start; empty for none. Raises StoreError."""
+        """The name of the task that people must finish before a queued run can start; empty for none.
+
+        A store of feedback that cannot be read is told on its own page, and stops nobody from following a run.
+        """
         if status.state != "queued":
             return ""
-        return next((task.settings.name for task in self._feedback.waiting() if self.waits(task)), "")
+        try:
+            waiting = self._feedback.waiting()
+        except StoreError:
+            return ""
+        return next((task.settings.name for task in waiting if self.waits(task)), "")
 
     def waits(self, task: Task) -> bool:
         """Whether people are asked for this task: of a run's task, whether the run works. One that was killed has left its task open."""
