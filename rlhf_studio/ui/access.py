@@ -8,8 +8,10 @@ a request. The methods that change something call :meth:`Access.require_operator
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +22,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.ui.hosts import Hosts, host_name, is_loopback
 from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.sent import only_watches
@@ -30,6 +33,7 @@ QUERY = "operator"  # not "token": the Live page keeps the chosen token of a res
 RATER_COOKIE = "rlhf_studio_rater"
 RATER_HEADER = "x-rlhf-studio-rating-token"
 RATER_QUERY = "rate"
+LINK_SECONDS = 1.0  # for which a link that another app has renewed may still be taken for valid
 RATER_SECONDS = 30 * 24 * 3600  # a class goes on next week with the same link
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
@@ -42,24 +46,39 @@ class Raters:
     Args:
         known: the link's token; empty as long as nobody has made one.
         make: makes one, or with ``renew`` another one.
+        now: the time in seconds.
     """
 
-    def __init__(self, known: Callable[[], str] = lambda: "", make: Callable[..., str] = lambda renew: "") -> None:
-        self._known, self._make = known, make
-        self._token = ""
+    def __init__(
+        self,
+        known: Callable[[], str] = lambda: "",
+        make: Callable[..., str] = lambda renew: "",
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._known, self._make, self._now = known, make, now
+        self._token, self._read_at = "", -LINK_SECONDS
 
     def make(self, *, renew: bool = False) -> str:
         """The link's token, made when there is none yet."""
-        self._token = self._make(renew=renew)
+        self._token, self._read_at = self._make(renew=renew), self._now()
         return self._token
 
     def admits(self, shown: str) -> bool:
-        """Whether this is the link's token. Another app of the same workspace may have made or renewed it."""
+        """Whether this is the link's token. Another app of the same workspace may have made or renewed it: what is known is looked up
+        again after a second, and at once for a token that is not known."""
         if not shown:
             return False
-        if not (self._token and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode())):
-            self._token = self._known()
+        if self._now() - self._read_at >= LINK_SECONDS or not self._is_known(shown):
+            self._look_up()
+        return self._is_known(shown)
+
+    def _is_known(self, shown: str) -> bool:
         return bool(self._token) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode())
+
+    def _look_up(self) -> None:
+        """A store that cannot be read just now ends nobody's link: who answers is told what is wrong with it."""
+        with contextlib.suppress(StoreError):
+            self._token, self._read_at = self._known(), self._now()
 
 
 @dataclass(frozen=True)

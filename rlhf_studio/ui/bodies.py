@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Mapping
 from itertools import accumulate
@@ -19,9 +20,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 DEEPEST = 32  # lists and objects inside each other; the form's values need 7
 SECONDS = 15.0  # to send a body
+LONGEST_WHOLE = 23  # characters of a whole number; JavaScript gives those of 1e21 and more an exponent
 COMPRESSION_LEVEL = 1  # a quarter of the time of level 9, for almost the same size
 SMALLEST = 1000  # bytes; what fits one packet anyway is not compressed
-SERVER_FUNCTIONS = "/component_server/"
+SERVER_FUNCTIONS = "/component_server"
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -68,13 +70,33 @@ def read_object(body: bytes) -> dict[str, Any]:
     if _depth(body) > DEEPEST:
         raise Refused(400, "The body is nested too deeply.")
     try:
-        data = json.loads(body.decode())  # from bytes it would also read UTF-16 and UTF-32, whose brackets _depth does not count
+        data = _JSON.decode(body.decode())  # from bytes it would also read UTF-16 and UTF-32, whose brackets _depth does not count
         json.dumps(data, ensure_ascii=False).encode()  # fails for half of a surrogate pair, which could not be sent back
     except (ValueError, RecursionError):
         raise Refused(400, "The body is not JSON.") from None
+    except OverflowError as error:
+        raise Refused(400, str(error)) from None
     if not isinstance(data, dict):
         raise Refused(400, "The body must be an object.")
     return data
+
+
+def _finite(digits: str) -> float:
+    """A number as JSON writes it. No page sends one that is not finite: their own JSON has none."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise OverflowError("A number in the body is not finite.")
+    return number
+
+
+def _whole(digits: str) -> int:
+    """A whole number; pages write larger ones with an exponent."""
+    if len(digits) > LONGEST_WHOLE:
+        raise OverflowError(f"A number in the body has more than {LONGEST_WHOLE - 1} digits.")
+    return int(digits)
+
+
+_JSON = json.JSONDecoder(parse_float=_finite, parse_int=_whole, parse_constant=_finite)
 
 
 def _depth(body: bytes) -> int:
@@ -144,5 +166,15 @@ class Compressed:
         self._plain, self._compressing = app, GZipMiddleware(app, minimum_size=SMALLEST, compresslevel=COMPRESSION_LEVEL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        compress = scope["type"] == "http" and scope["path"].endswith(SERVER_FUNCTIONS)
+        compress = scope["type"] == "http" and scope["path"].rstrip("/").endswith(SERVER_FUNCTIONS) and reads_gzip(Headers(scope=scope))
         await (self._compressing if compress else self._plain)(scope, receive, send)
+
+
+def reads_gzip(headers: Headers) -> bool:
+    """Whether the sender says that it reads gzip: ``gzip;q=0`` says that it does not (RFC 9110, 12.5.3)."""
+    for offer in ",".join(headers.getlist("accept-encoding")).split(","):
+        name, *parameters = (part.strip().lower() for part in offer.split(";"))
+        if name == "gzip":
+            weight = next((value for key, _, value in (one.partition("=") for one in parameters) if key.strip() == "q"), "1")
+            return not re.fullmatch(r"\s*0(\.0*)?\s*", weight)
+    return False

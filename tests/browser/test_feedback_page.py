@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import NewItem, NewTask
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.ui.access import TOKEN_VARIABLE
 from rlhf_studio.ui.app import Server, launch
 from tests.browser.conftest import HOSTILE
+from tests.ui.fake_run import FakeRun
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -123,7 +125,7 @@ def test_an_answer_is_kept_and_sent_again_when_the_connection_is_lost(open_page:
     page = as_rater(open_page, feedback, task.id, "Ben")
     page.route(VOTES, lambda route: route.abort())
     page.keyboard.press("t")
-    expect(page.get_by_text("Your answers are kept.")).to_be_visible()
+    expect(page.get_by_text("Your answers are kept, and are sent again.")).to_be_visible()
     assert verdicts(feedback, task.id) == []
     page.reload()  # the tab is closed, and opened again while the app does not answer
     page.unroute(VOTES)
@@ -132,11 +134,44 @@ def test_an_answer_is_kept_and_sent_again_when_the_connection_is_lost(open_page:
     # an answer that was stored, but whose reply was lost
     page.route(VOTES, lose_the_reply)
     page.keyboard.press("x")
-    expect(page.get_by_text("Your answers are kept.")).to_be_visible()
+    expect(page.get_by_text("Your answers are kept, and are sent again.")).to_be_visible()
     assert verdicts(feedback, task.id) == ["tie", "both_bad"]
     page.unroute(VOTES)
     expect(page.get_by_text("2 by you")).to_be_visible()
     assert verdicts(feedback, task.id) == ["tie", "both_bad"]
+
+
+def test_a_kept_answer_is_sent_from_another_task_too(open_page: Callable[..., Any], feedback: Feedback) -> None:
+    one, _ = feedback.create(NewTask("One"), [NewItem("p", ("one", "two"))])
+    other, _ = feedback.create(NewTask("Other"), [NewItem("p", ("three", "four"))])
+    page = as_rater(open_page, feedback, one.id, "Fei")
+    page.route(VOTES, lambda route: route.abort())
+    page.keyboard.press("t")
+    expect(page.get_by_text("Your answers are kept, and are sent again.")).to_be_visible()
+    page.get_by_role("button", name="All tasks").click()
+    page.locator(f'[data-task="{other.id}"]').get_by_role("button", name="Start").click()
+    page.unroute(VOTES)
+    expect(page.get_by_text("three")).to_be_visible()
+    page.keyboard.press("x")
+    expect(page.get_by_role("heading", name="All done")).to_be_visible()
+    assert (verdicts(feedback, one.id), verdicts(feedback, other.id)) == (["tie"], ["both_bad"])
+
+
+def test_an_answer_is_kept_while_the_store_cannot_be_written(
+    open_page: Callable[..., Any], feedback: Feedback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, _ = feedback.create(NewTask("Read-only"), [NewItem("p", ("one", "two"))])
+    page = as_rater(open_page, feedback, task.id, "Gil")
+
+    def fails(*_: Any) -> None:
+        raise StoreError("feedback.db may not be written.", "read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Feedback, "vote", fails)
+        page.keyboard.press("t")
+        expect(page.get_by_text("feedback.db may not be written. Your answers are kept, and are sent again.")).to_be_visible()
+    expect(page.get_by_role("heading", name="All done")).to_be_visible()
+    assert verdicts(feedback, task.id) == ["tie"]
 
 
 def test_rankings_and_ratings_by_the_keyboard(open_page: Callable[..., Any], feedback: Feedback) -> None:
@@ -168,11 +203,16 @@ def test_a_viewer_sees_how_far_it_is_and_no_more(open_page: Callable[..., Any], 
     assert "secret prompt" not in page.content()
 
 
-def test_responses_that_a_run_waits_for_appear_by_themselves(open_page: Callable[..., Any], feedback: Feedback) -> None:
+def test_responses_that_a_run_waits_for_appear_by_themselves(server: Server, open_page: Callable[..., Any], feedback: Feedback) -> None:
     settings = NewTask("world: rate the responses", kind="rating", ask_confidence=False)
-    feedback.ask("r1-0", "r1", settings, [NewItem("p", ("one",), step=1)], 2e9)
+    run = FakeRun(server.workspace.root)
+    run.run()
+    feedback.ask("r1-0", run.run_id, settings, [NewItem("p", ("one",), step=1)], 2e9)
     page = as_rater(open_page, feedback, "r1-0", "Dia")
     page.keyboard.press("4")
     expect(page.get_by_role("heading", name="Nothing to rate just now")).to_be_visible()
-    feedback.ask("r1-0", "r1", settings, [NewItem("p", ("a new response",), step=2)], 2e9)
+    feedback.ask("r1-0", run.run_id, settings, [NewItem("p", ("a new response",), step=2)], 2e9)
     expect(page.get_by_text("a new response")).to_be_visible()
+    run.die()
+    page.reload()
+    expect(page.get_by_role("heading", name="Nothing to rate just now")).to_be_visible()

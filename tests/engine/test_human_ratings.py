@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config_io import ConfigError, config_to_yaml, parse_config
 from rlhf_studio.engine.process import control, rating
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import NewVote, Task
 from rlhf_studio.runs.feedback.store import Feedback
+from rlhf_studio.runs.paths import CONFIG
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 from tests.engine.kill_loop import exit_code, final_weights, fork_engine
@@ -168,6 +170,48 @@ def same(run_dir: Path, other: Path) -> None:
     ours, theirs = final_weights(run_dir, 2), final_weights(other, 2)
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert rows_of(run_dir) == rows_of(other) and len(rows_of(run_dir)) == 6
+
+
+def test_another_scale_after_a_resume_asks_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five of five is the best rating, and five of nine is not: what was rated before counts on its own scale alone."""
+    run_dir = prepare(tmp_path)
+
+    def rate(points: int) -> None:
+        feedback = Feedback(tmp_path)
+        (task,) = feedback.waiting()
+        shown = feedback.turn(task.id, "Anna").shown
+        if shown is None:
+            return
+        assert task.settings.points == (9 if going_on else 5)
+        feedback.vote(task.id, "Anna", NewVote(f"{task.id} {shown.item.id}", shown.item.id, "rating", points))
+
+    going_on = False
+    looks = at_each_look(monkeypatch, lambda: send_command(run_dir, "stop") if len(looks) > 3 else rate(5))
+    assert run_engine(run_dir, "train") == STOPPED
+    config = RunReader(run_dir).config()
+    (component,) = config.reward.components
+    changed = config.model_copy(
+        update={"reward": config.reward.model_copy(update={"components": [component.model_copy(update={"points": 9})]})}
+    )
+    (run_dir / CONFIG).write_text(config_to_yaml(changed), encoding="utf-8")
+    going_on = True
+    at_each_look(monkeypatch, lambda: rate(9))
+    assert run_engine(run_dir, "from-start") == DONE
+    assert {RunReader(run_dir).rollout(1, sample).score for sample in range(3)} == {2.0}
+    assert [len(Feedback(tmp_path).votes(task.id)) for task in sorted(Feedback(tmp_path).tasks(), key=lambda task: task.id)] == [3, 8]
+
+
+def test_a_stop_is_a_stop_where_the_task_cannot_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = prepare(tmp_path)
+
+    def fails(*_: Any) -> None:
+        raise StoreError("feedback.db may not be written", "read-only")
+
+    monkeypatch.setattr(Feedback, "stop_asking", fails)
+    at_each_look(monkeypatch, lambda: send_command(run_dir, "stop"))
+    assert run_engine(run_dir, "train") == STOPPED
+    assert RunReader(run_dir).status().state == "stopped"
+    assert [event.text for event in RunReader(run_dir).events_since(0) if "could not be closed" in event.text]
 
 
 @pytest.mark.long

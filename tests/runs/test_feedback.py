@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback import turns
 from rlhf_studio.runs.feedback.exchange import agreed_rows, export_rows, pairs_of_ranks, read_lines
@@ -274,6 +275,85 @@ def test_a_damaged_store_says_so(feedback: Feedback, tmp_path: Path) -> None:
         feedback.turn(task, "Anna")
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"item": 10**30}, {"item": -1}, {"item": float("nan")}, {"item": True}, {"seconds": 10**400}, {"seconds": float("nan")},
+        {"seconds": -1.0}, {"seconds": float("inf")}, {"confidence": 10**400}, {"confidence": float("nan")}, {"confidence": True},
+    ],
+)  # fmt: skip
+def test_numbers_that_no_page_can_mean_are_no_answer(forged: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"number|no such item"):
+        NewVote(**{"id": "x", "item": 1, "verdict": "tie", **forged})
+
+
+def test_what_people_send_is_never_told_as_damage(feedback: Feedback) -> None:
+    """Each reaches the store as a program may send it."""
+    task = task_with(feedback)
+    turn = feedback.turn(task, "Anna")
+    for key, value in (("\ud800", 0), ("nul\0", 0), ("x", 10**400), ("x", [10**400]), ("x", {"a": 1}), ("x", float("nan"))):
+        with pytest.raises(Refused):
+            answer(feedback, task, "Anna", turn, value=value, key=key)
+    with pytest.raises(Refused, match="answered this one already"):
+        feedback.vote(task, "Anna", NewVote("x", 2**63 - 1, "tie"))
+    assert "finite number" in feedback.add_items(task, [NewItem("p", ("c", "d"), uncertainty=10**400)]).problems[0]
+    with pytest.raises(Refused, match="finite numbers"):
+        feedback.set_uncertainties(task, {feedback.items(task)[0].id: 10**400})
+    with pytest.raises(ValueError, match="more than 100,000 characters"):
+        feedback.ask("r-0", "r", NewTask("t", kind="rating"), [NewItem("p", ("x" * 100_001,), step=1)], 1.0)
+    assert [one.id for one in feedback.tasks()] == [task] and feedback.votes(task) == []
+
+
+def test_another_scale_is_another_task(feedback: Feedback) -> None:
+    """Ratings on one scale say nothing on another: people are asked anew, and the old ratings wait for the old scale."""
+    items = [NewItem("p", ("a response",), step=1)]
+
+    def asked(points: int) -> str:
+        found = feedback.ask("run-0", "run", NewTask("t", kind="rating", points=points), items, 2e9)
+        assert [task.id for task in feedback.waiting()] == [found.task]
+        assert feedback.task(found.task).settings.points == points and list(found.items.values()) == [feedback.items(found.task)[0].id]
+        return found.task
+
+    first = asked(5)
+    answer(feedback, first, "Anna", feedback.turn(first, "Anna"), "rating", 5)
+    second = asked(9)
+    assert feedback.ratings(second, 1, 1) == {}
+    answer(feedback, second, "Anna", feedback.turn(second, "Anna"), "rating", 9)
+    assert asked(5) == first and list(feedback.ratings(first, 1, 1).values()) == [[5]]
+    assert asked(9) == second and list(feedback.ratings(second, 1, 1).values()) == [[9]]
+
+
+def test_a_store_that_was_cut_off_says_so_everywhere(feedback: Feedback, tmp_path: Path) -> None:
+    """What is left of it is not touched, so that it can still be mended."""
+    task = task_with(feedback, [NewItem(f"p{number}", ("a" * 500, "b")) for number in range(100)])
+    feedback.close()
+    path = tmp_path / "feedback.db"
+    size = path.stat().st_size
+    for left in (size // 2, 4096, 100):
+        path.write_bytes(path.read_bytes()[:left])
+        before = path.read_bytes()
+        for act in (feedback.tasks, lambda: feedback.turn(task, "Anna"), lambda: feedback.votes(task), feedback.known_rating_link):
+            with pytest.raises(StoreError, match=r"feedback\.db is damaged") as told:
+                act()
+            assert told.value.reason == "damaged"
+        feedback.close()
+        assert path.read_bytes() == before
+
+
+def test_a_store_that_may_not_be_written_can_be_read(feedback: Feedback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_with(feedback)
+    turn = feedback.turn(task, "Anna")
+    answer(feedback, task, "Anna", turn)
+    feedback.close()
+    connect = schema.connect
+
+    monkeypatch.setattr(schema, "connect", lambda path, read_only=False, **more: connect(path, True))
+    for act in (lambda: feedback.turn(task, "Anna"), lambda: feedback.sign_in("Ben", "key of Ben"), lambda: feedback.set_open(task, False)):
+        with pytest.raises(StoreError, match=r"feedback\.db may not be written or opened"):
+            act()
+    assert len(feedback.votes(task)) == 1 and feedback.progress(task).votes == 1
+
+
 def test_a_store_that_was_moved_away_begins_anew(feedback: Feedback, tmp_path: Path) -> None:
     task_with(feedback)
     for file in tmp_path.glob("feedback.db*"):
@@ -286,6 +366,12 @@ def test_a_store_that_was_moved_away_begins_anew(feedback: Feedback, tmp_path: P
 # --- JSON Lines ---------------------------------------------------------------------------------------------------------------------
 
 
+def items_of(lines: list[str], kind: Any = "pair", **options: int) -> tuple[list[NewItem], list[str]]:
+    """(the items, what is wrong) of JSON Lines."""
+    read = list(read_lines(lines, NewTask("t", kind=kind), **options))
+    return [item for row in read for item in row.items], [row.problem for row in read if row.problem]
+
+
 def test_rows_of_every_shape() -> None:
     rows = [
         {"prompt": "p", "responses": ["a", "b"], "sources": ["x", "y"], "uncertainty": 2},
@@ -294,14 +380,56 @@ def test_rows_of_every_shape() -> None:
         {"prompt": [{"role": "user", "content": "Hello"}], "response_a": "a", "response_b": [{"role": "assistant", "content": "b"}]},
         {"responses": ["a", "b"], "answer": "tie"},
     ]
-    items, problems = read_lines([json.dumps(row) for row in rows], "pair")
+    items, problems = items_of([json.dumps(row) for row in rows])
     assert problems == []
     assert [item.responses for item in items] == [("a", "b")] * 5
     assert items[0].sources == ("x", "y") and items[0].uncertainty == 2
     assert [item.answer for item in items] == [None, None, 0, None, "tie"] and items[2].why == "because"
     assert items[3].prompt == "Hello" and items[4].prompt == ""
-    rated, _ = read_lines([json.dumps(rows[0])], "rating")
+    rated, _ = items_of([json.dumps(rows[0])], "rating")
     assert [(item.responses, item.sources) for item in rated] == [(("a",), ("x",)), (("b",), ("y",))]
+
+
+def test_only_a_row_that_says_what_is_right_has_a_known_answer() -> None:
+    """Of ``response_a`` and ``response_b`` nobody has said which is better: such a row is told, and is no item with an invented answer."""
+    named = [json.dumps({"prompt": f"p{number}", "chosen": "good", "rejected": "bad"}) for number in range(3)]
+    own = json.dumps({"response_a": "bad", "response_b": "good", "answer": 1})
+    silent = json.dumps({"response_a": "bad", "response_b": "good"})
+    items, problems = items_of([silent, own, *named], known=3)
+    assert [(item.prompt, item.answer) for item in items] == [("", 1), ("p0", 0), ("p1", None), ("p2", None)]
+    assert problems == [
+        "Row 1: it is one of the first rows with a known answer, but nothing in it says which answer is right; "
+        "give it chosen and rejected, or answer."
+    ]
+    for kind, row in (
+        ("pair", {"responses": ["a", "b"]}),
+        ("ranking", {"chosen": "a", "rejected": "b"}),
+        ("rating", {"response": "a"}),
+        ("pair", {"chosen": "a", "rejected": "b", "calibration": "yes"}),
+    ):
+        items, problems = items_of([json.dumps({"calibration": True, **row})], kind)
+        assert items == [] and "calibration " in problems[0], row
+
+
+def test_the_first_rows_are_counted_as_rows() -> None:
+    """A row that cannot be used, and one that is blank, move no known answer to a later row."""
+    good = [json.dumps({"prompt": f"p{number}", "chosen": "good", "rejected": "bad"}) for number in range(4)]
+    known = [[item.prompt for item in items_of(lines, known=2, **more)[0] if item.answer == 0] for lines, more in (
+        (["garbage", *good], {}), (["", "", *good], {}), (good, {"first": 2}), (good, {"first": 9, "rows_before": 0}),
+    )]  # fmt: skip
+    assert known == [["p0"], ["p0", "p1"], ["p0"], ["p0", "p1"]]
+
+
+def test_problems_name_the_rows_of_the_file(feedback: Feedback) -> None:
+    bad = [{"prompt": "p", "chosen": "x", "rejected": "x"}, {"prompt": "p", "chosen": "", "rejected": "x"}]
+    _, problems = items_of(["", "", "not json", json.dumps(bad[0]), "", json.dumps(bad[1])])
+    assert [text.split(":")[0] for text in problems] == ["Row 3", "Row 4", "Row 6"]
+    rated = [json.dumps({"prompt": "p", "responses": ["a", "b", last]}) for last in ("c", "d", "")]
+    items, problems = items_of(rated, "rating")
+    assert problems == ["Row 3: a response is empty."] and len(items) == 6
+    task = task_with(feedback)
+    added = feedback.add_items(task, [PAIRS[0], NewItem("p", ("a", "a")), NewItem("q", ("a", "a"))], [7, 7, 30])
+    assert added.repeated == 1 and [text.split(":")[0] for text in added.problems] == ["Row 7", "Row 30"]
 
 
 @pytest.mark.parametrize(
@@ -310,11 +438,15 @@ def test_rows_of_every_shape() -> None:
         ("nonsense", "not JSON"), ("[1]", "not an object"), ('{"prompt": "p", "text": "x"}', "has the columns prompt, text; it needs"),
         ('{"responses": "a"}', "responses must be a list"), ('{"chosen": 1, "rejected": "b"}', "chosen must be a text"),
         ('{"response": "a", "uncertainty": "high"}', "uncertainty must be a number"), ("[" * 100_000, "not JSON"),
+        *((f'{{"responses": ["a", "b"], "uncertainty": {number}}}', "finite number") for number in ("1e999", "NaN", "1" + "0" * 400)),
+        (json.dumps({"responses": ["a", "b"], "answer": "z" * 800_000}), "does not fit"),
+        (json.dumps({f"column {number}": 1 for number in range(5000)}), "has the columns"),
     ],
 )  # fmt: skip
 def test_rows_that_are_none_are_named(line: str, wrong: str) -> None:
-    items, problems = read_lines(["", line], "pair", first_row=10)
+    items, problems = items_of(["", line], first=10)
     assert items == [] and len(problems) == 1 and problems[0].startswith("Row 11: ") and wrong in problems[0]
+    assert len(problems[0]) < 800, "what somebody sent is not told back at length"
 
 
 def test_exported_pairs_have_the_usual_columns(feedback: Feedback) -> None:
@@ -336,6 +468,27 @@ def test_exported_pairs_have_the_usual_columns(feedback: Feedback) -> None:
     assert (
         agreed["chosen"] == "bad" and not agreed["tie"] and agreed["confidence"] == pytest.approx(1.0 / 1.5) and agreed["annotators"] == 2
     )
+
+
+def test_equal_votes_are_rows_of_their_own_and_one_guess_stays_a_guess(feedback: Feedback) -> None:
+    """Two against one: three rows by three people. Of a single answer the confidence is its own, for every kind."""
+    task = task_with(feedback, [NewItem("p", ("a", "b"))], annotators=3)
+    for name, response in (("Anna", 0), ("Ben", 0), ("Chi", 1)):
+        turn = feedback.turn(task, name)
+        answer(feedback, task, name, turn, value=turn.shown.order.index(response))  # type: ignore[union-attr]
+    rows = list(export_rows(feedback.task(task), feedback.items(task), feedback.votes(task)))
+    assert sorted((row["annotator"], row["chosen"]) for row in rows) == [("Anna", "a"), ("Ben", "a"), ("Chi", "b")]
+    (agreed,) = agreed_rows(feedback.task(task), feedback.items(task), feedback.votes(task))
+    assert (agreed["chosen"], agreed["confidence"], agreed["annotators"]) == ("a", pytest.approx(2 / 3), 3)
+    for kind, responses, verdict, value in (
+        ("pair", ("a", "b"), "chosen", 0), ("pair", ("a", "b"), "both_bad", None), ("rating", ("a",), "rating", 4),
+        ("ranking", ("a", "b"), "ranks", [2, 1]),
+    ):  # fmt: skip
+        task = task_with(feedback, [NewItem("p", responses)], kind=kind)
+        turn = feedback.turn(task, "Anna")
+        feedback.vote(task, "Anna", NewVote(task, turn.shown.item.id, verdict, value, 0.5))  # type: ignore[union-attr,arg-type]
+        (agreed,) = agreed_rows(feedback.task(task), feedback.items(task), feedback.votes(task))
+        assert agreed["confidence"] == 0.5, kind
 
 
 def test_rankings_become_pairs_and_means() -> None:

@@ -20,7 +20,7 @@ from rlhf_studio.runs.feedback.store import Feedback, Refused
 from rlhf_studio.runs.records import RunStatus, StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access, Raters
+from rlhf_studio.ui.access import HEADER, LINK_SECONDS, TOKEN_VARIABLE, Access, Raters
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.bodies import SMALLEST
 from rlhf_studio.ui.feedback import sent
@@ -29,10 +29,12 @@ from rlhf_studio.ui.feedback.results import results
 from rlhf_studio.ui.feedback.work import TaskWork
 from tests.runs.store_helpers import new_run
 from tests.runs.test_answers import answer
+from tests.ui.fake_run import FakeRun
 from tests.ui.raw_http import Raw
 from tests.ui.train_helpers import install_world, start_stand_in
 
 OPERATOR = {HEADER: "a-long-secret"}
+JSON = {"Content-Type": "application/json"}
 ROWS = "\n".join(json.dumps({"prompt": f"p{number}", "chosen": "good", "rejected": f"bad {number}"}) for number in range(5))
 
 
@@ -144,8 +146,53 @@ def test_what_is_sent_is_checked(server: Server, tmp_path: Path) -> None:
     for path, wrong in ((tmp_path / "none.jsonl", "There is no file"), (tmp_path / "x.csv", "must end in .jsonl"), (tmp_path, "")):
         (tmp_path / "x.csv").write_text("a,b")
         assert wrong in operator.ask("add_items", task=task, path=str(path))["problem"]
-    (tmp_path / "bad.jsonl.gz").write_bytes(b"no gzip")
-    assert "not a file of JSON Lines" in operator.ask("add_items", task=task, path=str(tmp_path / "bad.jsonl.gz"))["problem"]
+    for settings in ("annotators", "points", "pass_mark"):
+        for number in ("NaN", "Infinity", "1e400", "1" + "0" * 400):
+            body = json.dumps(operator.body("manage", op="create", settings={"name": "x", settings: "HERE"})).replace('"HERE"', number)
+            status, text = operator.raw.send("POST", "/gradio_api/component_server/", body.encode(), OPERATOR | JSON)
+            assert status == 400 and b"A number in the body" in text, (settings, number)
+        assert "finite number" in operator.ask("manage", op="create", settings={"name": "x", settings: 10**20})["problem"]
+    assert len(feedback_tasks(operator)) == 1 + sum(row["name"] != "Files" for row in feedback_tasks(operator)), "none was made"
+
+
+def feedback_tasks(page: Page) -> list[dict[str, Any]]:
+    return list(page.ask("boot")["tasks"])
+
+
+def test_a_forged_answer_is_refused_in_a_sentence_and_tells_nothing_of_the_machine(server: Server) -> None:
+    operator = Page(server, OPERATOR)
+    task = operator.ask("manage", op="create", settings={"name": "Forged"}, nonce="forged")["task"]
+    operator.ask("add_items", task=task, lines=ROWS)
+    rater = Page(server, {"X-RLHF-Studio-Rating-Token": operator.ask("rating_link")["token"]})
+    me = {"task": task, "name": "Eve", "secret": "key of Eve"}
+    item = rater.ask("turn", **me)["item"]["id"]
+    good = {"id": "v", "item": item, "verdict": "chosen", "value": 0, "seconds": 1.0, "confidence": 1.0}
+    for key in ("seconds", "item", "confidence", "value"):
+        for number in ("1" + "0" * 400, "1" + "0" * 30, "1e400", "NaN", "-1", "true", "[0]", '"1"', "{}"):
+            body = json.dumps(rater.body("vote", **me, **{**good, key: "HERE"})).replace('"HERE"', number)
+            status, text = rater.raw.send("POST", "/gradio_api/component_server/", body.encode(), rater.headers | JSON)
+            assert status == 400 or json.loads(text)["problem"], (key, number)
+            assert b"damaged" not in text and str(server.workspace.root).encode() not in text, (key, number)
+    assert rater.ask("vote", **me, **good)["progress"]["votes"] == 1
+
+
+def test_a_store_that_fails_is_told_without_its_place_and_loses_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = Page(server, OPERATOR)
+    task = operator.ask("manage", op="create", settings={"name": "Fails"}, nonce="fails")["task"]
+    operator.ask("add_items", task=task, lines=ROWS)
+    rater = Page(server, {"X-RLHF-Studio-Rating-Token": operator.ask("rating_link")["token"]})
+    me = {"task": task, "name": "Fay", "secret": "key of Fay"}
+    vote = {"id": "fay", "item": rater.ask("turn", **me)["item"]["id"], "verdict": "tie"}
+    path = server.workspace.root / "feedback.db"
+
+    def fails(*_: Any) -> None:
+        raise StoreError(f"{path} may not be written.", "read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Feedback, "vote", fails)
+        assert rater.ask("vote", **me, **vote) == {"problem": "feedback.db may not be written.", "retry": True}
+        assert operator.ask("vote", **me, **vote)["problem"] == f"{path} may not be written."
+    assert rater.ask("vote", **me, **vote)["progress"]["votes"] == 1, "the page sends it again"
 
 
 def test_a_read_only_app_admits_no_raters() -> None:
@@ -159,6 +206,27 @@ def test_a_page_opened_only_to_watch_does_not_vote() -> None:
     request = SimpleNamespace(headers={"x-rlhf-studio-rating-token": "token"}, client=None, query_params={})
     assert access.role_of(request).name == "PLAYER" and access.role_of(request, {"view": True}).name == "VIEWER"
     assert not Raters().admits("") and not Raters().admits("x")
+
+
+def test_a_renewed_link_ends_in_every_app_of_the_workspace(tmp_path: Path) -> None:
+    now = 0.0
+    stores = [Feedback(tmp_path), Feedback(tmp_path)]
+    one, other = (Raters(store.known_rating_link, store.rating_link, lambda: now) for store in stores)
+    old = one.make()
+    assert one.admits(old) and other.admits(old)
+    new = other.make(renew=True)
+    assert not other.admits(old) and one.admits(new), "at once where it was renewed, and for a token that is not known"
+    old, new = new, other.make(renew=True)
+    now += LINK_SECONDS
+    assert not one.admits(old) and one.admits(new)
+
+    def fails() -> str:
+        raise StoreError("not now")
+
+    kept = Raters(stores[0].known_rating_link, stores[0].rating_link, lambda: now)
+    assert kept.admits(new)
+    monkeyed = Raters(fails, lambda renew: "a token", lambda: now)
+    assert not monkeyed.admits("a token") and monkeyed.make() and monkeyed.admits("a token")
 
 
 def test_results_say_who_leans_and_where_people_differ(tmp_path: Path) -> None:
@@ -207,14 +275,46 @@ def test_rankings_and_ratings_have_results(tmp_path: Path) -> None:
 
 
 def test_a_run_in_the_queue_is_told_whose_ratings_it_waits_for(tmp_path: Path) -> None:
-    feedback = Feedback(tmp_path)
-    feedback.ask("a-task", "a-run", NewTask("world: rate the responses", kind="rating"), [NewItem("p", ("a",), step=1)], 1.0)
+    feedback, run, killed = Feedback(tmp_path), FakeRun(tmp_path), FakeRun(tmp_path)
+    for one in (killed, run):
+        one.run()
+        words = NewTask(f"{one.run_id}: rate the responses", kind="rating")
+        feedback.ask(f"{one.run_id}-0", one.run_id, words, [NewItem("p", ("a",), step=1)], 1.0)
+    feedback.ask("deleted-0", "deleted", NewTask("deleted", kind="rating"), [NewItem("p", ("a",), step=1)], 1.0)
+    killed.die()
     status = dict.fromkeys(RunStatus.__dataclass_fields__)
     held = Held(Workspace(tmp_path))
-    assert held.by(RunStatus(**{**status, "state": "queued"})) == "world: rate the responses"
+    assert len(feedback.waiting()) == 3, "whoever was killed has not closed its task"
+    assert held.by(RunStatus(**{**status, "state": "queued"})) == f"{run.run_id}: rate the responses"
     assert held.by(RunStatus(**{**status, "state": "running"})) == ""
-    feedback.stop_asking("a-task", 1)
+    feedback.stop_asking(f"{run.run_id}-0", 1)
     assert held.by(RunStatus(**{**status, "state": "queued"})) == ""
+    run.close()
+    feedback.close()
+    (tmp_path / "feedback.db").write_bytes(b"no database" * 100)
+    assert held.by(RunStatus(**{**status, "state": "queued"})) == "", "Live follows the run all the same"
+
+
+def test_nobody_is_asked_for_a_run_that_does_not_work(server: Server) -> None:
+    feedback, operator = Feedback(server.workspace.root), Page(server, OPERATOR)
+    run = FakeRun(server.workspace.root)
+    run.run()
+    task = f"{run.run_id}-0"
+    feedback.ask(task, run.run_id, NewTask("asked", kind="rating"), [NewItem("p", ("a",), step=1), NewItem("p", ("b",), step=1)], 2e9)
+    me = {"task": task, "name": "Gus", "secret": "key of Gus"}
+
+    def listed() -> dict[str, Any]:
+        return next(row for row in feedback_tasks(operator) if row["id"] == task)
+
+    assert feedback_tasks(operator)[0]["id"] == task and listed()["open"]
+    turn = operator.ask("turn", **me)
+    assert turn["state"] == "item"
+    run.die()
+    assert not listed()["open"] and listed()["run_state"] == "interrupted" and operator.ask("turn", **me)["state"] == "closed"
+    late = operator.ask("vote", **me, id="late", item=turn["item"]["id"], verdict="rating", value=4)
+    assert late["state"] == "closed" and late["progress"]["votes"] == 1, "what was answered is kept for the resume"
+    server.workspace.delete(run.run_id)
+    assert not listed()["open"] and "run_state" not in listed()
 
 
 def test_a_runs_own_task_takes_no_rows(tmp_path: Path) -> None:
@@ -256,5 +356,15 @@ def test_long_replies_are_compressed_for_those_who_read_gzip(server: Server) -> 
     plain = page.raw.send("POST", "/gradio_api/component_server/", page.body("boot"), OPERATOR)[1]
     packed = page.raw.send("POST", "/gradio_api/component_server/", page.body("boot"), {**OPERATOR, "Accept-Encoding": "gzip"})[1]
     assert len(plain) > SMALLEST and gzip.decompress(packed) == plain and len(packed) < len(plain)
+    for address in ("/gradio_api/component_server/", "/gradio_api/component_server"):
+        for offer, reads in (
+            ("gzip;q=0", False),
+            ("br, gzip;q=0.0", False),
+            ("identity", False),
+            ("br;q=1, gzip ; q=0.5", True),
+            ("gzip", True),
+        ):
+            reply = page.raw.send("POST", address, page.body("boot"), {**OPERATOR, "Accept-Encoding": offer})[1]
+            assert reply.startswith(b"\x1f\x8b") == reads, (address, offer)
     short = page.raw.send("POST", "/gradio_api/component_server/", page.body("turn"), {**OPERATOR, "Accept-Encoding": "gzip"})[1]
     assert json.loads(short)["problem"] == "There is no such task."

@@ -15,6 +15,7 @@ from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError, NotRated
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.runs import paths
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS, NewItem, NewTask
 from rlhf_studio.runs.feedback.rows import item_key
 from rlhf_studio.runs.feedback.store import Feedback
@@ -58,7 +59,7 @@ class RatingDesk:
             found = self._feedback.ask(task_id, self._run, self._task(settings), asked, time() + 60 * settings.time_limit)
         except ValueError as error:
             raise ComponentError(f"people cannot be asked: {error}") from error
-        items = [found[item_key(item)] for item in asked]
+        task_id, items = found.task, [found.items[item_key(item)] for item in asked]
         used = False
         try:
             ratings = self._until_rated(task_id, settings, sorted(set(items)))
@@ -68,9 +69,16 @@ class RatingDesk:
             raise
         finally:
             if not used:  # a stop, or a failure: what was answered waits for the resume
-                self._feedback.stop_asking(task_id, step)
+                self._stop_asking(task_id, step)
         self._writer.set_state("running")
         return [ratings.get(item, []) for item in items]
+
+    def _stop_asking(self, task_id: str, step: int) -> None:
+        """Close the task. A run that stops has stopped, also where that cannot be written: nobody is asked for a run that does not work."""
+        try:
+            self._feedback.stop_asking(task_id, step)
+        except StoreError as error:
+            self._writer.event(EventRecord("warning", "rating", f"The task of the ratings could not be closed: {error}"), step=step)
 
     def _task(self, settings: HumanReward) -> NewTask:
         name = f"{self._name or self._run}: rate the responses"[:200]

@@ -118,7 +118,7 @@ class Database:
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Rows that no version of ours wrote. ValueErrors of people's input are raised before a transaction begins."""
+    """Rows that no version of ours wrote. What people send is checked before a transaction begins, so that it is never told as damage."""
     try:
         yield
     except Refused:

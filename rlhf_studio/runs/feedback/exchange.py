@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from rlhf_studio.runs.feedback.records import Item, Kind, NewItem, NewTask, Task, Vote, dense
+from rlhf_studio.runs.feedback.records import Item, NewItem, NewTask, Task, Vote, check_item, dense
 
 Row = dict[str, Any]
-MOST_PROBLEMS = 20
+MOST_COLUMNS, LONGEST_COLUMN = 12, 40  # that are named where a row has not the right ones
 
 
-def read_lines(lines: Iterable[str], kind: Kind, first_row: int = 1) -> tuple[list[NewItem], list[str]]:
-    """The items of JSON Lines, and what is wrong with lines that give none, each with its number."""
-    items: list[NewItem] = []
-    problems: list[str] = []
-    for number, line in enumerate(lines, start=first_row):
+@dataclass(frozen=True)
+class ReadRow:
+    """What one row of JSON Lines gives: its items, or what is wrong with it. ``number`` is that of its line."""
+
+    number: int
+    items: list[NewItem] = field(default_factory=list)
+    problem: str = ""
+
+
+def read_lines(
+    lines: Iterable[str], settings: NewTask, *, known: int = 0, first: int = 1, rows_before: int | None = None
+) -> Iterator[ReadRow]:
+    """The rows of JSON Lines as items that a task with these settings takes; blank lines are no rows.
+
+    Args:
+        known: so many of the first rows must have a known answer; each of them that has none is a problem.
+        first: the number of the first line.
+        rows_before: how many rows came before; None where no line before was blank.
+    """
+    row = first - 1 if rows_before is None else rows_before
+    for number, line in enumerate(lines, start=first):
         if not line.strip():
             continue
+        row += 1
         try:
-            items += read_row(line, kind)
+            items = read_row(line, settings, must_be_known=row <= known)
+            for item in items:
+                check_item(settings, item)
         except ValueError as error:
-            problems.append(f"Row {number}: {error}.")
-    return items, problems
+            yield ReadRow(number, problem=f"Row {number}: {error}.")
+        else:
+            yield ReadRow(number, items)
 
 
-def read_row(line: str, kind: Kind) -> list[NewItem]:
+def read_row(line: str, settings: NewTask, *, must_be_known: bool = False) -> list[NewItem]:
     """The items of one row: one, or for ratings one for each response. Raises ValueError that says what is wrong."""
     try:
         row = json.loads(line)
@@ -35,8 +56,8 @@ def read_row(line: str, kind: Kind) -> list[NewItem]:
         raise ValueError("not JSON; each line is one object in braces") from None
     if not isinstance(row, dict):
         raise ValueError("not an object; each line is one object in braces")
-    responses, answer = _responses(row)
-    answer = row.get("answer", answer if row.get("calibration") is True else None)
+    responses, chosen = _responses(row)
+    answer = _known_answer(row, chosen if settings.kind == "pair" else None, must_be_known=must_be_known)
     sources = _texts(row.get("sources", []), "sources")
     uncertainty, why = row.get("uncertainty"), row.get("why", "")
     if uncertainty is not None and (isinstance(uncertainty, bool) or not isinstance(uncertainty, int | float)):
@@ -44,11 +65,29 @@ def read_row(line: str, kind: Kind) -> list[NewItem]:
     if not isinstance(why, str):
         raise ValueError("why must be a text")
     prompt = _text_of(row.get("prompt", ""), "prompt")
-    texts = [(text,) for text in responses] if kind == "rating" else [tuple(responses)]
-    parts = [(source,) for source in sources] if kind == "rating" and sources else [tuple(sources)] * len(texts)
+    texts = [(text,) for text in responses] if settings.kind == "rating" else [tuple(responses)]
+    parts = [(source,) for source in sources] if settings.kind == "rating" and sources else [tuple(sources)] * len(texts)
     if len(parts) != len(texts):
         raise ValueError("there must be as many sources as responses")
     return [NewItem(prompt, text, part, uncertainty, answer, why) for text, part in zip(texts, parts, strict=True)]
+
+
+def _known_answer(row: Mapping[str, Any], chosen: int | None, *, must_be_known: bool) -> Any:
+    """The answer that is expected, None for a real item: what the row says, or ``chosen``, the response that its columns call so.
+
+    Raises ValueError for a row that is to have a known answer, and has none: nothing is taken for right that nobody has called so.
+    """
+    calibration = row.get("calibration")
+    if calibration is not None and not isinstance(calibration, bool):
+        raise ValueError("calibration must be true or false")
+    answer = row.get("answer")
+    if answer is not None or not (calibration or must_be_known):
+        return answer
+    if chosen is None:
+        why = "calibration is true" if calibration else "it is one of the first rows with a known answer"
+        columns = "chosen and rejected, or answer" if "responses" not in row and "response" not in row else "answer"
+        raise ValueError(f"{why}, but nothing in it says which answer is right; give it {columns}")
+    return chosen
 
 
 def _responses(row: Mapping[str, Any]) -> tuple[list[str], int | None]:
@@ -61,8 +100,13 @@ def _responses(row: Mapping[str, Any]) -> tuple[list[str], int | None]:
     if "response" in row:
         return [_text_of(row["response"], "response")], None
     raise ValueError(
-        f"has the columns {', '.join(row) or 'none'}; it needs prompt with responses (a list), with chosen and rejected, or with response"
+        f"has the columns {_columns(row)}; it needs prompt with responses (a list), with chosen and rejected, or with response"
     )
+
+
+def _columns(row: Mapping[str, Any]) -> str:
+    names = [name[:LONGEST_COLUMN] for name in row]
+    return ", ".join([*names[:MOST_COLUMNS], *(["..."] if len(names) > MOST_COLUMNS else [])]) or "none"
 
 
 def _texts(value: Any, name: str) -> list[str]:
@@ -87,7 +131,7 @@ def _text_of(value: Any, name: str) -> str:
 
 
 def export_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Iterator[Row]:
-    """One row for each answer; skips give none. ``margin`` and ``answer`` are left out where the kind has none.
+    """One row for each answer; skips give none. Rows that differ in ``annotator`` alone are different judgements of the same item.
 
     A pair has ``prompt, chosen, rejected, tie, confidence``: the columns of preference data. Where both were equal, or both bad, ``tie``
     is true. A ranking has ``responses`` with their ``ranks``, a rating ``response`` with its ``rating``.
@@ -127,8 +171,8 @@ def _sources(item: Item, names: Sequence[str], places: Sequence[int]) -> Row:
 def agreed_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Iterator[Row]:
     """One row for each item that was answered: what most annotators said.
 
-    ``confidence`` is the share of the answers that say so, weighted by how sure each was; ``annotators`` how many answered. Rankings and
-    ratings are averaged.
+    ``confidence`` is the share of the answers that say so, weighted by how sure each was, times how sure those were on average who say so:
+    one guess stays a guess. ``annotators`` is how many answered. Rankings and ratings are averaged, and so is how sure people were.
     """
     of: dict[int, list[Vote]] = {}
     for vote in votes:
@@ -142,17 +186,28 @@ def agreed_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
 
 def _agreed(item: Item, given: Sequence[Vote]) -> Row:
     if given[0].verdict == "rating":
-        return {"response": item.responses[0], "rating": sum(vote.value for vote in given) / len(given)}
+        return {"response": item.responses[0], "rating": sum(vote.value for vote in given) / len(given), "confidence": _sure(given)}
     if given[0].verdict == "ranks":
         means = [sum(vote.value[place] for vote in given) for place in range(len(item.responses))]
-        return {"responses": list(item.responses), "ranks": dense(means)}
-    weights = [0.0, 0.0, 0.0]  # for the first response, for the second, for none of them
+        return {"responses": list(item.responses), "ranks": dense(means), "confidence": _sure(given)}
+    said: tuple[list[Vote], ...] = ([], [], [])  # for the first response, for the second, for none of them
     for vote in given:
-        weights[vote.value if vote.verdict == "chosen" else 2] += max(vote.confidence, 1e-9)
-    tie = weights[0] == weights[1] or weights[2] > max(weights[:2])
+        said[vote.value if vote.verdict == "chosen" else 2].append(vote)
+    weights = [sum(max(vote.confidence, 1e-9) for vote in votes) for votes in said]
+    none_of_them = weights[2] > max(weights[:2])
     best = 0 if weights[0] >= weights[1] else 1
-    share = (weights[2] if tie and weights[2] > max(weights[:2]) else max(weights[:2])) / sum(weights)
-    return {"chosen": item.responses[best], "rejected": item.responses[1 - best], "tie": tie, "confidence": share}
+    winner = 2 if none_of_them else best
+    return {
+        "chosen": item.responses[best],
+        "rejected": item.responses[1 - best],
+        "tie": none_of_them or weights[0] == weights[1],
+        "confidence": weights[winner] / sum(weights) * _sure(said[winner]),
+    }
+
+
+def _sure(votes: Sequence[Vote]) -> float:
+    """How sure people were on average."""
+    return sum(vote.confidence for vote in votes) / len(votes)
 
 
 def pairs_of_ranks(ranks: Sequence[int]) -> dict[tuple[int, int], int]:
@@ -166,19 +221,3 @@ def pairs_of_ranks(ranks: Sequence[int]) -> dict[tuple[int, int], int]:
 def as_lines(rows: Iterable[Row]) -> str:
     """JSON Lines. Texts that are not valid Unicode keep their escapes."""
     return "".join(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n" for row in rows)
-
-
-def with_calibration(items: Sequence[NewItem], settings: NewTask, known: Sequence[int]) -> list[NewItem]:
-    """The items, those at the places ``known`` as calibration items: the first response, the file's chosen one, is the expected answer.
-
-    Raises ValueError for a kind whose files have no chosen response.
-    """
-    if known and settings.kind != "pair":
-        raise ValueError("only pairs say by their columns which answer is expected; give each row of the round an answer column")
-    chosen = set(known)
-    return [
-        NewItem(item.prompt, item.responses, item.sources, item.uncertainty, 0, item.why)
-        if place in chosen and item.answer is None
-        else item
-        for place, item in enumerate(items)
-    ]

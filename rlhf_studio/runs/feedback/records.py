@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -19,6 +19,9 @@ MOST_ITEMS = 100_000
 MOST_RESPONSES = 9
 LONGEST_TEXT = 100_000  # characters of a prompt or a response
 LONGEST_NAME, LONGEST_LINE, LONGEST_GUIDELINES = 40, 200, 20_000
+LONGEST_LOOK = 1e9  # seconds that somebody may have looked at an item
+LARGEST_ID = 2**63 - 1  # that SQLite holds
+LONGEST_QUOTE = 60  # characters of what somebody sent, in a sentence that says what is wrong with it
 CONFIDENCES = (0.5, 0.75, 1.0)  # a guess, fairly sure, sure
 
 
@@ -51,19 +54,19 @@ class NewTask:
         if not self.name.strip() or len(self.name) > LONGEST_LINE:
             raise ValueError(f"give the task a name of at most {LONGEST_LINE} characters")
         if self.kind not in get_args(Kind):
-            raise ValueError(f"a task is one of {', '.join(get_args(Kind))}, not {self.kind!r}")
+            raise ValueError(f"a task is one of {', '.join(get_args(Kind))}, not {quoted(self.kind)}")
         if self.order not in get_args(Order):
-            raise ValueError(f"the order is one of {', '.join(get_args(Order))}, not {self.order!r}")
+            raise ValueError(f"the order is one of {', '.join(get_args(Order))}, not {quoted(self.order)}")
         if len(self.guidelines) > LONGEST_GUIDELINES or len(self.warning) > LONGEST_GUIDELINES:
             raise ValueError(f"guidelines and warning have at most {LONGEST_GUIDELINES:,} characters each")
         if len(self.criterion) > LONGEST_LINE:
             raise ValueError(f"the criterion has at most {LONGEST_LINE} characters")
-        if not 1 <= self.annotators <= 100:
-            raise ValueError(f"each item goes to 1 to 100 annotators, not {self.annotators}")
-        if not 2 <= self.points <= 9:
-            raise ValueError(f"ratings go from 1 up to a number from 2 to 9, not to {self.points}")
-        if not 0 <= self.pass_mark <= 1:
-            raise ValueError(f"the pass mark is a share from 0 to 1, not {self.pass_mark}")
+        if not is_whole(self.annotators, 1, 100):
+            raise ValueError(f"each item goes to 1 to 100 annotators, not {quoted(self.annotators)}")
+        if not is_whole(self.points, 2, 9):
+            raise ValueError(f"ratings go from 1 up to a number from 2 to 9, not to {quoted(self.points)}")
+        if not is_number(self.pass_mark, 0, 1):
+            raise ValueError(f"the pass mark is a share from 0 to 1, not {quoted(self.pass_mark)}")
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class NewVote:
-    """What the page sends.
+    """What the page sends. Raises ValueError for numbers that no page can mean; whether it fits its item is checked where it is stored.
 
     Attributes:
         id: made by the page, new for each answer; the same one sent again counts once.
@@ -142,6 +145,15 @@ class NewVote:
     value: Any = None
     confidence: float = 1.0
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError that says what is wrong."""
+        if not is_whole(self.item, 1, LARGEST_ID):
+            raise ValueError("there is no such item")
+        if not is_number(self.confidence, 0, 1):
+            raise ValueError("the confidence is a number from 0 to 1")
+        if not is_number(self.seconds, 0, LONGEST_LOOK):
+            raise ValueError(f"the seconds are a number from 0 to {LONGEST_LOOK:,.0f}")
 
 
 @dataclass(frozen=True)
@@ -199,6 +211,14 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a run has asked people: in which task, and the ids of the items by :func:`rlhf_studio.runs.feedback.rows.item_key`."""
+
+    task: str
+    items: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Added:
     """What became of items that were to be added."""
 
@@ -221,10 +241,10 @@ def check_item(task: NewTask, item: NewItem) -> None:
         raise ValueError(f"a text has more than {LONGEST_TEXT:,} characters")
     if item.sources and len(item.sources) != len(item.responses):
         raise ValueError("there must be as many sources as responses")
-    if item.uncertainty is not None and not math.isfinite(item.uncertainty):
+    if item.uncertainty is not None and not is_number(item.uncertainty, -sys.float_info.max, sys.float_info.max):
         raise ValueError("the uncertainty must be a finite number")
     if item.answer is not None and not answer_fits(task, len(item.responses), item.answer):
-        raise ValueError(f"the known answer {item.answer!r} does not fit a {task.kind}")
+        raise ValueError(f"the known answer {quoted(item.answer)} does not fit a {task.kind}")
 
 
 def answer_fits(task: NewTask, responses: int, answer: Any) -> bool:
@@ -241,6 +261,20 @@ def is_whole(value: Any, least: int, most: int) -> bool:
     return type(value) is int and least <= value <= most
 
 
+def is_number(value: Any, least: float, most: float) -> bool:
+    """Whether it is a number in these bounds; ``True`` is none, and neither is what is not finite."""
+    return type(value) in (int, float) and least <= value <= most
+
+
+def quoted(value: Any) -> str:
+    """What somebody sent, short enough for a sentence."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number with more digits than Python writes
+        return "a number with thousands of digits"
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]} ..."
+
+
 def are_ranks(value: Any, count: int) -> bool:
     """Whether it is a rank for each of ``count`` responses, 1 for the best; equal ranks tie, and a rank may be left out."""
     return isinstance(value, list) and len(value) == count and all(is_whole(rank, 1, count) for rank in value) and min(value) == 1
@@ -251,10 +285,6 @@ def stored_answer(task: NewTask, order: Sequence[int], vote: NewVote) -> Any:
     allowed = {"pair": ("chosen", "tie", "both_bad", "skip"), "ranking": ("ranks", "skip"), "rating": ("rating", "skip")}[task.kind]
     if vote.verdict not in allowed:
         raise ValueError(f"an answer to a {task.kind} is one of {', '.join(allowed)}")
-    if not (math.isfinite(vote.seconds) and vote.seconds >= 0):
-        raise ValueError("the seconds must be 0 or more")
-    if not 0 <= vote.confidence <= 1:
-        raise ValueError("the confidence is a number from 0 to 1")
     if vote.verdict == "chosen":
         if not is_whole(vote.value, 0, len(order) - 1):
             raise ValueError("choose one of the responses")

@@ -46,7 +46,7 @@ def item_row(task: NewTask, number: int, item: NewItem) -> tuple[Any, ...]:
         encode_text(item.prompt),
         encode_pieces(item.responses),
         encode_pieces(item.sources),
-        item.uncertainty,
+        None if item.uncertainty is None else float(item.uncertainty),
         None if real else json.dumps(item.answer),
         encode_text(item.why),
         item.step,

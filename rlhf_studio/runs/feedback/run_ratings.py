@@ -1,7 +1,8 @@
 """What a run asks people in one of its steps. Each function runs inside one transaction of the engine.
 
 An answer is kept by run, step and the texts of prompt and response: a step that is trained again after a resume, with the same random
-numbers, finds what was answered before, and asks only for what is missing.
+numbers, finds what was answered before, and asks only for what is missing. What was answered on another scale is no such answer:
+each scale has a task of its own.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlhf_studio.runs.feedback import rows, tasks
-from rlhf_studio.runs.feedback.records import NewItem, NewTask, Task
+from rlhf_studio.runs.feedback.records import Asked, NewItem, NewTask, Task
 
 
-def ask(
-    connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float
-) -> dict[str, int]:
-    """Open the run's task with these items, of one step, and with no others. Returns the items' ids by their keys."""
-    task = rows.find_task(connection, task_id) or tasks.insert_task(connection, settings, task_id=task_id, run=run)
+def ask(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> Asked:
+    """Open the run's task with these items, of one step, and with no others.
+
+    ``task_id`` is where a run with one scale asks; after a resume with another scale it asks in a new task, and the old one is closed.
+    """
+    task = _task_of_scale(connection, task_id, run, settings)
     if task.settings != settings:  # a resume may have changed the words or the number of annotators
-        tasks.change_settings(connection, task, replace(settings, kind=task.settings.kind, points=task.settings.points))
+        tasks.change_settings(connection, task, settings)
         task = replace(task, settings=settings)
-    problems = tasks.insert_items(connection, task, items).problems
+    task_id = task.id
+    problems = tasks.insert_items(connection, task, list(enumerate(items, start=1))).problems
     if problems:
         raise ValueError(problems[0])
     keys = {rows.item_key(item) for item in items}
@@ -35,7 +38,19 @@ def ask(
         "UPDATE items SET open = votes < ?, used = 0 WHERE id = ?", [(settings.annotators, item) for item in wanted.values()]
     )
     connection.execute("UPDATE tasks SET open = 1, deadline = ? WHERE id = ?", (deadline, task_id))
-    return wanted
+    return Asked(task_id, wanted)
+
+
+def _task_of_scale(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask) -> Task:
+    """The task for this scale, made where there is none; those of other scales are closed."""
+    other = f"{task_id}-to-"
+    known = [row[0] for row in connection.execute("SELECT id FROM tasks WHERE run = ?", (run,))]
+    known = [one for one in known if one == task_id or one.startswith(other)]
+    connection.executemany("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", [(one,) for one in known])
+    first = rows.find_task(connection, task_id)
+    if first is not None and first.settings.points != settings.points:
+        task_id = f"{other}{settings.points}"
+    return rows.find_task(connection, task_id) or tasks.insert_task(connection, settings, task_id=task_id, run=run)
 
 
 def given(connection: sqlite3.Connection, task_id: str, step: int, annotators: int) -> dict[int, list[int]]:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rlhf_studio.runs.feedback import rows, run_ratings, tasks, turns
 from rlhf_studio.runs.feedback.database import Database, Refused
-from rlhf_studio.runs.feedback.records import Added, Item, NewItem, NewTask, NewVote, Progress, Task, Turn, Vote
+from rlhf_studio.runs.feedback.records import (
+    Added,
+    Asked,
+    Item,
+    NewItem,
+    NewTask,
+    NewVote,
+    Progress,
+    Task,
+    Turn,
+    Vote,
+    check_item,
+    is_number,
+)
 
 __all__ = ["Feedback", "Refused"]
 
@@ -30,17 +45,22 @@ class Feedback:
 
     def create(self, settings: NewTask, items: Sequence[NewItem] = ()) -> tuple[Task, Added]:
         """Make a task with its first items."""
+        good, problems = tasks.usable(settings, enumerate(items, start=1))
         with self._database.change() as connection:
             task = tasks.insert_task(connection, settings)
-            return task, tasks.insert_items(connection, task, items)
+            added = tasks.insert_items(connection, task, good)
+        return task, replace(added, problems=tasks.told([*problems, *added.problems]))
 
-    def add_items(self, task_id: str, items: Sequence[NewItem], first_row: int = 1) -> Added:
+    def add_items(self, task_id: str, items: Sequence[NewItem], rows: Sequence[int] | None = None) -> Added:
         """Add items to a task. An item that it has already, text for text, is counted and not added again.
 
-        ``first_row`` is the number of the first item in what a person gave; problems name their rows.
+        ``rows`` are the numbers of the rows that a person gave the items in, which problems name; None where each item is a row.
         """
+        numbers = range(1, len(items) + 1) if rows is None else rows
+        good, problems = tasks.usable(self.task(task_id).settings, zip(numbers, items, strict=True))
         with self._database.change() as connection:
-            return tasks.insert_items(connection, turns.open_task(connection, task_id), items, first_row)
+            added = tasks.insert_items(connection, turns.open_task(connection, task_id), good)
+        return replace(added, problems=tasks.told([*problems, *added.problems]))
 
     def tasks(self) -> list[Task]:
         """All tasks: those that runs wait for first, then the newest."""
@@ -67,6 +87,8 @@ class Feedback:
 
     def set_uncertainties(self, task_id: str, values: Mapping[int, float]) -> None:
         """Say how unsure a model is of items, by their ids: in a task by uncertainty the largest comes next."""
+        if not all(is_number(value, -sys.float_info.max, sys.float_info.max) for value in values.values()):
+            raise Refused("The uncertainties must be finite numbers.")
         with self._database.change() as connection:
             tasks.set_uncertainties(connection, turns.open_task(connection, task_id), values)
 
@@ -89,7 +111,7 @@ class Feedback:
 
     def vote(self, task_id: str, annotator: str, vote: NewVote) -> Turn:
         """Store an answer, once, and say what comes next. It is on the disk when this returns."""
-        if not (0 < len(vote.id) <= 80):
+        if not (0 < len(vote.id) <= 80 and vote.id.isprintable()):
             raise Refused("This answer has no name of its own. Reload the page.")
         with self._database.change() as connection:
             task = turns.open_task(connection, task_id)
@@ -154,8 +176,13 @@ class Feedback:
 
     # --- a run that asks -------------------------------------------------------------------------------------------------
 
-    def ask(self, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> dict[str, int]:
-        """Ask for ratings of the items of one step: see :func:`rlhf_studio.runs.feedback.run_ratings.ask`."""
+    def ask(self, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> Asked:
+        """Ask for ratings of the items of one step: see :func:`rlhf_studio.runs.feedback.run_ratings.ask`.
+
+        Raises ValueError for an item that nobody can be asked.
+        """
+        for item in items:
+            check_item(settings, item)
         with self._database.change() as connection:
             return run_ratings.ask(connection, task_id, run, settings, items, deadline)
 
@@ -189,6 +216,6 @@ class Feedback:
             run_ratings.end(connection, task_id, step, used=False)
 
     def waiting(self) -> list[Task]:
-        """The tasks that runs wait for."""
+        """The open tasks of runs. A run that was killed has left its task open: whether it waits, the run's own state says."""
         with self._database.read() as connection:
             return [] if connection is None else run_ratings.waiting(connection)

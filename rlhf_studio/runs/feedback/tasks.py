@@ -7,7 +7,7 @@ import hmac
 import secrets
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rlhf_studio.runs.feedback import rows
@@ -36,17 +36,26 @@ def list_tasks(connection: sqlite3.Connection) -> list[Task]:
     return [rows.read_task(row) for row in found]
 
 
-def insert_items(connection: sqlite3.Connection, task: Task, items: Sequence[NewItem], first_row: int = 1) -> Added:
-    """Add items; those that the task cannot take are named with their row, those that it has already are counted."""
+def usable(settings: NewTask, items: Iterable[tuple[int, NewItem]]) -> tuple[list[tuple[int, NewItem]], list[str]]:
+    """The items that a task can take, each with its row, and what is wrong with the others. Is asked before a transaction begins."""
+    good: list[tuple[int, NewItem]] = []
+    problems: list[str] = []
+    for row, item in items:
+        try:
+            check_item(settings, item)
+        except ValueError as error:
+            problems.append(f"Row {row}: {error}.")
+        else:
+            good.append((row, item))
+    return good, problems
+
+
+def insert_items(connection: sqlite3.Connection, task: Task, items: Iterable[tuple[int, NewItem]]) -> Added:
+    """Add items that are :func:`usable`, each with its row; those that the task has already are counted."""
     last, real = connection.execute("SELECT coalesce(max(number), 0), count(*) FROM items WHERE task = ?", (task.id,)).fetchone()
     added = repeated = 0
     problems: list[str] = []
-    for row, item in enumerate(items, start=first_row):
-        try:
-            check_item(task.settings, item)
-        except ValueError as error:
-            problems.append(f"Row {row}: {error}.")
-            continue
+    for row, item in items:
         if real + added >= MOST_ITEMS:
             problems.append(f"Row {row}: a task has at most {MOST_ITEMS:,} items.")
             break
@@ -57,12 +66,13 @@ def insert_items(connection: sqlite3.Connection, task: Task, items: Sequence[New
             (task.id, *values),
         ).rowcount
         added, repeated = added + stored, repeated + 1 - stored
-    return Added(added, repeated, problems[:MOST_PROBLEMS] + _more(problems))
+    return Added(added, repeated, problems)
 
 
-def _more(problems: Sequence[str]) -> list[str]:
-    rest = len(problems) - MOST_PROBLEMS
-    return [f"And {rest:,} more rows."] if rest > 0 else []
+def told(problems: Sequence[str], more: int = 0) -> list[str]:
+    """The first :data:`MOST_PROBLEMS`, and how many more there are; ``more`` are not in the list."""
+    rest = len(problems) - MOST_PROBLEMS + more
+    return [*problems[:MOST_PROBLEMS], *([f"And {rest:,} more rows."] if rest > 0 else [])]
 
 
 def change_settings(connection: sqlite3.Connection, task: Task, settings: NewTask) -> None:

@@ -1,18 +1,43 @@
-"""What a run in the queue waits for, when the run before it waits for people."""
+"""Which runs wait for people just now: the task says what is asked, the run whether anybody is there to hear it."""
 
 from __future__ import annotations
 
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.feedback.records import Task
 from rlhf_studio.runs.feedback.store import Feedback
-from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.workspace import Workspace
+
+
+def works(run: RunStatus | None) -> bool:
+    """Whether a run is there whose engine works, or pauses."""
+    return run is not None and run.state in ALIVE
 
 
 class Held:
     """Looks into the feedback of one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self._feedback = Feedback(workspace.root)
+        self._workspace, self._feedback = workspace, Feedback(workspace.root)
 
     def by(self, status: RunStatus) -> str:
-        """The name of the task that people must finish before a queued run can start; empty for none. Raises StoreError."""
-        return next((task.settings.name for task in self._feedback.waiting()), "") if status.state == "queued" else ""
+        """The name of the task that people must finish before a queued run can start; empty for none.
+
+        A store of feedback that cannot be read is told on its own page, and stops nobody from following a run.
+        """
+        if status.state != "queued":
+            return ""
+        try:
+            waiting = self._feedback.waiting()
+        except StoreError:
+            return ""
+        return next((task.settings.name for task in waiting if self.waits(task)), "")
+
+    def waits(self, task: Task) -> bool:
+        """Whether people are asked for this task: of a run's task, whether the run works. One that was killed has left its task open."""
+        if not task.open or not task.run:
+            return task.open
+        try:
+            return works(self._workspace.status(task.run))
+        except StoreError:  # the run was deleted
+            return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.feedback import sent
+from rlhf_studio.ui.feedback.held import Held, works
 from rlhf_studio.ui.feedback.results import agreement, results
 from rlhf_studio.ui.feedback.work import TaskWork
 from rlhf_studio.ui.html import panel
@@ -44,9 +45,10 @@ class FeedbackPage:
     def __init__(self, workspace: Workspace, access: Access, feedback: Feedback) -> None:
         self._workspace, self._access, self._feedback = workspace, access, feedback
         self._runs = Listing(workspace)
-        self._work = TaskWork(feedback, workspace)
+        self._work, self._held = TaskWork(feedback, workspace), Held(workspace)
         self._voting = Bounded("votes", VOTING_THREADS, MOST_VOTES_WAITING)
         self._reading = Bounded("feedback", READING_THREADS, MOST_READS_WAITING)
+        self._importing = Bounded("feedback-rows", 1, MOST_READS_WAITING)  # a long file keeps nobody waiting who looks
         self._signed_in: dict[tuple[str, str, bool], str] = {}
         self._agreements: dict[str, tuple[int, float | None]] = {}  # by task: how many votes there were, and alpha
         self.component: gr.HTML | None = None
@@ -58,8 +60,8 @@ class FeedbackPage:
     def build(self) -> gr.HTML:
         """The component."""
         voting = [self._answer(name, self._voting) for name in ("join", "turn", "vote", "undo", "begin_again")]
-        reading = [self._answer(name, self._reading) for name in ("boot", "results", "rating_link", "add_items", "manage", "export")]
-        self.component = panel("feedback", [], [*voting, *reading])
+        reading = [self._answer(name, self._reading) for name in ("boot", "results", "rating_link", "manage", "export")]
+        self.component = panel("feedback", [], [*voting, *reading, self._answer("add_items", self._importing)])
         return self.component
 
     def _answer(self, name: str, pool: Bounded) -> Callable[..., Any]:
@@ -69,12 +71,20 @@ class FeedbackPage:
         async def ask(data: Any, request: gr.Request) -> Response:
             try:
                 reply = await pool.run(partial(work, data, request))
-            except (Refused, StoreError, TooBusy) as error:
-                reply = {"problem": str(error), "retry": isinstance(error, TooBusy)}
+            except Refused as error:
+                reply = {"problem": str(error), "retry": False}
+            except (StoreError, TooBusy) as error:  # what was answered can be sent again, and is not lost
+                reply = {"problem": self._without_places(str(error), data, request), "retry": True}
             return _json(reply)
 
         ask.__name__ = name
         return ask
+
+    def _without_places(self, text: str, data: Any, request: Any) -> str:
+        """A sentence for who asks: where the workspace lies is for operators to know."""
+        if self._access.role_of(request, data) >= Role.OPERATOR:
+            return text
+        return text.replace(f"{self._workspace.root.resolve()}/", "").replace(f"{self._workspace.root}/", "")
 
     def _require(self, role: Role, data: Any, request: Any) -> None:
         """The door has asked this already; this is for callers that do not come by HTTP. Raises Refused."""
@@ -87,7 +97,9 @@ class FeedbackPage:
         role = self._access.role_of(request, data)
         states = {run.run_id: run for run in self._runs.runs()}
         rows = []
-        for task in self._feedback.tasks()[:MOST_TASKS]:
+        tasks = [replace(task, open=task.open and (not task.run or works(states.get(task.run)))) for task in self._feedback.tasks()]
+        tasks.sort(key=lambda task: not (task.run and task.open))  # those for which a run waits come first
+        for task in tasks[:MOST_TASKS]:
             row = {"id": task.id, **asdict(task.settings), "open": task.open, "run": task.run, "deadline": task.deadline}
             row["progress"] = asdict(self._feedback.progress(task.id))
             if run := states.get(task.run):
@@ -127,16 +139,22 @@ class FeedbackPage:
         return {"name": self._annotator(data, request)}
 
     def _turn(self, data: Any, request: Any) -> Json:
-        return turn_payload(self._feedback.turn(sent.task_id(data), self._annotator(data, request)))
+        return self._payload(data, self._feedback.turn(sent.task_id(data), self._annotator(data, request)))
 
     def _vote(self, data: Any, request: Any) -> Json:
-        return turn_payload(self._feedback.vote(sent.task_id(data), self._annotator(data, request), sent.new_vote(data)))
+        return self._payload(data, self._feedback.vote(sent.task_id(data), self._annotator(data, request), sent.new_vote(data)))
 
     def _undo(self, data: Any, request: Any) -> Json:
-        return turn_payload(self._feedback.undo(sent.task_id(data), self._annotator(data, request), sent.text(data, "vote", 80)))
+        return self._payload(data, self._feedback.undo(sent.task_id(data), self._annotator(data, request), sent.text(data, "vote", 80)))
 
     def _begin_again(self, data: Any, request: Any) -> Json:
-        return turn_payload(self._feedback.begin_again(sent.task_id(data), self._annotator(data, request)))
+        return self._payload(data, self._feedback.begin_again(sent.task_id(data), self._annotator(data, request)))
+
+    def _payload(self, data: Any, turn: Turn) -> Json:
+        """What the page gets; nothing to rate where a run has left the task open that does not work any more."""
+        if turn.shown is not None and not self._held.waits(self._feedback.task(sent.task_id(data))):
+            turn = replace(turn, state="closed", shown=None)
+        return turn_payload(turn)
 
     # --- operators -------------------------------------------------------------------------------------------------------
 
@@ -164,7 +182,7 @@ class FeedbackPage:
 
     def close(self) -> None:
         """Take no more answers."""
-        for pool in (self._voting, self._reading):
+        for pool in (self._voting, self._reading, self._importing):
             pool.close()
         self._feedback.close()
 

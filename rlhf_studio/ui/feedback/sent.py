@@ -9,6 +9,7 @@ from rlhf_studio.runs.feedback.store import Refused
 from rlhf_studio.ui.sent import member
 
 LONGEST_SECRET = 200
+MOST_DIGITS = 15  # of a number; what has more is not exact in a page
 
 
 def text(data: Any, key: str, most: int) -> str:
@@ -30,12 +31,14 @@ def task_id(data: Any) -> str:
 
 
 def number(data: Any, key: str, default: float) -> float:
-    """A number. Raises Refused for anything else."""
+    """A number, which is finite and not too long to be exact. Raises Refused for anything else."""
     value = member(data, key)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused(f"{key} must be a number.")
+    if not abs(value) < 10**MOST_DIGITS:  # nor is it true of what is no number at all
+        raise Refused(f"{key} must be a finite number of at most {MOST_DIGITS} digits.")
     return value
 
 
@@ -75,4 +78,7 @@ def new_vote(data: Any) -> NewVote:
     if isinstance(value, list) and len(value) > 20:
         raise Refused("This answer is too long.")
     item, seconds = whole(data, "item", 0), number(data, "seconds", 0.0)
-    return NewVote(text(data, "id", 80), item, verdict, value, number(data, "confidence", 1.0), seconds)
+    try:
+        return NewVote(text(data, "id", 80), item, verdict, value, number(data, "confidence", 1.0), seconds)
+    except ValueError as error:
+        raise Refused(f"This answer cannot be stored: {error}.") from error

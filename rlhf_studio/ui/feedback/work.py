@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.feedback.exchange import agreed_rows, as_lines, export_rows, read_lines, with_calibration
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.feedback.exchange import ReadRow, agreed_rows, as_lines, export_rows, read_lines
 from rlhf_studio.runs.feedback.from_answers import items_of
 from rlhf_studio.runs.feedback.records import MOST_ITEMS, Added, Task
 from rlhf_studio.runs.feedback.store import Feedback, Refused
+from rlhf_studio.runs.feedback.tasks import MOST_PROBLEMS, told
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui.feedback import sent
+from rlhf_studio.ui.feedback import files, sent
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.sent import member, run_id
 
 LONGEST_PASTED = 900_000  # characters in one request; the page sends more in several
-LARGEST_FILE = 500_000_000  # bytes that are read of a file of this machine
-AT_ONCE = 5000  # lines in one transaction, so that a long file does not keep the people who vote waiting
-MOST_PROBLEMS = 20
+AT_ONCE = 5000  # rows in one transaction, so that a long file does not keep the people who vote waiting
 Json = dict[str, Any]
 
 
@@ -49,35 +48,38 @@ class TaskWork:
         return {"task": task}
 
     def add(self, data: Any) -> Json:
-        """Items from pasted ``lines``, of which the first is row ``first``, from a file of this machine at ``path``, or from the answers
-        of the evaluation ``run``.
+        """Items from pasted ``lines``, of which the first is line ``first`` with ``before`` rows before it, from a file of this machine at
+        ``path``, or from the answers of the evaluation ``run``.
 
-        ``calibration``: so many of the first rows become the round with known answers, with the chosen response as the answer.
+        ``calibration``: so many of the first rows are the round with known answers; a row of them that names none is told.
         """
         task = self._feedback.task(sent.task_id(data))
         if task.run:
             raise Refused("This task belongs to a run, which fills it itself.")
         known = sent.whole(data, "calibration", 0)
+        if known > 0 and task.settings.kind != "pair":
+            raise Refused("Only pairs say by their columns which answer is right: give each row of the round with known answers an answer.")
         path = sent.text(data, "path", 4096).strip()
         if sent.text(data, "run", 200):
             added = self._from_evaluation(task, data, known)
         elif path:
-            added = self._from_file(task, Path(path).expanduser(), known)
+            added = self._from_file(task, files.file_at(path), known)
         else:
             lines = sent.text(data, "lines", LONGEST_PASTED).split("\n")
             first = max(1, sent.whole(data, "first", 1))
-            added = self._add(task, lines, first, known)
+            before = sent.whole(data, "before", first - 1)
+            added = self._add(task, read_lines(lines, task.settings, known=known, first=first, rows_before=before))
         return {"added": added.added, "repeated": added.repeated, "problems": added.problems}
 
-    def _add(self, task: Task, lines: list[str], first: int, known: int) -> Added:
-        items, problems = read_lines(lines, task.settings.kind, first)
-        places = range(max(0, min(len(items), known - (first - 1))))
-        try:
-            items = with_calibration(items, task.settings, places)
-        except ValueError as error:
-            raise Refused(f"The round with known answers: {error}.") from error
-        stored = self._feedback.add_items(task.id, items, first)
-        return Added(stored.added, stored.repeated, (problems + stored.problems)[:MOST_PROBLEMS])
+    def _add(self, task: Task, read: Iterable[ReadRow]) -> Added:
+        problems: list[str] = []
+        items, rows = [], []
+        for row in read:
+            problems += [row.problem] if row.problem else []
+            items += row.items
+            rows += [row.number] * len(row.items)
+        stored = self._feedback.add_items(task.id, items, rows)
+        return replace(stored, problems=told([*problems, *stored.problems]))
 
     def _from_evaluation(self, task: Task, data: Any, known: int) -> Added:
         if known:
@@ -89,26 +91,30 @@ class TaskWork:
             raise Refused(f"There is nothing to rate in {reader.status().name or 'this evaluation'}.{several}")
         stored = self._feedback.add_items(task.id, items)
         left = [f"{left_out:,} left out: responses are empty or equal."] if left_out else []
-        return Added(stored.added, stored.repeated, (left + stored.problems)[:MOST_PROBLEMS])
+        return Added(stored.added, stored.repeated, left + stored.problems)
 
     def _from_file(self, task: Task, path: Path, known: int) -> Added:
-        total = Added(0, 0, [])
+        """The items of a file, which is read twice: nothing is stored of one that cannot be read to its end."""
+        problems, wrong, items = [], 0, 0
+        for row in read_lines(files.lines_of(path), task.settings, known=known):
+            items += len(row.items)
+            wrong += bool(row.problem)
+            if row.problem and wrong <= MOST_PROBLEMS:
+                problems.append(row.problem)
+            if items > MOST_ITEMS:
+                raise Refused(f"{path.name} has more than {MOST_ITEMS:,} items; split it.")
+        total = Added(0, 0)
         try:
-            if path.stat().st_size > LARGEST_FILE:
-                raise Refused(f"{path} has more than {LARGEST_FILE // 1_000_000} MB; split it.")
-            with _opened(path) as file:
-                lines = islice(file, MOST_ITEMS + 1)
-                for first, part in _parts(lines):
-                    added = self._add(task, part, first, known)
-                    problems = (total.problems + added.problems)[:MOST_PROBLEMS]
-                    total = Added(total.added + added.added, total.repeated + added.repeated, problems)
-        except (FileNotFoundError, IsADirectoryError):
-            raise Refused(f"There is no file {path} on the app's machine.") from None
-        except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-            raise Refused(f"{path} is not a file of JSON Lines in UTF-8: {error}.") from error
-        except OSError as error:
-            raise store_error(error, path) from error
-        return total
+            for part in _parts(read_lines(files.lines_of(path), task.settings, known=known)):
+                added = self._add(task, [row for row in part if row.items])
+                total = Added(total.added + added.added, total.repeated + added.repeated, added.problems)
+                if total.problems:  # the task is full
+                    break
+        except (Refused, StoreError) as error:  # the file, or the disk, is not what it was a moment ago
+            if not total.added:
+                raise
+            raise Refused(f"{total.added:,} items were added, then it went wrong: {error}") from error
+        return replace(total, problems=told([*total.problems, *problems], wrong - len(problems)))
 
     def export(self, data: Any) -> Json:
         """The answers as JSON Lines: ``each`` for a row per answer, ``agreed`` for a row per item."""
@@ -118,19 +124,9 @@ class TaskWork:
         return {"name": _file_name(task), "lines": as_lines(make(task, items, votes))}
 
 
-def _opened(path: Path) -> Any:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    if path.suffix not in (".jsonl", ".json", ".txt", ".ndjson"):
-        raise StoreError(f"{path} is not JSON Lines; its name must end in .jsonl or .jsonl.gz.", "state")
-    return open(path, encoding="utf-8")
-
-
-def _parts(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    first = 1
-    while part := list(islice(lines, AT_ONCE)):
-        yield first, part
-        first += len(part)
+def _parts(rows: Iterator[ReadRow]) -> Iterator[list[ReadRow]]:
+    while part := list(islice(rows, AT_ONCE)):
+        yield part
 
 
 def _file_name(task: Task) -> str:

@@ -6,6 +6,8 @@ import { NO_ANSWER, Once } from "../shared/visit.js";
 import { Segments } from "../shared/segments.js";
 
 const PART = 400000; // characters of rows in one request
+const MOST_TOLD = 8; // rows that could not be used, told one by one
+const LARGEST_FILE = 20000000; // bytes of a file that is read into the page
 const EXAMPLES = {
   pair: [
     '{"prompt": "The film was", "responses": ["a joy.", "dull."]}',
@@ -17,7 +19,7 @@ const EXAMPLES = {
 
 export class NewTask {
   constructor(server, { leave, made }) {
-    Object.assign(this, { server, made, once: new Once(), busy: false, kind: "pair" });
+    Object.assign(this, { server, made, once: new Once(), busy: false, kind: "pair", begun: "" });
     this.name = field("Name", { maxlength: "200", required: true });
     this.criterion = field("What is judged", { maxlength: "200", placeholder: "such as: helpful" });
     this.guidelines = area(
@@ -29,9 +31,10 @@ export class NewTask {
     this.people = field("Annotators for each item", { type: "number", min: "1", max: "100", value: "1" });
     this.points = field("Highest rating", { type: "number", min: "2", max: "9", value: "5" });
     this.known = field("First rows with a known answer", { type: "number", min: "0", max: "1000", value: "0" });
-    this.pass = field("Needed to pass", { type: "number", min: "0", max: "100", value: "80" });
-    this.rows = area("Rows (JSON Lines)", "", 8);
-    this.path = field("Or a path on the app's machine", { placeholder: "such as: data/pairs.jsonl" });
+    this.pass = field("Needed to pass, in percent", { type: "number", min: "0", max: "100", value: "80" });
+    const input = el("textarea", { class: "rs-input rs-area", id: "rs-task-rows", rows: "8", spellcheck: "false" });
+    this.rows = { input };
+    this.path = field("Or a path on the app's machine", { placeholder: "such as: /data/pairs.jsonl.gz" });
     this.evaluation = chooser("Or the answers of an evaluation");
     this.file = el("input", {
       type: "file",
@@ -59,8 +62,13 @@ export class NewTask {
     });
     this.sure = el("input", { type: "checkbox", checked: true });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
-    this.submit = el("button", { type: "submit", class: "rs-button rs-primary" }, "Create task");
-    this.build(leave);
+    this.partly = el("div", { class: "rs-message rs-partly", role: "status", hidden: true });
+    this.submit = el("button", { type: "submit", class: "rs-button rs-primary" });
+    this.build(() => {
+      this.begin("");
+      leave();
+    });
+    this.begin("");
     this.setKind("pair");
   }
 
@@ -84,25 +92,31 @@ export class NewTask {
         el(
           "p",
           { class: "rs-help" },
-          "A round with known answers shows whether the guidelines are understood. In rows with chosen and rejected, " +
-            "chosen is the known answer. Any other row can say its own, as answer: the number of the response, " +
-            "from 0, a list of ranks, or a rating; and explain it, as why. Needed to pass: percent.",
+          "A round with known answers shows whether the guidelines are understood. Of the first rows, chosen is what " +
+            "is expected. Any row may say it as answer instead (the number of the response from 0, a list of ranks, " +
+            "or a rating), and explain it as why.",
         ),
       ),
-      this.rows.node,
       el(
-        "div",
-        { class: "rs-fields" },
+        "fieldset",
+        { class: "rs-calibration" },
+        el("legend", {}, "What is rated"),
         el(
           "div",
-          {},
+          { class: "rs-rows-head" },
+          el("label", { class: "rs-label", for: "rs-task-rows" }, "Rows (JSON Lines)"),
           this.file,
-          el("button", { type: "button", class: "rs-button", onclick: () => this.file.click() }, "Choose a file"),
+          el(
+            "button",
+            { type: "button", class: "rs-button rs-small", onclick: () => this.file.click() },
+            "Choose a file",
+          ),
         ),
-        this.path.node,
-        this.evaluation.node,
+        this.rows.input,
+        el("div", { class: "rs-fields" }, this.path.node, this.evaluation.node),
       ),
       this.problem,
+      this.partly,
       el(
         "div",
         { class: "rs-rate-buttons" },
@@ -118,6 +132,7 @@ export class NewTask {
     const none = el("option", { value: "" }, evaluations.length ? "None" : "No evaluation has finished yet");
     fill(this.evaluation.input, none, ...evaluations.map(({ value, label: text }) => el("option", { value }, text)));
     this.evaluation.input.value = evaluations.some(({ value }) => value === chosen) ? chosen : "";
+    this.evaluation.input.disabled = !evaluations.length;
   }
 
   setKind(kind) {
@@ -125,6 +140,14 @@ export class NewTask {
     show(this.points.node, kind === "rating");
     show(this.known.node, kind === "pair");
     this.rows.input.placeholder = EXAMPLES[kind];
+  }
+
+  /** Which task the next rows go to: one that was made, but of which some rows could not be used; empty for a new one. */
+  begin(task) {
+    this.begun = task;
+    show(this.partly, Boolean(task));
+    setText(this.submit, task ? "Add the rows again" : "Create task");
+    this.submit.classList.toggle("rs-primary", !task);
   }
 
   say(text) {
@@ -136,9 +159,17 @@ export class NewTask {
   async read() {
     const [file] = this.file.files;
     if (!file) return;
-    this.rows.input.value = await file.text();
-    if (!this.name.input.value) this.name.input.value = file.name.replace(/\.[^.]*$/, "");
     this.file.value = "";
+    this.say("");
+    if (file.size > LARGEST_FILE)
+      return this.say(`${file.name} has more than 20 MB. Put it on the app's machine and give its path.`);
+    try {
+      this.rows.input.value = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    } catch {
+      return this.say(`${file.name} is not UTF-8 text. Save it as UTF-8 and choose it again.`);
+    }
+    if (!this.name.input.value) this.name.input.value = file.name.replace(/\.[^.]*$/, "");
+    return undefined;
   }
 
   get settings() {
@@ -159,7 +190,8 @@ export class NewTask {
   async send(event) {
     event.preventDefault();
     if (this.busy) return;
-    const text = this.rows.input.value.trim();
+    // blank lines above the first row stay, so that problems name the lines as they stand here
+    const text = this.rows.input.value.trimEnd();
     const path = this.path.input.value.trim();
     const run = this.evaluation.input.value;
     this.say("");
@@ -176,9 +208,9 @@ export class NewTask {
   }
 
   async make(sources) {
-    const { task, problem } = await this.once.ask({ op: "create", settings: this.settings }, (sent) =>
-      this.server.manage(sent),
-    );
+    const { task, problem } = this.begun
+      ? await this.server.manage({ op: "change", task: this.begun, settings: this.settings })
+      : await this.once.ask({ op: "create", settings: this.settings }, (sent) => this.server.manage(sent));
     if (problem) return this.say(problem);
     const calibration = this.kind === "pair" ? Number(this.known.input.value) : 0;
     const total = { added: 0, repeated: 0, problems: [] };
@@ -189,48 +221,65 @@ export class NewTask {
       total.problems.push(...(reply.problems || [reply.problem]));
       if (reply.problem) break;
     }
-    if (!total.added) {
+    if (!total.added && !this.begun) {
       await this.server.manage({ op: "delete", task });
       return this.say(`Nothing could be added. ${total.problems.slice(0, 3).join(" ")}`);
     }
-    if (total.problems.length || total.repeated) {
-      const left = [];
-      if (total.repeated) left.push(`${counted(total.repeated, "repeated row")} left out.`);
-      this.say([`${counted(total.added, "item")} added.`, ...left, ...total.problems.slice(0, 5)].join(" "));
-      const open = el(
+    if (!total.problems.length && (this.begun || !total.repeated)) return this.finish(task);
+    return this.tell(task, total);
+  }
+
+  /** Some rows could not be used: which, and the task as it is, or the rows once more. */
+  tell(task, { added, repeated, problems }) {
+    const known = repeated ? `, ${counted(repeated, "row")} there already` : "";
+    const rest = problems.length > MOST_TOLD ? el("li", {}, `And ${problems.length - MOST_TOLD} more.`) : null;
+    fill(
+      this.partly,
+      el("p", {}, `${counted(added, "item")} added${known}.`),
+      problems.length
+        ? el(
+            "ul",
+            {},
+            problems.slice(0, MOST_TOLD).map((text) => el("li", {}, text)),
+            rest,
+          )
+        : null,
+      el(
         "button",
-        { type: "button", class: "rs-button rs-small", onclick: () => this.finish(task) },
+        { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.finish(task) },
         "Open the task",
-      );
-      this.problem.append(" ", open);
-      return undefined;
-    }
-    return this.finish(task);
+      ),
+    );
+    this.begin(task);
+    this.partly.scrollIntoView({ block: "nearest" });
   }
 
   finish(task) {
     for (const one of [this.name, this.criterion, this.guidelines, this.warning, this.rows, this.path, this.evaluation])
       one.input.value = "";
     this.say("");
+    this.begin("");
     this.made(task);
   }
 }
 
-/** The rows in pieces that a request can hold, each with the number of its first row. */
+/** The rows in pieces that a request can hold, each with the number of its first line, and of the rows before it. */
 function* parts(text) {
   let first = 1;
+  let before = 0;
   let lines = [];
   let size = 0;
   for (const line of text.split(/\r?\n/)) {
     if (size + line.length > PART && lines.length) {
-      yield { lines: lines.join("\n"), first };
+      yield { lines: lines.join("\n"), first, before };
       first += lines.length;
+      before += lines.filter((one) => one.trim()).length;
       [lines, size] = [[], 0];
     }
     lines.push(line);
     size += line.length + 1;
   }
-  yield { lines: lines.join("\n"), first };
+  yield { lines: lines.join("\n"), first, before };
 }
 
 function label(text, ...children) {

@@ -31,6 +31,7 @@ export class Rating {
     this.meter = el("i", {});
     this.who = el("button", { type: "button", class: "rs-quiet", title: "Rate under another name" });
     this.who.addEventListener("click", () => this.signIn());
+    this.far = el("div", { class: "rs-rate-far" }, this.who, this.count, el("div", { class: "rs-meter" }, this.meter));
     this.guidelines = el("details", { class: "rs-guidelines" }, el("summary", {}, "Guidelines"), el("p", {}));
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.told = el("p", { class: "rs-message rs-told", role: "status", hidden: true });
@@ -39,13 +40,7 @@ export class Rating {
     this.node = el(
       "section",
       { class: "rs-rate", hidden: true },
-      el(
-        "div",
-        { class: "rs-rate-head" },
-        back,
-        this.title,
-        el("div", { class: "rs-rate-far" }, this.who, this.count, el("div", { class: "rs-meter" }, this.meter)),
-      ),
+      el("div", { class: "rs-rate-head" }, back, this.title, this.far),
       this.guidelines,
       this.problem,
       this.told,
@@ -71,6 +66,8 @@ export class Rating {
     this.head(task);
     this.say("");
     show(this.told, false);
+    show(this.far, false);
+    this.guidelines.open = !this.name; // whoever is new reads them while giving a name
     if (task.warning && !memory.get(`feedback.warned.${task.id}`, false)) return this.warn();
     return this.begin();
   }
@@ -80,6 +77,7 @@ export class Rating {
     setText(this.guidelines.lastChild, readable(task.guidelines, 20000));
     show(this.guidelines, Boolean(task.guidelines));
     setText(this.who, this.name ? readable(this.name, 40) : "");
+    show(this.who, Boolean(this.name));
   }
 
   say(text) {
@@ -144,6 +142,7 @@ export class Rating {
       this.say(reply.problem || "");
       if (!reply.name) return;
       this.name = reply.name;
+      this.guidelines.open = false;
       lasting.set("feedback.name", this.name);
       setText(this.who, readable(this.name, 40));
       this.refresh();
@@ -157,6 +156,13 @@ export class Rating {
   async refresh() {
     const waiting = lasting.get("feedback.pending", null);
     if (waiting?.name === this.name && waiting.task === this.task.id) return this.send(waiting);
+    if (waiting) {
+      // to another task, or under another name: it must not be replaced by the next answer
+      const reply = await this.server.vote(waiting).catch(() => null);
+      if (reply === null || reply.retry) return this.sendLater(reply);
+      lasting.set("feedback.pending", null);
+      if (!this.task) return undefined;
+    }
     return this.ask("turn", this.me);
   }
 
@@ -168,8 +174,7 @@ export class Rating {
     this.busy = false;
     if (this.task?.id !== task?.id || !this.task) return;
     if (reply === null || reply.retry) {
-      this.say(`${NO_ANSWER} Your answers are kept.`);
-      this.later(SEND_AGAIN);
+      this.sendLater(reply);
       return;
     }
     if (name === "vote") lasting.set("feedback.pending", null);
@@ -180,6 +185,11 @@ export class Rating {
       return;
     }
     this.receive(reply);
+  }
+
+  sendLater(reply) {
+    this.say(`${reply?.problem || NO_ANSWER} Your answers are kept, and are sent again.`);
+    this.later(SEND_AGAIN);
   }
 
   later(wait) {
@@ -193,6 +203,8 @@ export class Rating {
 
   receive(turn) {
     this.turn = turn;
+    show(this.far, true);
+    show(this.who, true);
     const { progress, calibration, expected } = turn;
     const round = turn.item?.calibration;
     const far = `${integer(progress.done)} of ${integer(progress.items)} complete`;

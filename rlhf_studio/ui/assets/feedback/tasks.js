@@ -40,12 +40,15 @@ export class TaskList {
   }
 
   row(task, { operator, rater }) {
-    const { items, done } = task.progress;
-    const share = items ? done / items : 0;
+    const { items, done, votes } = task.progress;
+    const complete = items > 0 && done === items;
+    const wanted = items * task.annotators;
+    const share = complete ? 1 : wanted ? Math.min(1, votes / wanted) : 0;
+    const look = complete ? "rs-button rs-small" : "rs-button rs-small rs-primary";
     const rate = el(
       "button",
-      { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.go(task.id, "rate") },
-      task.run && task.open ? "Rate now" : "Start",
+      { type: "button", class: look, onclick: () => this.go(task.id, "rate") },
+      isAwaited(task) ? "Rate now" : "Start",
     );
     const small = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
     const tools = operator
@@ -79,7 +82,12 @@ export class TaskList {
           },
           el("i", { style: { width: `${100 * share}%` } }),
         ),
-        el("span", {}, `${integer(done)} of ${counted(items, "item")} complete`),
+        el(
+          "span",
+          {},
+          `${integer(done)} of ${counted(items, "item")} complete`,
+          votes > done ? el("span", { class: "rs-muted" }, ` \u00b7 ${counted(votes, "answer")}`) : null,
+        ),
         task.alpha === null || task.alpha === undefined
           ? null
           : el("span", { class: "rs-task-alpha", title: ALPHA }, `agreement ${number(task.alpha)}`),
@@ -107,19 +115,26 @@ export const ALPHA =
   "the guidelines and the disagreements.";
 
 /** Whether a run works just now and waits for this task. */
-const isAwaited = (task) => Boolean(task.run && task.open && ["running", "paused", "loading"].includes(task.run_state));
+const isAwaited = (task) => Boolean(task.run && task.open);
+
+/** What a run does that does not wait for its task, where it has not ended for good. */
+const STANDS = {
+  running: "the run needs no ratings just now",
+  paused: "the run needs no ratings just now",
+  loading: "the run starts",
+  queued: "the run is in the queue",
+  stopped: "the run has stopped; resume it to go on",
+  interrupted: "the run has stopped; resume it to go on",
+  failed: "the run has failed",
+};
 
 function about(task) {
   const parts = [KINDS[task.kind]];
-  if (task.criterion) parts.push(`by ${readable(task.criterion, 80)}`);
+  if (task.criterion) parts.push(`judged by: ${readable(task.criterion, 80)}`);
   parts.push(task.annotators === 1 ? "one annotator each" : `${task.annotators} annotators each`);
-  if (task.run && task.open) {
-    parts.push(
-      isAwaited(task)
-        ? `the run waits${task.deadline ? ` until ${clock(task.deadline)}` : ""}`
-        : "the run does not work just now",
-    );
-  } else if (task.run) parts.push("the run does not wait now");
+  if (isAwaited(task)) parts.push(`the run waits${task.deadline ? ` until ${clock(task.deadline)}` : ""}`);
+  else if (task.run)
+    parts.push(STANDS[task.run_state] || (task.run_state ? "the run has ended" : "the run was deleted"));
   else if (!task.open) parts.push("closed");
   return parts.join(" · ");
 }
