@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rlhf_studio.config import Names, RewardConfig, Section, StageConfig, names_in
 from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.inputs.trained import model_of_run, run_of_model
 
 Config = TypeVar("Config", bound=StageConfig)
 Part = TypeVar("Part", bound=Section)
+Change = Callable[[str, Names], str]
+LOADED = ("model", "models", "policies")
+"""The kinds of names under which a run may stand for a model that it has trained."""
 
 
 def as_seen_from(config: Config, folder: Path) -> Config:
@@ -38,32 +42,55 @@ def as_typed_here(config: Config, before: StageConfig, folder: Path) -> Config:
     return _named_in(Path.cwd(), config, before)
 
 
+def pinned(config: Config, folder: Path) -> Config:
+    """The settings of a run that begins in ``folder``, with the step of each run that they name: ``RUN`` becomes ``RUN@STEP``.
+
+    A run may go on and keep other checkpoints, and what began from it must not follow: it would have another start or reference than it
+    learned with. Names that say a step, and a run's ``@all`` and ``@start``, stay.
+    """
+
+    def at_its_step(name: str, names: Names) -> str:
+        run = Path(folder, name)
+        if names not in LOADED or not name or not (run / "run.db").is_file():  # another model, or a run with its step
+            return name
+        model = model_of_run(str(run))
+        at = None if model is None else run_of_model(model)
+        return name if at is None else f"{name}@{at[1]}"
+
+    return _changed(config, None, at_its_step)
+
+
 def _named_in(folder: Path, config: Config, before: StageConfig | None) -> Config:
     """The settings that ``before`` has otherwise, or all, with what they name in ``folder``."""
+    return _changed(config, before, lambda name, names: named_in(folder, name))
+
+
+def _changed(config: Config, before: StageConfig | None, change: Change) -> Config:
+    """The settings that ``before`` has otherwise, or all, with ``change`` of every single name in them."""
     sections: dict[str, Any] = {}
     for section in config.sections:
         own, old = getattr(config, section), getattr(before, section, None)
         changed = [name for name in names_in(type(own)) if old is None or getattr(own, name) != getattr(old, name, None)]
-        sections[section] = _part(own, changed, folder)
+        sections[section] = _part(own, changed, change)
     if isinstance(rewards := sections.get("reward"), RewardConfig):
         known = getattr(before, "reward", RewardConfig()).components if before else []
-        components = [one if one in known else _part(one, names_in(type(one)), folder) for one in rewards.components]
+        components = [one if one in known else _part(one, names_in(type(one)), change) for one in rewards.components]
         sections["reward"] = rewards.model_copy(update={"components": components})
     return config.model_copy(update=sections)
 
 
-def _part(part: Part, names: Iterable[str], folder: Path) -> Part:
-    """A section, or a reward component, with what these of its settings name in ``folder``."""
+def _part(part: Part, settings: Iterable[str], change: Change) -> Part:
+    """A section, or a reward component, with ``change`` of what these of its settings name."""
     marked = names_in(type(part))
-    return part.model_copy(update={name: _all_in(folder, getattr(part, name), marked[name]) for name in names})
+    return part.model_copy(update={setting: _each(getattr(part, setting), marked[setting], change) for setting in settings})
 
 
-def _all_in(folder: Path, value: str, names: Names) -> str:
+def _each(value: str, names: Names, change: Change) -> str:
     if names == "policies":
-        return "\n".join(named_in(folder, line.strip()) for line in value.splitlines())
+        return "\n".join(change(line.strip(), names) for line in value.splitlines())
     if names == "models":
-        return ",".join(named_in(folder, name) for one in re.split(r"[,\n]", value) if (name := one.strip()))
-    return named_in(folder, value)
+        return ",".join(change(name, names) for one in re.split(r"[,\n]", value) if (name := one.strip()))
+    return change(value, names)
 
 
 def named_in(folder: Path, name: str) -> str:

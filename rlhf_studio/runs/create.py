@@ -243,9 +243,19 @@ def replace_config(run_dir: Path, config: StageConfig) -> None:
     Call it while no engine works on the run and none can start (with its start ticket). Raises StoreError.
     """
     folder = Path(run_dir).resolve()
-    current, new = folder / paths.CONFIG, folder / f".{paths.CONFIG}.new"
+    current = folder / paths.CONFIG
     try:
         write_durably(_first_free(folder), current.read_bytes())
+    except OSError as error:
+        raise store_error(error, current) from error
+    complete_config(folder, config)
+
+
+def complete_config(run_dir: Path, config: StageConfig) -> None:
+    """Write ``config.yaml`` anew with the same settings said in full, such as the step of a run that is named. In one step; StoreError."""
+    folder = Path(run_dir).resolve()
+    current, new = folder / paths.CONFIG, folder / f".{paths.CONFIG}.new"
+    try:
         new.unlink(missing_ok=True)  # what an interrupted change left
         write_durably(new, config_to_yaml(config).encode("utf-8"))
         os.replace(new, current)

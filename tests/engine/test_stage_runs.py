@@ -222,6 +222,19 @@ def test_training_goes_on_from_a_reward_model(tmp_path: Path) -> None:
     assert torch.allclose(before, after, atol=1e-6)
 
 
+def test_a_run_keeps_to_the_step_that_another_run_had_reached(finished: dict[str, Path], tmp_path: Path) -> None:
+    """Named without a step, the other run may go on: what began from it must not take another start or reference then."""
+    run_dir = shutil.copytree(finished["sft"], tmp_path / "sft")
+    values = settings(tmp_path, "dpo", True, max_steps=1)
+    values["model"] |= {"policy": str(run_dir), "reference": str(run_dir)}
+    follower = make(tmp_path / "dpo", values)
+    assert run_engine(follower, "train") == DONE
+    model = RunReader(follower).config().model
+    assert (model.policy, model.reference) == (f"{run_dir}@8", f"{run_dir}@8")  # type: ignore[attr-defined]
+    later = shutil.copytree(run_dir / "checkpoints" / "step-000008", run_dir / "checkpoints" / "step-000016")
+    assert model_of_run(str(run_dir)) == later / "policy" and model_of_run(model.policy) == run_dir / "checkpoints/step-000008/policy"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

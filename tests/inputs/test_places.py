@@ -10,7 +10,7 @@ import pytest
 
 from rlhf_studio.config import REWARD_KINDS, STAGES, EvaluationRunConfig, RunConfig, names_in
 from rlhf_studio.config_io import walk_fields, with_values
-from rlhf_studio.inputs.places import as_seen_from, as_typed_here
+from rlhf_studio.inputs.places import as_seen_from, as_typed_here, pinned
 from rlhf_studio.preflight import inspect_run
 
 NO_PATHS = {"data.eval_split"}  # it is of a folder, and names none
@@ -64,6 +64,26 @@ def test_models_and_files_of_rewards(there: Path) -> None:
     assert first.model_names() == [str(there / "one")]
     assert both.model_names() == [str(there / "one"), "lab/some-model", str(there / "two")]
     assert own.files() == [str(there / "score.py")] and length.files() == []
+
+
+def test_runs_are_pinned_to_their_newest_step(tmp_path: Path) -> None:
+    for name, step in (("one", 7), ("two", 12)):
+        kept = tmp_path / name / "checkpoints" / f"step-{step:06d}"
+        (kept / "policy").mkdir(parents=True)
+        (kept / "manifest.json").touch()
+        for file in ("run.db", "config.yaml"):
+            (tmp_path / name / file).touch()
+    two = tmp_path / "two"
+    judges = {"kind": "ensemble", "models": f"one,{two},other/model"}
+    values = {"model": {"policy": "one", "reference": f"{two}@3"}, "reward": {"components": [judges]}}
+    config = pinned(RunConfig.model_validate(values), tmp_path)
+    assert (config.model.policy, config.model.reference) == ("one@7", f"{two}@3")
+    assert config.reward.components[0].model_dump()["models"] == f"one@7,{two}@12,other/model"
+    lines = f"one\n{two}@all\n{two}\none@start\nfile.jsonl"
+    compared = EvaluationRunConfig.model_validate({"stage": "evaluation", "evaluation": {"policies": lines, "judge": "two"}})
+    found = pinned(compared, tmp_path).evaluation
+    assert found.policies.splitlines() == ["one@7", f"{two}@all", f"{two}@12", "one@start", "file.jsonl"] and found.judge == "two@12"
+    assert pinned(config, tmp_path) == config and pinned(RunConfig(), tmp_path) == RunConfig()
 
 
 def test_policies_of_an_evaluation_line_by_line(there: Path) -> None:

@@ -97,7 +97,8 @@ def _common_metric(runs: Sequence[ComparedRun]) -> str | None:
 def _of_different_stages(runs: Sequence[ComparedRun]) -> str:
     titles = [STAGE_TITLES[stage] for stage in dict.fromkeys(run.stage for run in runs)]  # type: ignore[index]  # it is one of its keys
     named = " and ".join([", ".join(titles[:-1]), titles[-1]])
-    return f"These runs are of different stages ({named}), and no number says of all of them how good they are: compare their policies on the Evaluate page."
+    none = f"These runs are of different stages ({named}), and no number says of all of them how good they are"
+    return f"{none}: compare their policies on the Evaluate page."
 
 
 def judged_differently(rows: Sequence[SettingRow], metric: str) -> bool:

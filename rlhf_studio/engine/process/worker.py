@@ -31,10 +31,12 @@ from rlhf_studio.engine.stages.build import build_stage, refuse
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from rlhf_studio.inputs.places import pinned
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.provenance import ingredients
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
+from rlhf_studio.runs.create import complete_config
 from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.evaluation.policies import sources_of
 from rlhf_studio.runs.heartbeat import Heartbeat
@@ -71,6 +73,16 @@ class Session:
     screen: Screen | None = None
 
 
+def _settings(run_dir: Path, mode: StartMode) -> StageConfig:
+    """The run's settings. One that begins takes the models of other runs as they are now, and says so in its settings."""
+    reader = RunReader(run_dir)
+    config = reader.config()
+    if mode == "train" and (in_full := pinned(config, reader.working_folder())) != config:
+        complete_config(run_dir, in_full)
+        return in_full
+    return config
+
+
 def run_engine(
     run_dir: Path, mode: StartMode = "train", *, permissions: Permissions = NOTHING_ALLOWED, screen: Screen | None = None
 ) -> int:
@@ -89,7 +101,7 @@ def run_engine(
     starting_point = _where_to_begin(run_dir, mode)
     try:
         with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
-            session = Session(run_dir, RunReader(run_dir).config(), mode, starting_point, permissions, screen)
+            session = Session(run_dir, _settings(run_dir, mode), mode, starting_point, permissions, screen)
             worker = Worker(session, writer, signals)
             try:
                 return worker.run()
