@@ -71,7 +71,7 @@ export class Ranking {
         body(text),
       ),
     );
-    this.status = el("p", { class: "rs-help rs-next", role: "status" });
+    this.status = el("p", { class: "rs-help rs-rank-next", role: "status" });
     const small = (label, key, onclick, look = "") =>
       el(
         "button",
