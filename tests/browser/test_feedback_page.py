@@ -110,6 +110,30 @@ def test_from_a_new_task_over_the_rating_link_to_its_results(open_page: Callable
     assert len(lines) == 4 and {line["annotator"] for line in lines} == {"Anna"} and lines[1]["tie"]
 
 
+def test_rows_that_cannot_be_used_are_named_as_they_stand_and_can_be_mended(open_page: Callable[..., Any], feedback: Feedback) -> None:
+    operator = open_page("?operator=operator&tab=feedback&show=new")
+    form = operator.locator(".rs-new-task")
+    form.get_by_label("Name", exact=True).fill("Mended")
+    row = '{"prompt": "p", "chosen": "a", "rejected": "b"}'
+    form.get_by_label("Rows (JSON Lines)").fill(f"\n\nnonsense\n{row}\n")
+    operator.get_by_role("button", name="Create task").click()
+    expect(form.get_by_text("1 item added.")).to_be_visible()
+    expect(form.get_by_text("Row 3: not JSON")).to_be_visible()
+    form.get_by_label("Rows (JSON Lines)").fill(row.replace('"p"', '"q"') + f"\n{row}")
+    operator.get_by_role("button", name="Add the rows again").click()
+    expect(operator.get_by_text("No answers yet.")).to_be_visible()
+    (task,) = [task for task in feedback.tasks() if task.settings.name == "Mended"]
+    assert [item.prompt for item in feedback.items(task.id)] == ["p", "q"]
+
+
+def test_a_file_that_is_not_text_is_refused_by_the_page(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe4"}')
+    operator = open_page("?operator=operator&tab=feedback&show=new")
+    operator.locator('.rs-new-task input[type="file"]').set_input_files(tmp_path / "latin.jsonl")
+    expect(operator.get_by_text("latin.jsonl is not UTF-8 text.")).to_be_visible()
+    expect(operator.get_by_label("Rows (JSON Lines)")).to_have_value("")
+
+
 def lose_the_reply(route: Any) -> None:
     """Votes reach the app, but the page does not hear of it."""
     with contextlib.suppress(playwright.Error):  # the last one may be under way when the connection is mended

@@ -11,7 +11,7 @@ from typing import Any
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.exchange import ReadRow, agreed_rows, as_lines, export_rows, read_lines
 from rlhf_studio.runs.feedback.from_answers import items_of
-from rlhf_studio.runs.feedback.records import MOST_ITEMS, Added, Task
+from rlhf_studio.runs.feedback.records import MOST_ITEMS, Added, NewItem, Task
 from rlhf_studio.runs.feedback.store import Feedback, Refused
 from rlhf_studio.runs.feedback.tasks import MOST_PROBLEMS, told
 from rlhf_studio.runs.workspace import Workspace
@@ -73,7 +73,8 @@ class TaskWork:
 
     def _add(self, task: Task, read: Iterable[ReadRow]) -> Added:
         problems: list[str] = []
-        items, rows = [], []
+        items: list[NewItem] = []
+        rows: list[int] = []
         for row in read:
             problems += [row.problem] if row.problem else []
             items += row.items
@@ -95,7 +96,8 @@ class TaskWork:
 
     def _from_file(self, task: Task, path: Path, known: int) -> Added:
         """The items of a file, which is read twice: nothing is stored of one that cannot be read to its end."""
-        problems, wrong, items = [], 0, 0
+        problems: list[str] = []
+        wrong = items = 0
         for row in read_lines(files.lines_of(path), task.settings, known=known):
             items += len(row.items)
             wrong += bool(row.problem)

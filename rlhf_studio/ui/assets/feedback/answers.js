@@ -65,12 +65,13 @@ export class Ranking {
           class: "rs-option rs-pick",
           onclick: () => this.pick(place),
           "aria-label": `Response ${LETTERS[place]}`,
+          "aria-keyshortcuts": LETTERS[place],
         },
-        el("h4", {}, LETTERS[place], shortcut(LETTERS[place]), this.marks[place]),
+        el("h4", {}, LETTERS[place], this.marks[place]),
         body(text),
       ),
     );
-    this.status = el("p", { class: "rs-help", role: "status" });
+    this.status = el("p", { class: "rs-help rs-rank-next", role: "status" });
     const small = (label, key, onclick, look = "") =>
       el(
         "button",

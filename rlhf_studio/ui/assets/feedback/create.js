@@ -103,7 +103,7 @@ export class NewTask {
         el("legend", {}, "What is rated"),
         el(
           "div",
-          { class: "rs-rows-head" },
+          { class: "rs-task-rows-head" },
           el("label", { class: "rs-label", for: "rs-task-rows" }, "Rows (JSON Lines)"),
           this.file,
           el(
@@ -142,7 +142,7 @@ export class NewTask {
     this.rows.input.placeholder = EXAMPLES[kind];
   }
 
-  /** Which task the next rows go to: one that was made, but of which some rows could not be used; empty for a new one. */
+  /** Which task the next rows go to: one that was made without some of its rows; empty for a new one. */
   begin(task) {
     this.begun = task;
     show(this.partly, Boolean(task));

@@ -127,6 +127,7 @@ export class Rating {
       autocomplete: "nickname",
       value: this.name,
     });
+    const wrong = el("p", { class: "rs-problem", role: "alert", hidden: true });
     const form = el(
       "form",
       { class: "rs-rate-card" },
@@ -134,12 +135,15 @@ export class Rating {
       el("p", {}, "Your answers are kept under this name. Use the same one next time."),
       el("label", { class: "rs-label", for: "rs-rate-name" }, "Your name"),
       field,
+      wrong,
       el("div", { class: "rs-rate-buttons" }, el("button", { type: "submit", class: "rs-button rs-primary" }, "Begin")),
     );
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       const reply = await this.server.join({ ...this.me, name: field.value }).catch(() => ({ problem: NO_ANSWER }));
-      this.say(reply.problem || "");
+      this.say("");
+      setText(wrong, reply.problem || "");
+      show(wrong, Boolean(reply.problem));
       if (!reply.name) return;
       this.name = reply.name;
       this.guidelines.open = false;
@@ -245,18 +249,18 @@ export class Rating {
       this.card(
         "Nothing to rate just now",
         "When the run has new responses, they appear here by themselves.",
-        undo,
         back,
+        undo,
       );
     else if (state === "closed") this.card("This task is closed", "Thank you. Your answers are kept.", back);
     else if (progress.done < progress.items)
       this.card(
         "Nothing for you just now",
-        "Others are working on what is left. If they leave something, it appears here.",
-        undo,
+        "You have answered or skipped all that is there for you. What is left is for others.",
         back,
+        undo,
       );
-    else this.card("All done", `Thank you. You gave ${counted(progress.mine, "answer")}.`, undo, back);
+    else this.card("All done", `Thank you. You gave ${counted(progress.mine, "answer")}.`, back, undo);
   }
 
   failed({ correct, total }) {
@@ -285,27 +289,30 @@ export class Rating {
         this.task.kind === "pair" ? el("kbd", { "aria-hidden": "true" }, String(index + 1)) : null,
       ),
     );
-    const confidence = el("div", { class: "rs-segments", role: "group", "aria-label": "How sure are you?" }, this.sure);
+    const buttons = [
+      item.calibration ? null : keyed("Skip", "S", () => this.vote("skip", null)),
+      mayUndo ? keyed("Undo", "U", () => this.undo()) : null,
+    ].filter(Boolean);
+    const question = "How sure are you?";
+    const confidence = el(
+      "div",
+      { class: "rs-how-sure" },
+      el("span", { class: "rs-help" }, question),
+      el("div", { class: "rs-segments", role: "group", "aria-label": question }, this.sure),
+    );
     fill(
       this.body,
       item.prompt
         ? el("div", { class: "rs-rate-prompt" }, el("h4", {}, "Prompt"), el("div", {}, readable(item.prompt, 20000)))
         : null,
-      this.task.criterion
-        ? el("p", { class: "rs-judge" }, "Judge by: ", el("b", {}, readable(this.task.criterion, 200)))
-        : null,
-      this.answer.node,
       el(
         "div",
-        { class: "rs-rate-foot" },
-        this.task.ask_confidence ? confidence : el("span", {}),
-        el(
-          "div",
-          { class: "rs-rate-buttons" },
-          item.calibration ? null : keyed("Skip", "S", () => this.vote("skip", null)),
-          mayUndo ? keyed("Undo", "U", () => this.undo()) : null,
-        ),
+        { class: "rs-judge" },
+        this.task.criterion ? el("p", {}, "Judge by: ", el("b", {}, readable(this.task.criterion, 200))) : null,
+        this.task.ask_confidence ? confidence : null,
       ),
+      this.answer.node,
+      buttons.length ? el("div", { class: "rs-rate-foot" }, el("div", { class: "rs-rate-buttons" }, buttons)) : null,
     );
     this.body.focus({ preventScroll: true });
     if (this.node.getBoundingClientRect().top < 0) this.node.scrollIntoView({ block: "start" });

@@ -71,9 +71,10 @@ export class Results {
 
   draw({ agreement, verdicts, people, disagreements }) {
     const { progress } = this.task;
-    const answers = Object.entries(verdicts).map(
-      ([word, count]) => `${integer(count)} ${WORDS[word] || `\u00d7 ${word}`}`,
-    );
+    const order = Object.keys(WORDS);
+    const answers = Object.entries(verdicts)
+      .sort(([one], [other]) => order.indexOf(one) - order.indexOf(other) || one.localeCompare(other))
+      .map(([word, count]) => `${integer(count)} ${WORDS[word] || `\u00d7 ${word}`}`);
     fill(
       this.body,
       el(

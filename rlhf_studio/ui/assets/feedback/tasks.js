@@ -44,6 +44,10 @@ export class TaskList {
     const complete = items > 0 && done === items;
     const wanted = items * task.annotators;
     const share = complete ? 1 : wanted ? Math.min(1, votes / wanted) : 0;
+    const far =
+      votes > done && !complete
+        ? `${integer(done)} of ${integer(items)} complete \u00b7 ${counted(votes, "answer")}`
+        : `${integer(done)} of ${counted(items, "item")} complete`;
     const look = complete ? "rs-button rs-small" : "rs-button rs-small rs-primary";
     const rate = el(
       "button",
@@ -82,12 +86,7 @@ export class TaskList {
           },
           el("i", { style: { width: `${100 * share}%` } }),
         ),
-        el(
-          "span",
-          {},
-          `${integer(done)} of ${counted(items, "item")} complete`,
-          votes > done ? el("span", { class: "rs-muted" }, ` \u00b7 ${counted(votes, "answer")}`) : null,
-        ),
+        el("span", {}, far),
         task.alpha === null || task.alpha === undefined
           ? null
           : el("span", { class: "rs-task-alpha", title: ALPHA }, `agreement ${number(task.alpha)}`),
