@@ -55,10 +55,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--rows", type=int, default=300, help="held-out responses")
-    parser.add_argument("--steps", type=int, default=0, help="of each member; 0: as the recipe says")
+    parser.add_argument("--pairs", type=int, default=8000, help="that each member learns from; the same for all")
     parser.add_argument("--seed", type=int, default=0, help="of the responses that are made up")
     options = parser.parse_args()
-    settings = ["--reward_model.max_steps", str(options.steps)] if options.steps else []
+    settings = ["--data.max_rows", str(options.pairs)]
     held_out = PairsConfig(source="bundled/world-pairs-heldout", max_rows=options.rows)
     pairs = read_pairs(held_out, lambda text: None).rows
     with tempfile.TemporaryDirectory() as folder:
