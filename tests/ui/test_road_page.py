@@ -74,7 +74,7 @@ def test_who_only_watches_sees_roads_and_starts_none(page: RoadPage, started: li
     with pytest.raises(gr.Error, match="watch"):  # an operator's page that was opened with ?view=1
         page.road_start({"rounds": 1, "view": True}, OPERATOR)
     assert started == [] and len(list_roads(tmp_path)) == 1
-    assert page.road_lineage({"road": folder.name}, request_of) == {"rows": []}
+    assert page.road_lineage({"road": folder.name}, request_of) == {"rows": [], "again": False}
 
 
 def test_a_road_is_begun_once_and_shows_as_going_before_its_process_has_loaded(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
@@ -141,7 +141,9 @@ def test_a_card_says_how_far_its_run_is_and_what_the_run_was_made_from(page: Roa
     event = EventRecord("info", EVENT, "made from", {"ingredients": [ingredient]})
     run = write_stage_run(tmp_path, "reward_model", [{"reward_model/loss": 0.5}] * 3, events=[event], reward_model={"max_steps": 5})
     road = read_road(new_road(tmp_path))
-    write_road(road.with_part("reward_model", run=run.run_dir.name, state="done").with_part("ppo", run="20200101-000000-gone"))
+    write_road(
+        road.with_part("reward_model", run=run.run_dir.name, state="done").with_part("ppo", run="20200101-000000-gone", state="done")
+    )
     cards = {part["key"]: part for part in news(page, VIEWER)["roads"][0]["parts"]}
     card = cards["reward_model"]
     assert (card["run_state"], card["step"], card["total_steps"]) == ("finished", 3, run.status().total_steps)
@@ -159,6 +161,26 @@ def test_a_card_says_how_far_its_run_is_and_what_the_run_was_made_from(page: Roa
     said = rows()[0]["sources"][0]["sentence"]
     assert said.startswith(f"{tmp_path.name}/pairs.jsonl has changed since the run began") and str(tmp_path) not in said
     assert page.road_lineage({"road": "x"}, VIEWER)["problem"] == pages.GONE
+
+
+def test_a_run_that_is_only_being_made_is_no_problem(page: RoadPage, tmp_path: Path) -> None:
+    """The road notes a run's id before it makes the run's folder, and the engine notes what the run is made from some time after that."""
+    folder = new_road(tmp_path)
+
+    def lineage(state: str, run: str) -> dict[str, Any]:
+        write_road(read_road(folder).with_part("sft", run=run, state=state))
+        found: dict[str, Any] = page.road_lineage({"road": folder.name}, VIEWER)
+        return found
+
+    with driven(folder):
+        assert lineage("running", "20200101-000000-abcdef") == {"rows": [], "again": True}
+        run = write_stage_run(tmp_path, "sft", [{"sft/loss": 0.5}]).run_dir.name
+        made = lineage("running", run)  # nothing is noted yet
+        assert made["again"] is True and [row["problem"] for row in made["rows"]] == [""]
+        assert lineage("done", run)["again"] is False
+        assert lineage("waiting", "20200101-000000-abcdef") == {"rows": [], "again": False}
+        deleted = lineage("done", "20200101-000000-abcdef")
+        assert "There is no run" in deleted["rows"][0]["problem"] and deleted["again"] is True
 
 
 def test_a_road_of_another_version_does_not_hide_the_others(page: RoadPage, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from rlhf_studio.road.drive import start_driver
 from rlhf_studio.road.plan import SMALL, RoadSettings, plan
 from rlhf_studio.road.state import Road, driver_pid, list_roads, new_road_folder, read_road, write_road
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lineage import sources
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.once import Once, nonce_of
+from rlhf_studio.ui.road.lineage import lineage_of
 from rlhf_studio.ui.sent import member
 
 MOST_ROADS = 20
@@ -71,21 +71,8 @@ class RoadPage:
         """What each run of a road was made from, checked by its hashes against what lies there now."""
         road = self._road(data)
         if road is None:
-            return {"rows": [], "problem": GONE}
-        rows: list[Json] = []
-        titles = {part.run: part.title for part in road.parts if part.run}
-        for part in road.parts:
-            if not part.run:
-                continue
-            try:
-                found = sources(self._workspace.reader(part.run), self._hash)
-            except StoreError as error:
-                rows.append({"title": part.title, "run": part.run, "sources": [], "problem": str(error)})
-                continue
-            named = [replace(one, path="", name=titles.get(one.run) or _short(one.name)) for one in found]
-            told = [{**asdict(one), "sentence": one.sentence} for one in named]
-            rows.append({"title": part.title, "run": part.run, "sources": told, "problem": ""})
-        return {"rows": rows}
+            return {"rows": [], "again": False, "problem": GONE}
+        return lineage_of(road, self._workspace, self._hash)
 
     def _hash(self, path: Path) -> str:
         """Remembered as long as no file at the path changes: its name, size, place on the disk, and the times of its text and its entry."""
@@ -157,8 +144,3 @@ class RoadPage:
             if road.id == wanted:
                 return read_road(road.folder)
         return None
-
-
-def _short(name: str) -> str:
-    """A path's last two parts: people know their folders, and others need not."""
-    return "/".join(name.rstrip("/").split("/")[-2:])

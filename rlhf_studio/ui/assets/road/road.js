@@ -147,6 +147,7 @@ class RoadPage {
       for (let n = 1; n <= reply.most_rounds; n += 1) this.rounds.append(el("option", { value: n }, String(n)));
     }
     const road = this.shown;
+    this.askLineage(road);
     const text = JSON.stringify([road, reply.roads.map(({ id }) => id), reply.operator]);
     if (text === this.drawn) return;
     this.drawn = text;
@@ -173,7 +174,6 @@ class RoadPage {
         parts.map((part) => this.card(part)),
       ),
     );
-    this.askLineage(road);
   }
 
   buttons(road) {
@@ -217,11 +217,17 @@ class RoadPage {
   async askLineage(road) {
     const done = road ? road.parts.filter(({ run }) => run).length : 0;
     const asked = JSON.stringify([road?.id, road?.going, road?.parts.map(({ run, state }) => [run, state])]);
-    if (!done) fill(this.lineage);
-    if (!done || asked === this.asked) return;
+    if (!done) {
+      Object.assign(this, { asked, told: "" });
+      fill(this.lineage);
+    }
+    if (asked === this.asked) return;
     this.asked = asked;
     const reply = await this.server.road_lineage({ road: road.id, view: onlyWatches() }).catch(() => null);
-    if (reply && asked === this.asked) this.drawLineage(reply.rows);
+    if (asked !== this.asked) return;
+    if (reply && JSON.stringify(reply) !== this.told) this.drawLineage(reply.rows);
+    this.told = JSON.stringify(reply);
+    if (!reply || reply.again) this.asked = ""; // with the next news it is asked again
   }
 
   drawLineage(rows) {
