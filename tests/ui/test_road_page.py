@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -181,6 +182,39 @@ def test_a_run_that_is_only_being_made_is_no_problem(page: RoadPage, tmp_path: P
         assert lineage("waiting", "20200101-000000-abcdef") == {"rows": [], "again": False}
         deleted = lineage("done", "20200101-000000-abcdef")
         assert "There is no run" in deleted["rows"][0]["problem"] and deleted["again"] is True
+
+
+def test_an_older_road_is_told_to_who_asks_for_it(page: RoadPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MOST_ROADS", 2)
+    written = read_road(new_road(tmp_path))
+    for day in "1234":
+        folder = written.folder.parent / f"road-2020010{day}-000000-0000"
+        folder.mkdir()
+        write_road(replace(written, folder=folder))
+    newest = [written.id, "road-20200104-000000-0000"]
+
+    def asked(road: str) -> tuple[list[str], int, str]:
+        told = page.road_news({"road": road}, VIEWER)
+        return [one["id"] for one in told["roads"]], told["older"], told["wanted"]
+
+    assert asked("") == (newest, 3, "")
+    assert asked("road-20200101-000000-0000") == ([*newest, "road-20200101-000000-0000"], 2, "road-20200101-000000-0000")
+    assert asked("road-20200104-000000-0000")[:2] == (newest, 3)
+    assert asked("road-none") == (newest, 3, "road-none")
+    with driven(written.folder.parent / "road-20200101-000000-0000"):  # a road that is not listed holds the others up
+        assert news(page)["under_way"] is True
+    assert news(page)["under_way"] is False
+
+
+def test_the_end_of_a_road_is_judged_and_a_small_one_says_that_it_is(page: RoadPage, tmp_path: Path) -> None:
+    road = read_road(new_road(tmp_path))
+    assert news(page)["roads"][0]["verdict"] == "" and "its numbers say little" in news(page)["roads"][0]["note"]
+    road = replace(road, settings=RoadSettings(), parts=[replace(part, state="done") for part in road.parts])
+    write_road(road.with_part("ppo", headline="Gold score 0.50 → 1.50.").with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
+    told = news(page, VIEWER)["roads"][0]
+    assert told["verdict"] == "With PPO the gold score rose from 0.50 to 1.50." and told["note"] == ""
+    headlines = {part["key"]: part["headline"] for part in told["parts"]}
+    assert headlines["reward_model"] == "50.0\u202f%\u00a0→\u00a070\u202f% of 9 pairs."
 
 
 def test_a_road_of_another_version_does_not_hide_the_others(page: RoadPage, tmp_path: Path) -> None:
