@@ -83,7 +83,7 @@ def test_the_small_road_for_real(open_page: Callable[..., Any], server: Server) 
         expect(cards.nth(card)).to_contain_text("Done", timeout=300_000)
         expect(cards.nth(card).locator(".rs-road-headline")).not_to_be_empty()
     lineage = page.locator(".rs-road-lineage")
-    expect(lineage.locator(".rs-road-row")).to_have_count(4)
+    expect(lineage.locator(".rs-road-row")).to_have_count(5)
     assert lineage.locator('[data-standing="changed"], [data-standing="gone"]').count() == 0
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from rlhf_studio.config_io import Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.road import drive as driving
 from rlhf_studio.road.drive import drive, go_on_command
 from rlhf_studio.road.running import PartFailed, Signals, StopAsked, run_command
@@ -77,7 +78,10 @@ def test_all_parts_one_after_the_other_each_with_its_number(workspace: Path) -> 
     assert headlines["evaluation"].startswith("The last policy wins 67% of comparisons with the first (")
     assert headlines["evaluation"].endswith(", on 3 prompts.")
     assert [line for line in said if line.startswith("Train with PPO: done in ") and line.endswith("Gold score 0.50 → 1.50.")]
-    assert part(folder, "pairs").file == str(folder / "pairs-1.jsonl")
+    pairs = part(folder, "pairs")
+    assert pairs.file == str(folder / "pairs-1.jsonl") and pairs.sha256 == hash_of(folder / "pairs-1.jsonl")
+    policy = reader(folder).run_dir / "checkpoints" / "step-000003" / "policy"
+    assert (pairs.policy, pairs.policy_sha256) == (str(policy), hash_of(policy))
     names = {run.name: RunReader(run).status().name for run in (workspace / "runs").glob("2*")}
     assert sorted(names) == sorted(one.run for one in road.parts if one.run)
     assert drive(folder, workspace, said.append) == DONE and journal(workspace) == began  # nothing is left to do

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from rlhf_studio.ui.road.page import RoadPage
 from tests.road.stand_ins import new_road
 from tests.runs.stage_helpers import write_stage_run
 from tests.runs.store_helpers import end
+from tests.runs.test_checkpoints import checkpoint
 from tests.ui.train_helpers import OPERATOR, VIEWER
 from tests.waiting import wait_until
 
@@ -215,6 +217,31 @@ def test_the_end_of_a_road_is_judged_and_a_small_one_says_that_it_is(page: RoadP
     assert told["verdict"] == "With PPO the gold score rose from 0.50 to 1.50." and told["note"] == ""
     headlines = {part["key"]: part["headline"] for part in told["parts"]}
     assert headlines["reward_model"] == "50.0\u202f%\u00a0→\u00a070\u202f% of 9 pairs."
+
+
+def test_pairs_are_in_the_chain_with_the_policy_that_wrote_them(page: RoadPage, tmp_path: Path) -> None:
+    run = write_stage_run(tmp_path, "sft", [{"sft/loss": 0.5}] * 3).run_dir
+    policy = checkpoint(run, 3) / "policy"
+    road = read_road(new_road(tmp_path)).with_part("sft", run=run.name, state="done")
+    made = road.folder / "pairs-1.jsonl"
+    made.write_text("{}\n")
+    hashes = {"sha256": hash_of(made), "policy_sha256": hash_of(policy)}
+    whole = road.with_part("pairs", state="done", file=str(made), policy=str(policy), **hashes)
+
+    def sources() -> list[tuple[str, int | None, str, str]]:
+        (row,) = [row for row in page.road_lineage({"road": road.id}, VIEWER)["rows"] if row["title"].startswith("Sample pairs")]
+        assert str(tmp_path) not in str(row)
+        return [(one["name"], one["step"], one["standing"], one["sentence"]) for one in row["sources"]]
+
+    title, name = "Fine-tune a new policy", f"{road.id}/pairs-1.jsonl"
+    write_road(road.with_part("pairs", state="done", file=str(made)))  # as earlier versions wrote it
+    assert sources() == [(title, None, "not checked", ""), (name, None, "not checked", "")]
+    write_road(whole)
+    assert sources() == [(title, 3, "as it was", ""), (name, None, "as it was", "")]
+    made.write_text("{} \n")
+    wait_until(lambda: sources()[1] == (name, None, "changed", f"{name} has changed since it was written."))
+    shutil.rmtree(run)
+    assert sources()[0] == (title, None, "gone", f"{title} is no longer there.")
 
 
 def test_a_road_of_another_version_does_not_hide_the_others(page: RoadPage, tmp_path: Path) -> None:

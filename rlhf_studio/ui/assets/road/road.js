@@ -276,7 +276,7 @@ class RoadPage {
   }
 
   async askLineage(road) {
-    const done = road ? road.parts.filter(({ run }) => run).length : 0;
+    const done = road ? road.parts.filter(({ run, file }) => run || file).length : 0;
     const asked = JSON.stringify([road?.id, road?.going, road?.parts.map(({ run, state }) => [run, state])]);
     if (!done) {
       Object.assign(this, { asked, told: "" });
