@@ -49,11 +49,10 @@ def _data(road: Road, part: Part, hash_of: Callable[[Path], str]) -> Json:
     step = origin[1] if origin else None
     run = policy_for_pairs(road, part.key, Path()).name
     policy = next((one.title for one in road.parts if run and one.run == run), run)
+    as_policy, as_file = (part.policy, part.policy_sha256), (part.file, part.sha256)
     found = [
-        Source(
-            "policy", policy, "model", part.policy, part.policy_sha256, run, step, standing_of(part.policy, part.policy_sha256, hash_of)
-        ),
-        Source("file", _short(part.file), "data", part.file, part.sha256, "", None, standing_of(part.file, part.sha256, hash_of)),
+        Source("policy", policy, "model", *as_policy, run, step, standing_of(*as_policy, hash_of)),
+        Source("file", _short(part.file), "data", *as_file, "", None, standing_of(*as_file, hash_of)),
     ]
     since = {"policy": "it wrote these responses", "file": "it was written"}
     sentences = {"changed": "{} has changed since {}.", "gone": "{} is no longer there."}
