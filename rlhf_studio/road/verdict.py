@@ -26,14 +26,14 @@ def _better(headline: str) -> str:
         return ""
     rate, between, low, high, rest = found.groups()
     if between is None:
-        judged = "Too few answers to say whether the trained policy is better"
+        judged = "Too few answers to tell: the trained policy wins"
     elif int(low) > 50:
-        judged = "The trained policy is better"
+        judged = "The trained policy is better: it wins"
     elif int(high) < 50:
-        judged = "The trained policy is worse"
+        judged = "The trained policy is worse: it wins"
     else:
-        judged = "No sure difference between the trained policy and the fine-tuned one"
-    return f"{judged}: it wins {rate} of comparisons with the fine-tuned one{between or ''}{rest}"
+        judged = "No sure difference: the trained policy wins"
+    return f"{judged} {rate} of comparisons with the fine-tuned one{between or ''}{rest}"
 
 
 def _course(headlines: list[str]) -> str:

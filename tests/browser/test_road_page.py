@@ -114,3 +114,15 @@ def test_a_link_leads_to_its_road_or_says_that_it_is_not_here(
     page.get_by_label("Road", exact=True).select_option(first.name)
     expect(page.locator(".rs-road-card")).to_have_count(5)
     expect(page.get_by_text("This road is not here.")).to_be_hidden()
+
+
+def test_a_hash_stays_in_one_line_on_a_phone(open_page: Callable[..., Any], server: Server) -> None:
+    road = read_road(new_road(server.workspace.root))
+    gone = str(road.folder / "pairs-1.jsonl")
+    write_road(road.with_part("pairs", state="done", file=gone, sha256="0" * 64))
+    page = open_page("?tab=road", width=390, height=844)
+    told = page.locator('.rs-road-row li[data-standing="gone"]')
+    expect(told).to_contain_text("pairs-1.jsonl is no longer there.")
+    box = told.locator("code").bounding_box()
+    assert box is not None and box["height"] < 30 < box["width"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

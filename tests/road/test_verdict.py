@@ -12,7 +12,7 @@ from rlhf_studio.road.state import Road
 from rlhf_studio.road.verdict import verdict_of
 
 WINS = "The last policy wins {} of comparisons with the first{}, by the gold score, on 8 prompts."
-SAYS = ": it wins {} of comparisons with the fine-tuned one{}, by the gold score, on 8 prompts."
+SAYS = " {} of comparisons with the fine-tuned one{}, by the gold score, on 8 prompts."
 
 
 def ended(*ppo: str, evaluation: str = "") -> Road:
@@ -26,12 +26,12 @@ def ended(*ppo: str, evaluation: str = "") -> Road:
 @pytest.mark.parametrize(
     ("rate", "between", "judged"),
     [
-        ("67%", " (55% to 78%)", "The trained policy is better"),
-        ("67 %", " (51 % to 78 %)", "The trained policy is better"),
-        ("30%", " (17% to 49%)", "The trained policy is worse"),
-        ("50%", " (17% to 83%)", "No sure difference between the trained policy and the fine-tuned one"),
-        ("70%", " (50% to 83%)", "No sure difference between the trained policy and the fine-tuned one"),
-        ("67%", "", "Too few answers to say whether the trained policy is better"),
+        ("67%", " (55% to 78%)", "The trained policy is better: it wins"),
+        ("67 %", " (51 % to 78 %)", "The trained policy is better: it wins"),
+        ("30%", " (17% to 49%)", "The trained policy is worse: it wins"),
+        ("50%", " (17% to 83%)", "No sure difference: the trained policy wins"),
+        ("70%", " (50% to 83%)", "No sure difference: the trained policy wins"),
+        ("67%", "", "Too few answers to tell: the trained policy wins"),
     ],
 )
 def test_better_only_where_the_whole_interval_says_so(rate: str, between: str, judged: str) -> None:
