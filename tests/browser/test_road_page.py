@@ -13,6 +13,7 @@ from rlhf_studio.road.state import list_roads, read_road, write_road
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.road import page as pages
 from tests.road.stand_ins import behave, new_road, start_driver
+from tests.runs.stage_helpers import write_stage_run
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -126,3 +127,17 @@ def test_a_hash_stays_in_one_line_on_a_phone(open_page: Callable[..., Any], serv
     box = told.locator("code").bounding_box()
     assert box is not None and box["height"] < 30 < box["width"]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_problem_of_the_chain_goes_away_with_its_cause(open_page: Callable[..., Any], server: Server) -> None:
+    """Nothing of the road itself changes meanwhile, so the page has to ask again by itself."""
+    root = server.workspace.root
+    run = write_stage_run(root, "sft", [{"sft/loss": 0.5}]).run_dir
+    road = read_road(new_road(root))
+    write_road(road.with_part("sft", state="done", run=run.name))
+    away = run.rename(root / "away")
+    page = open_page("?tab=road")
+    problem = page.locator(".rs-road-lineage .rs-problem")
+    expect(problem).to_contain_text("There is no run")
+    away.rename(run)
+    expect(problem).to_have_count(0)
