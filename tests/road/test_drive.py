@@ -212,6 +212,7 @@ def test_a_signal_between_two_parts_stops_before_the_next(workspace: Path, monke
 
     def command(folder: Path, arguments: list[str], signals: Signals) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
+        Path(arguments[-1]).write_text("{}\n")
         return "done all the same"
 
     monkeypatch.setattr(driving, "run_command", command)
