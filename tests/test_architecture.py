@@ -76,7 +76,7 @@ world_build: config engine inputs world
 ui: analysis child_process config config_io estimate evaluation exit_codes export glossary inputs logs metrics preflight recipes road runs
 cli: analysis child_process config config_io engine estimate.disk evaluation exit_codes export from_trl inputs logs preflight recipes road
     runs ui world_build
-road: analysis.ends analysis.evaluation child_process config config_io exit_codes metrics preflight recipes runs world.corpus
+road: analysis.ends analysis.evaluation child_process config config_io exit_codes inputs metrics preflight recipes runs world.corpus
 library: config config_io engine inputs
 __main__: cli
 __init__:

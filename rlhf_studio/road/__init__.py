@@ -5,4 +5,5 @@
 :mod:`drive`      the process that goes along it, part by part
 :mod:`running`    the processes that do a part: an engine, or a command
 :mod:`headlines`  what came of a part, in one short sentence
+:mod:`verdict`    what came of the whole road
 """

@@ -16,6 +16,8 @@ from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from rlhf_studio.inputs.provenance import hash_of
+from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.road.headlines import headline_of
 from rlhf_studio.road.plan import policy_for_pairs, run_settings
@@ -108,11 +110,15 @@ class _Driver:
         lines = (json.dumps({"prompt": prompt}) + "\n" for prompt in texts)
         prompts.write_text("".join(lines), encoding="utf-8")
         policy = str(policy_for_pairs(self.road, part.key, self._runs))
+        model = model_of_run(policy)
+        kept = model and model != Path(policy)  # the command below names a run that has kept none
+        origin = {"policy": str(model), "policy_sha256": hash_of(model)} if model and kept else {}
         asked = ["--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed)]
         generate = ["generate", policy, *asked, "--out", str(written)]
         label = ["label", str(written), "--judge", "world", "--seed", str(seed), "--out", str(pairs)]
         run_command(self._folder, generate, self._signals)
-        return {"file": str(pairs), "headline": run_command(self._folder, label, self._signals)}
+        headline = run_command(self._folder, label, self._signals)
+        return {**origin, "file": str(pairs), "sha256": hash_of(pairs), "headline": headline}
 
 
 def _checked(config: StageConfig, workspace: Path) -> tuple[int, int] | None:

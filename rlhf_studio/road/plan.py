@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ RECIPES = {"sft": "world-sft", "reward_model": "world-reward", "ppo": "world", "
 
 SMALL = RoadSettings(reviews=2_000, pairs=200, ppo_steps=2, prompts=8)
 """A road that takes a minute: to see that all parts fit together. Nothing is learned well."""
+
+
+def is_small(settings: RoadSettings) -> bool:
+    """Whether a road has the lengths of :data:`SMALL`, whatever its rounds and its seed."""
+    return replace(settings, rounds=SMALL.rounds, seed=SMALL.seed) == SMALL
 
 
 def plan(settings: RoadSettings) -> list[Part]:

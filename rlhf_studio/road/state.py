@@ -61,7 +61,8 @@ class Part:
         kind: ``run`` is a run of the workspace, ``data`` a file that is written.
         state: where it stands.
         run: the id of its run; empty before it is made, and for data.
-        file: the file that it wrote; empty for a run.
+        file, sha256: the file that it wrote, and the hash of what it then held; empty for a run.
+        policy, policy_sha256: folder of the model that wrote the responses in that file, and its hash then; empty for a run.
         headline: its most telling number in words; empty before it is known.
         problem: why it failed, one sentence.
         seconds: how long it took.
@@ -73,6 +74,9 @@ class Part:
     state: PartState = "waiting"
     run: str = ""
     file: str = ""
+    sha256: str = ""
+    policy: str = ""
+    policy_sha256: str = ""
     headline: str = ""
     problem: str = ""
     seconds: float = 0.0

@@ -60,10 +60,11 @@ def sources(reader: RunReader, hash_of: Callable[[Path], str]) -> list[Source]:
 def _source(recorded: Mapping[str, Any], hash_of: Callable[[Path], str]) -> Source:
     texts = {name: str(recorded.get(name) or "") for name in ("setting", "name", "kind", "path", "sha256", "run")}
     step = recorded.get("step")
-    return Source(**texts, step=step if type(step) is int else None, standing=_standing(texts["path"], texts["sha256"], hash_of))
+    return Source(**texts, step=step if type(step) is int else None, standing=standing_of(texts["path"], texts["sha256"], hash_of))
 
 
-def _standing(path: str, sha256: str, hash_of: Callable[[Path], str]) -> Standing:
+def standing_of(path: str, sha256: str, hash_of: Callable[[Path], str]) -> Standing:
+    """Whether what lies at a path still has the hash that was noted; not checked where neither or one of them is empty."""
     if not path or not sha256:
         return "not checked"
     try:

@@ -36,7 +36,7 @@ from rlhf_studio.runs import launch
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import RolloutRecord, StepRecord
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord
 from rlhf_studio.runs.start import StartMode, engine_arguments
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import python_environment
@@ -125,6 +125,8 @@ def _work(folder: Path, writer: RunWriter, stage: str, how: str, from_start: boo
         writer.go_back(0)
     step = RunReader(folder).status().step
     writer.plan(3)
+    if stage == "reward_model":
+        writer.event(EventRecord("info", "examples", "", {"held_out": 9}))
     while step < 3 or (how in ("hold", "unsaved") and not (folder.parent / ".finish").exists()):
         for command in writer.pending_commands():
             writer.acknowledge(command.id, "done")

@@ -15,6 +15,7 @@ import pytest
 
 from rlhf_studio.config_io import Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.road import drive as driving
 from rlhf_studio.road.drive import drive, go_on_command
 from rlhf_studio.road.running import PartFailed, Signals, StopAsked, run_command
@@ -73,10 +74,14 @@ def test_all_parts_one_after_the_other_each_with_its_number(workspace: Path) -> 
     # by hand: three steps of the stand-in; win rate of the second policy 2 of 3
     headlines = {one.key: one.headline for one in road.parts}
     assert headlines["sft"] == "Held-out loss 3.50 → 1.50." and headlines["pairs"] == "label: 1 line"
-    assert headlines["reward_model"] == "Held-out accuracy 50.0% → 70.0%." and headlines["ppo"] == "Gold score 0.50 → 1.50."
+    assert headlines["reward_model"] == "Held-out accuracy 50.0% → 70.0% of 9 pairs." and headlines["ppo"] == "Gold score 0.50 → 1.50."
     assert headlines["evaluation"].startswith("The last policy wins 67% of comparisons with the first (")
+    assert headlines["evaluation"].endswith(", on 3 prompts.")
     assert [line for line in said if line.startswith("Train with PPO: done in ") and line.endswith("Gold score 0.50 → 1.50.")]
-    assert part(folder, "pairs").file == str(folder / "pairs-1.jsonl")
+    pairs = part(folder, "pairs")
+    assert pairs.file == str(folder / "pairs-1.jsonl") and pairs.sha256 == hash_of(folder / "pairs-1.jsonl")
+    policy = reader(folder).run_dir / "checkpoints" / "step-000003" / "policy"
+    assert (pairs.policy, pairs.policy_sha256) == (str(policy), hash_of(policy))
     names = {run.name: RunReader(run).status().name for run in (workspace / "runs").glob("2*")}
     assert sorted(names) == sorted(one.run for one in road.parts if one.run)
     assert drive(folder, workspace, said.append) == DONE and journal(workspace) == began  # nothing is left to do
@@ -207,6 +212,7 @@ def test_a_signal_between_two_parts_stops_before_the_next(workspace: Path, monke
 
     def command(folder: Path, arguments: list[str], signals: Signals) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
+        Path(arguments[-1]).write_text("{}\n")
         return "done all the same"
 
     monkeypatch.setattr(driving, "run_command", command)

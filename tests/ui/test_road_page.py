@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,7 @@ from rlhf_studio.ui.road.page import RoadPage
 from tests.road.stand_ins import new_road
 from tests.runs.stage_helpers import write_stage_run
 from tests.runs.store_helpers import end
+from tests.runs.test_checkpoints import checkpoint
 from tests.ui.train_helpers import OPERATOR, VIEWER
 from tests.waiting import wait_until
 
@@ -74,7 +77,7 @@ def test_who_only_watches_sees_roads_and_starts_none(page: RoadPage, started: li
     with pytest.raises(gr.Error, match="watch"):  # an operator's page that was opened with ?view=1
         page.road_start({"rounds": 1, "view": True}, OPERATOR)
     assert started == [] and len(list_roads(tmp_path)) == 1
-    assert page.road_lineage({"road": folder.name}, request_of) == {"rows": []}
+    assert page.road_lineage({"road": folder.name}, request_of) == {"rows": [], "again": False}
 
 
 def test_a_road_is_begun_once_and_shows_as_going_before_its_process_has_loaded(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
@@ -141,7 +144,9 @@ def test_a_card_says_how_far_its_run_is_and_what_the_run_was_made_from(page: Roa
     event = EventRecord("info", EVENT, "made from", {"ingredients": [ingredient]})
     run = write_stage_run(tmp_path, "reward_model", [{"reward_model/loss": 0.5}] * 3, events=[event], reward_model={"max_steps": 5})
     road = read_road(new_road(tmp_path))
-    write_road(road.with_part("reward_model", run=run.run_dir.name, state="done").with_part("ppo", run="20200101-000000-gone"))
+    write_road(
+        road.with_part("reward_model", run=run.run_dir.name, state="done").with_part("ppo", run="20200101-000000-gone", state="done")
+    )
     cards = {part["key"]: part for part in news(page, VIEWER)["roads"][0]["parts"]}
     card = cards["reward_model"]
     assert (card["run_state"], card["step"], card["total_steps"]) == ("finished", 3, run.status().total_steps)
@@ -159,6 +164,84 @@ def test_a_card_says_how_far_its_run_is_and_what_the_run_was_made_from(page: Roa
     said = rows()[0]["sources"][0]["sentence"]
     assert said.startswith(f"{tmp_path.name}/pairs.jsonl has changed since the run began") and str(tmp_path) not in said
     assert page.road_lineage({"road": "x"}, VIEWER)["problem"] == pages.GONE
+
+
+def test_a_run_that_is_only_being_made_is_no_problem(page: RoadPage, tmp_path: Path) -> None:
+    """The road notes a run's id before it makes the run's folder, and the engine notes what the run is made from some time after that."""
+    folder = new_road(tmp_path)
+
+    def lineage(state: str, run: str) -> dict[str, Any]:
+        write_road(read_road(folder).with_part("sft", run=run, state=state))
+        found: dict[str, Any] = page.road_lineage({"road": folder.name}, VIEWER)
+        return found
+
+    with driven(folder):
+        assert lineage("running", "20200101-000000-abcdef") == {"rows": [], "again": True}
+        run = write_stage_run(tmp_path, "sft", [{"sft/loss": 0.5}]).run_dir.name
+        made = lineage("running", run)  # nothing is noted yet
+        assert made["again"] is True and [row["problem"] for row in made["rows"]] == [""]
+        assert lineage("done", run)["again"] is False
+        assert lineage("waiting", "20200101-000000-abcdef") == {"rows": [], "again": False}
+        deleted = lineage("done", "20200101-000000-abcdef")
+        assert "There is no run" in deleted["rows"][0]["problem"] and deleted["again"] is True
+
+
+def test_an_older_road_is_told_to_who_asks_for_it(page: RoadPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MOST_ROADS", 2)
+    written = read_road(new_road(tmp_path))
+    for day in "1234":
+        folder = written.folder.parent / f"road-2020010{day}-000000-0000"
+        folder.mkdir()
+        write_road(replace(written, folder=folder))
+    newest = [written.id, "road-20200104-000000-0000"]
+
+    def asked(road: str) -> tuple[list[str], int, str]:
+        told = page.road_news({"road": road}, VIEWER)
+        return [one["id"] for one in told["roads"]], told["older"], told["wanted"]
+
+    assert asked("") == (newest, 3, "")
+    assert asked("road-20200101-000000-0000") == ([*newest, "road-20200101-000000-0000"], 2, "road-20200101-000000-0000")
+    assert asked("road-20200104-000000-0000")[:2] == (newest, 3)
+    assert asked("road-none") == (newest, 3, "road-none")
+    with driven(written.folder.parent / "road-20200101-000000-0000"):  # a road that is not listed holds the others up
+        assert news(page)["under_way"] is True
+    assert news(page)["under_way"] is False
+
+
+def test_the_end_of_a_road_is_judged_and_a_small_one_says_that_it_is(page: RoadPage, tmp_path: Path) -> None:
+    road = read_road(new_road(tmp_path))
+    assert news(page)["roads"][0]["verdict"] == "" and "its numbers say little" in news(page)["roads"][0]["note"]
+    road = replace(road, settings=RoadSettings(), parts=[replace(part, state="done") for part in road.parts])
+    write_road(road.with_part("ppo", headline="Gold score 0.50 → 1.50.").with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
+    told = news(page, VIEWER)["roads"][0]
+    assert told["verdict"] == "With PPO the gold score rose from 0.50 to 1.50." and told["note"] == ""
+    headlines = {part["key"]: part["headline"] for part in told["parts"]}
+    assert headlines["reward_model"] == "50.0\u202f%\u00a0→\u00a070\u202f% of 9 pairs."
+
+
+def test_pairs_are_in_the_chain_with_the_policy_that_wrote_them(page: RoadPage, tmp_path: Path) -> None:
+    run = write_stage_run(tmp_path, "sft", [{"sft/loss": 0.5}] * 3).run_dir
+    policy = checkpoint(run, 3) / "policy"
+    road = read_road(new_road(tmp_path)).with_part("sft", run=run.name, state="done")
+    made = road.folder / "pairs-1.jsonl"
+    made.write_text("{}\n")
+    hashes = {"sha256": hash_of(made), "policy_sha256": hash_of(policy)}
+    whole = road.with_part("pairs", state="done", file=str(made), policy=str(policy), **hashes)
+
+    def sources() -> list[tuple[str, int | None, str, str]]:
+        (row,) = [row for row in page.road_lineage({"road": road.id}, VIEWER)["rows"] if row["title"].startswith("Sample pairs")]
+        assert str(tmp_path) not in str(row)
+        return [(one["name"], one["step"], one["standing"], one["sentence"]) for one in row["sources"]]
+
+    title, name = "Fine-tune a new policy", f"{road.id}/pairs-1.jsonl"
+    write_road(road.with_part("pairs", state="done", file=str(made)))  # as earlier versions wrote it
+    assert sources() == [(title, None, "not checked", ""), (name, None, "not checked", "")]
+    write_road(whole)
+    assert sources() == [(title, 3, "as it was", ""), (name, None, "as it was", "")]
+    made.write_text("{} \n")
+    wait_until(lambda: sources()[1] == (name, None, "changed", f"{name} has changed since it was written."))
+    shutil.rmtree(run)
+    assert sources()[0] == (title, None, "gone", f"{title} is no longer there.")
 
 
 def test_a_road_of_another_version_does_not_hide_the_others(page: RoadPage, tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,20 @@ import gradio as gr
 
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.road.drive import start_driver
-from rlhf_studio.road.plan import SMALL, RoadSettings, plan
+from rlhf_studio.road.plan import SMALL, RoadSettings, is_small, plan
 from rlhf_studio.road.state import Road, driver_pid, list_roads, new_road_folder, read_road, write_road
+from rlhf_studio.road.verdict import verdict_of
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lineage import sources
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.once import Once, nonce_of
+from rlhf_studio.ui.road.lineage import lineage_of
 from rlhf_studio.ui.sent import member
 
 MOST_ROADS = 20
 MOST_ROUNDS = 5
+SMALL_SAYS_LITTLE = "This is the small road: it shows that all parts fit together. It learns so little that its numbers say little."
 GONE = "There is no such road any more."
 Json = dict[str, Any]
 
@@ -48,13 +51,23 @@ class RoadPage:
         return panel("road", ["open_road_run"], [self.road_news, self.road_lineage, self.road_start, self.road_go, self.road_stop])
 
     def road_news(self, data: Any, request: gr.Request) -> Json:
-        """The roads of the workspace, newest first, and what a road would be made of."""
+        """The newest roads and the wanted one (``road``), how many ``older`` ones are not among them, and what a road would be made of."""
         self._started = {road: process for road, process in self._started.items() if process.poll() is None}  # an ended one is no zombie
-        roads = [self._told(road) for road in list_roads(self._workspace.root)[:MOST_ROADS]]
+        found, wanted = list_roads(self._workspace.root), _wanted(data)
+        listed = [road for place, road in enumerate(found) if place < MOST_ROADS or road.id == wanted]
         operator = self._access.is_operator(request, data)
         parts = [{"key": part.key, "title": part.title} for part in plan(RoadSettings())]
         why = "" if operator else self._access.why_not()
-        return {"roads": roads, "parts": parts, "operator": operator, "why_not": why, "most_rounds": MOST_ROUNDS}
+        return {
+            "roads": [self._told(road) for road in listed],
+            "wanted": wanted,
+            "older": len(found) - len(listed),
+            "under_way": any(self._pid(road) is not None for road in found),
+            "parts": parts,
+            "operator": operator,
+            "why_not": why,
+            "most_rounds": MOST_ROUNDS,
+        }
 
     def _told(self, road: Road) -> Json:
         parts = []
@@ -64,28 +77,23 @@ class RoadPage:
                 with contextlib.suppress(StoreError):  # deleted since: the card says what is left of it
                     status = self._workspace.status(part.run)
                     told |= {"run_state": status.state, "step": status.step, "total_steps": status.total_steps}
-            parts.append({**told, "file": Path(part.file).name})
-        return {"id": road.id, "name": road.name, "created_at": road.created_at, "parts": parts, "going": self._pid(road) is not None}
+            parts.append({**told, "headline": _readable(part.headline), "file": Path(part.file).name})
+        return {
+            "id": road.id,
+            "name": road.name,
+            "created_at": road.created_at,
+            "parts": parts,
+            "going": self._pid(road) is not None,
+            "verdict": _readable(verdict_of(road)),
+            "note": SMALL_SAYS_LITTLE if is_small(road.settings) else "",
+        }
 
     def road_lineage(self, data: Any, request: gr.Request) -> Json:
         """What each run of a road was made from, checked by its hashes against what lies there now."""
         road = self._road(data)
         if road is None:
-            return {"rows": [], "problem": GONE}
-        rows: list[Json] = []
-        titles = {part.run: part.title for part in road.parts if part.run}
-        for part in road.parts:
-            if not part.run:
-                continue
-            try:
-                found = sources(self._workspace.reader(part.run), self._hash)
-            except StoreError as error:
-                rows.append({"title": part.title, "run": part.run, "sources": [], "problem": str(error)})
-                continue
-            named = [replace(one, path="", name=titles.get(one.run) or _short(one.name)) for one in found]
-            told = [{**asdict(one), "sentence": one.sentence} for one in named]
-            rows.append({"title": part.title, "run": part.run, "sources": told, "problem": ""})
-        return {"rows": rows}
+            return {"rows": [], "again": False, "problem": GONE}
+        return lineage_of(road, self._workspace, self._hash)
 
     def _hash(self, path: Path) -> str:
         """Remembered as long as no file at the path changes: its name, size, place on the disk, and the times of its text and its entry."""
@@ -152,13 +160,17 @@ class RoadPage:
         return process.pid if pid is None and process is not None and process.poll() is None else pid
 
     def _road(self, data: Any) -> Road | None:
-        wanted = str(member(data, "road") or "")
+        wanted = _wanted(data)
         for road in list_roads(self._workspace.root):
             if road.id == wanted:
                 return read_road(road.folder)
         return None
 
 
-def _short(name: str) -> str:
-    """A path's last two parts: people know their folders, and others need not."""
-    return "/".join(name.rstrip("/").split("/")[-2:])
+def _wanted(data: Any) -> str:
+    return str(member(data, "road") or "")
+
+
+def _readable(said: str) -> str:
+    """Written one way, whatever wrote it: percent signs after a narrow space, and neither they nor arrows begin a line."""
+    return re.sub(r"(?<=\d)\s*%", "\u202f%", said).replace(" \u2192 ", "\u00a0\u2192\u00a0")

@@ -1,6 +1,7 @@
 // The Road page: the stages as cards, one click that goes along all of them, and where each result comes from.
 import { address } from "../shared/address.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
 import { Poller } from "../shared/poll.js";
 import { NO_ANSWER, Once, isOnScreen, onlyWatches, whenShown } from "../shared/visit.js";
 
@@ -40,9 +41,12 @@ function standing({ parts, going }) {
   return `${failed ? "Failed" : "Stopped"}, ${done} of ${parts.length} parts done`;
 }
 
+const ended = ({ parts }) => parts.every(({ state }) => state === "done");
+
 class RoadPage {
   constructor({ host, server, trigger }) {
-    Object.assign(this, { host, server, trigger, once: new Once(), road: "", drawn: "" });
+    Object.assign(this, { host, server, trigger, once: new Once(), drawn: "" });
+    this.road = address.params("road").road || "";
     this.message = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.lost = el("p", { class: "rs-message", role: "status", hidden: true });
     this.rounds = el("select", { class: "rs-input", id: "rs-road-rounds" });
@@ -65,6 +69,8 @@ class RoadPage {
       el("p", { class: "rs-help" }, help),
     );
     this.viewer = el("p", { class: "rs-help", hidden: true });
+    this.gone = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true }, "This road is not here.");
+    this.older = el("p", { class: "rs-help", hidden: true });
     this.name = el("h3", { class: "rs-road-name" });
     this.standing = el("p", { class: "rs-road-standing", role: "status" });
     this.choice = el("select", {
@@ -73,6 +79,8 @@ class RoadPage {
       onchange: () => this.choose(this.choice.value),
     });
     this.actions = el("div", { class: "rs-road-actions" });
+    this.verdict = el("p", { class: "rs-road-verdict", role: "status", hidden: true });
+    this.note = el("p", { class: "rs-road-note", hidden: true });
     this.cards = el("ol", { class: "rs-road-cards" });
     this.lineage = el("div", { class: "rs-road-lineage" });
     fill(
@@ -88,19 +96,29 @@ class RoadPage {
       this.message,
       this.tools,
       this.viewer,
-      (this.head = el("div", { class: "rs-road-head" }, this.choice, this.name, this.standing, this.actions)),
+      this.gone,
+      (this.head = el(
+        "div",
+        { class: "rs-road-head" },
+        this.choice,
+        this.name,
+        this.older,
+        this.standing,
+        this.actions,
+      )),
+      this.verdict,
+      this.note,
       this.cards,
       this.lineage,
     );
     this.poller = new Poller({
-      ask: () => server.road_news({ view: onlyWatches() }),
+      ask: () => server.road_news({ road: this.road, view: onlyWatches() }),
       onreply: (reply) => this.receive(reply),
       onlost: (lost) => this.hear(lost),
       awake: () => isOnScreen(host),
     });
     whenShown(host, () => this.poller.wake());
     this.poller.wake();
-    this.route(address.params("road"));
   }
 
   say(text) {
@@ -116,6 +134,7 @@ class RoadPage {
   route({ road = "" }) {
     this.road = road;
     this.draw();
+    this.poller.wake(); // the road may be an older one, which is told only to who asks for it
   }
 
   choose(road) {
@@ -131,7 +150,7 @@ class RoadPage {
 
   get shown() {
     const roads = this.reply?.roads || [];
-    return roads.find(({ id }) => id === this.road) || roads[0];
+    return this.road ? roads.find(({ id }) => id === this.road) : roads[0];
   }
 
   draw() {
@@ -140,47 +159,83 @@ class RoadPage {
     show(this.tools, reply.operator);
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));
-    const under = reply.roads.some(({ going }) => going);
+    const under = reply.under_way;
     this.start.disabled = this.starting || under;
     this.start.title = under ? "A road is under way: wait for its end, or stop it first." : "";
     if (!this.rounds.options.length) {
       for (let n = 1; n <= reply.most_rounds; n += 1) this.rounds.append(el("option", { value: n }, String(n)));
     }
     const road = this.shown;
-    const text = JSON.stringify([road, reply.roads.map(({ id }) => id), reply.operator]);
+    const gone = Boolean(this.road) && !road;
+    if (gone && reply.wanted !== this.road) return; // the next news will tell
+    show(this.gone, gone);
+    this.askLineage(road);
+    const text = JSON.stringify([road, reply.roads.map(({ id }) => id), reply.older, gone, reply.operator]);
     if (text === this.drawn) return;
     this.drawn = text;
     const several = reply.roads.length > 1;
     const title = ({ created_at }) => `Road of ${dateOf(created_at)}`;
-    show(this.head, Boolean(road));
-    show(this.choice, several);
-    show(this.name, !several);
+    show(this.head, Boolean(road) || several || gone);
+    show(this.choice, several || gone);
+    show(this.name, Boolean(road) && !several);
+    show(this.standing, Boolean(road));
+    show(this.older, reply.older > 0);
+    setText(this.older, `${counted(reply.older, "older road")} not listed`);
     fill(
       this.choice,
+      gone && el("option", { value: this.road, disabled: true }, "Choose a road"),
       reply.roads.map((one) => el("option", { value: one.id }, title(one))),
     );
+    this.choice.value = road ? road.id : this.road;
     if (road) {
-      this.choice.value = road.id;
       setText(this.name, title(road));
       setText(this.standing, standing(road));
     }
-    redraw(this.actions, this.start, () => fill(this.actions, road && reply.operator ? this.buttons(road) : []));
-    const parts = road ? road.parts : reply.parts.map((part) => ({ ...part, state: "", headline: "", problem: "" }));
-    this.last = Math.max(...parts.map(({ key }) => roundOf(key)));
+    setText(this.verdict, road?.verdict || "");
+    show(this.verdict, Boolean(road?.verdict));
+    setText(this.note, road?.note || "");
+    show(this.note, Boolean(road?.note));
+    const over = Boolean(road) && ended(road);
+    this.start.classList.toggle("rs-primary", !over); // the next step of a road that has ended is to look at its result
+    redraw(this.actions, this.start, () =>
+      fill(this.actions, road && reply.operator ? this.buttons(road) : [], over ? this.next(road) : []),
+    );
+    const planned = gone ? [] : reply.parts;
+    const parts = road ? road.parts : planned.map((part) => ({ ...part, state: "", headline: "", problem: "" }));
+    this.last = Math.max(1, ...parts.map(({ key }) => roundOf(key)));
     redraw(this.cards, this.start, () =>
       fill(
         this.cards,
         parts.map((part) => this.card(part)),
       ),
     );
-    this.askLineage(road);
   }
 
   buttons(road) {
     const button = (label, action) => el("button", { class: "rs-button", type: "button", onclick: action }, label);
     if (road.going) return [button("Stop", () => this.act("road_stop", road))];
-    const ended = road.parts.every(({ state }) => state === "done");
-    return ended ? [] : [button("Go on", () => this.act("road_go", road))];
+    return ended(road) ? [] : [button("Go on", () => this.act("road_go", road))];
+  }
+
+  /** What to do with the result of a road that has ended: look at the comparison first. */
+  next(road) {
+    const run = (stage) => road.parts.findLast(({ key }) => key.split("-")[0] === stage)?.run;
+    const [compared, trained] = [run("evaluation"), run("ppo")];
+    return [
+      compared && this.link("Open the table", "evaluate", { evaluation: compared }, "rs-primary"),
+      trained && this.link("Talk to it", "talk", { talk: trained }),
+    ];
+  }
+
+  /** A link to another page, which is shown without loading this document again. */
+  link(label, page, params, look = "") {
+    const click = (event) => {
+      if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
+      event.preventDefault();
+      address.lead(page, params);
+    };
+    const href = `?${new URLSearchParams({ tab: page, ...params })}`;
+    return el("a", { class: `rs-button ${look}`, href, onclick: click }, label);
   }
 
   card(part) {
@@ -190,11 +245,18 @@ class RoadPage {
     const state = part.state ? STATES[part.state] : "";
     const progress = part.state === "running" && part.total_steps ? `Step ${part.step} of ${part.total_steps}` : "";
     const took = part.state === "done" && part.seconds ? `${minutes(part.seconds)}` : "";
-    const open = el(
-      "button",
-      { class: "rs-button rs-small", type: "button", onclick: () => this.trigger("open_road_run", { run: part.run }) },
-      "Open run",
-    );
+    const table = stage === "evaluation" && ["running", "done"].includes(part.state);
+    const open = table
+      ? this.link("Open the table", "evaluate", { evaluation: part.run }, "rs-small")
+      : el(
+          "button",
+          {
+            class: "rs-button rs-small",
+            type: "button",
+            onclick: () => this.trigger("open_road_run", { run: part.run }),
+          },
+          "Open run",
+        );
     return el(
       "li",
       {
@@ -205,8 +267,7 @@ class RoadPage {
       el("h3", {}, part.title.replace(/round (?=\d)/, "round\u00a0")),
       state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(", ")),
       progress && el("p", { class: "rs-road-progress" }, progress),
-      part.headline &&
-        el("p", { class: "rs-road-headline" }, part.headline.replaceAll(" \u2192 ", "\u00a0\u2192\u00a0")),
+      part.headline && el("p", { class: "rs-road-headline" }, part.headline),
       part.problem && el("p", { class: "rs-problem" }, part.problem),
       OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, NEEDS[stage] || ""),
       part.file && el("p", { class: "rs-road-file" }, el("code", {}, part.file)),
@@ -215,13 +276,19 @@ class RoadPage {
   }
 
   async askLineage(road) {
-    const done = road ? road.parts.filter(({ run }) => run).length : 0;
+    const done = road ? road.parts.filter(({ run, file }) => run || file).length : 0;
     const asked = JSON.stringify([road?.id, road?.going, road?.parts.map(({ run, state }) => [run, state])]);
-    if (!done) fill(this.lineage);
-    if (!done || asked === this.asked) return;
+    if (!done) {
+      Object.assign(this, { asked, told: "" });
+      fill(this.lineage);
+    }
+    if (asked === this.asked) return;
     this.asked = asked;
     const reply = await this.server.road_lineage({ road: road.id, view: onlyWatches() }).catch(() => null);
-    if (reply && asked === this.asked) this.drawLineage(reply.rows);
+    if (asked !== this.asked) return;
+    if (reply && JSON.stringify(reply) !== this.told) this.drawLineage(reply.rows);
+    this.told = JSON.stringify(reply);
+    if (!reply || reply.again) this.asked = ""; // with the next news it is asked again
   }
 
   drawLineage(rows) {

@@ -80,6 +80,13 @@ class Address {
     this.select = select;
   }
 
+  /** Show another page with these parameters, as a link to it would. */
+  lead(page, params) {
+    this.put(page, params);
+    this.select?.(page);
+    this.listeners.get(page)?.(params);
+  }
+
   moved() {
     const { page, params } = this.read();
     const before = JSON.stringify(this.kept[page] || {});

@@ -1,0 +1,65 @@
+"""What each part of a road was made from, checked by its hashes against what lies there now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.inputs.trained import run_of_model
+from rlhf_studio.road.plan import policy_for_pairs
+from rlhf_studio.road.state import Part, Road
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lineage import Source, sources, standing_of
+from rlhf_studio.runs.workspace import Workspace
+
+Json = dict[str, Any]
+
+
+def lineage_of(road: Road, workspace: Workspace, hash_of: Callable[[Path], str]) -> Json:
+    """``rows``, one for each part that has something to tell, and ``again``: whether another look may find more."""
+    titles = {part.run: part.title for part in road.parts if part.run}
+    rows: list[Json] = []
+    again = False
+    for part in road.parts:
+        told = _run(part, titles, workspace, hash_of) if part.run else _data(road, part, hash_of) if part.file else None
+        growing = part.kind == "run" and part.state == "running" and not (told and told["sources"])
+        again = again or growing or bool(told and told["problem"])
+        if told:
+            rows.append(told)
+    return {"rows": rows, "again": again}
+
+
+def _run(part: Part, titles: dict[str, str], workspace: Workspace, hash_of: Callable[[Path], str]) -> Json | None:
+    """The row of a run; None while its folder is not made: the road notes the run's id first."""
+    row: Json = {"title": part.title, "run": part.run, "sources": [], "problem": ""}
+    try:
+        found = sources(workspace.reader(part.run), hash_of)
+    except StoreError as error:
+        to_be_made = error.reason == "missing" and part.state != "done"
+        return None if to_be_made else {**row, "problem": str(error)}
+    named = [replace(one, path="", name=titles.get(one.run) or _short(one.name)) for one in found]
+    return {**row, "sources": [{**asdict(one), "sentence": one.sentence} for one in named]}
+
+
+def _data(road: Road, part: Part, hash_of: Callable[[Path], str]) -> Json:
+    """The row of a file that a part wrote: the policy that wrote the responses in it, and the file itself."""
+    origin = run_of_model(Path(part.policy)) if part.policy else None
+    step = origin[1] if origin else None
+    run = policy_for_pairs(road, part.key, Path()).name
+    policy = next((one.title for one in road.parts if run and one.run == run), run)
+    as_policy, as_file = (part.policy, part.policy_sha256), (part.file, part.sha256)
+    found = [
+        Source("policy", policy, "model", *as_policy, run, step, standing_of(*as_policy, hash_of)),
+        Source("file", _short(part.file), "data", *as_file, "", None, standing_of(*as_file, hash_of)),
+    ]
+    since = {"policy": "it wrote these responses", "file": "it was written"}
+    sentences = {"changed": "{} has changed since {}.", "gone": "{} is no longer there."}
+    told = [{**asdict(one), "path": "", "sentence": sentences.get(one.standing, "").format(one.name, since[one.setting])} for one in found]
+    return {"title": part.title, "run": "", "sources": told, "problem": ""}
+
+
+def _short(name: str) -> str:
+    """A path's last two parts: people know their folders, and others need not."""
+    return "/".join(name.rstrip("/").split("/")[-2:])
