@@ -20,6 +20,8 @@ from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config_io import parse_config, with_values
 from rlhf_studio.runs.reader import RunReader
 from tests.analysis.doctor.made_stages import HEALTHY, SHARED, Made, after, falling, measured, wobble
+from tests.runs.stage_helpers import write_stage_run
+from tests.ui.test_evaluate import answers
 
 
 def rises(lowest: int, by: float) -> Any:
@@ -387,3 +389,14 @@ def test_the_measurement_before_training_counts_as_step_0(tmp_path: Path) -> Non
     assert (one.check, one.level, one.changes, one.evidence[0].step) == ("overfitting", "alarm", {}, 0)
     learned = Made("sft", metrics={"sft/eval_loss": lambda step: 1.5 if step == 40 else None}, told={"start": {"sft/eval_loss": 1.9}})
     assert verdict(learned, tmp_path / "learned").sentence.startswith("Learned: held-out loss 1.90 → 1.50 nats per token")
+
+
+def test_a_finished_evaluation_says_who_won(tmp_path: Path) -> None:
+    """Every answer of the last policy has the higher gold score: it wins all comparisons."""
+    rows = [*answers("start", 0.0), *answers("late", 1.0)]
+    samples = [replace(row, sample=place) for place, row in enumerate(rows)]
+    reader = write_stage_run(tmp_path, "evaluation", [{}], rollouts=samples)
+    said = diagnose(reader).verdict
+    assert said.kind == "evaluated"
+    assert said.sentence.startswith("Evaluated. The last policy wins 100% of comparisons with the first")
+    assert said.sentence.endswith("by the gold score.")

@@ -27,6 +27,8 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     late,
     training,
 )
+from rlhf_studio.analysis.evaluation.in_words import in_words
+from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
 
 LATE_STEPS = 20
@@ -66,6 +68,8 @@ def _evaluated(run: Recorded) -> Verdict:
         return Verdict("too early", "No prompt is answered yet.", "An evaluation records what each batch of prompts got.", _failure(run))
     done = f"{len(run.steps):,} of {run.total_steps:,} steps" if run.total_steps else f"{len(run.steps):,} steps"
     sentence = f"Evaluated: {done} of prompts are answered." if run.ended else f"The policies are answering: {done} are done."
+    if run.ended and run.reader is not None and (won := in_words(report_of(run.reader))):
+        sentence = f"{sentence} {won}" if run.state != "finished" else f"Evaluated. {won}"
     return Verdict(
         "evaluated", sentence, "An evaluation trains nothing; its tables compare the policies.", _failure(run), int(run.steps[0])
     )

@@ -219,6 +219,7 @@ function finishedLine(status) {
   const saved = status.checkpoints.at(-1);
   const steps = `${status.total || status.step} steps`;
   const took = status.worked !== null ? `${steps} in ${duration(status.worked)}` : steps;
+  if (status.stage === "evaluation") return `${took}. Nothing was trained: the table compares the policies.`;
   return saved ? `${took}. The model is saved as checkpoint ${saved.step} (${bytes(saved.bytes)}).` : `${took}.`;
 }
 
