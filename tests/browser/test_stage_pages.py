@@ -77,6 +77,9 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     expect(live.locator(".rs-inspector")).to_be_hidden()
     page.goto(page.url.split("?")[0] + f"?tab=live&run={sft.run_dir.name}")
     expect(live.locator(".rs-verdict-sentence")).to_contain_text("held-out loss")
+    compared = "Step 1 compared with the mean of the last 2 steps; held-out numbers: the first measurement and the newest one:"
+    expect(live.locator("#rs-summary-title")).to_have_text(compared)
+    expect(live.locator('.rs-tile[data-term="sft/eval_perplexity"] .rs-tile-label')).to_have_text("Held-out perplexity")
     for gone in (".rs-learned", ".rs-gauges", ".rs-guide-start", ".rs-formulas"):
         expect(live.locator(gone)).to_be_hidden()
     live.get_by_role("link", name="Train a reward model on it").click()

@@ -81,9 +81,9 @@ def read_questions(
 
 def learned_from(sources: Iterable[PolicySource]) -> set[str]:
     """What the runs of these policies trained on, as paths or names of datasets. Raises StoreError."""
-    found = set()
+    found: set[str] = set()
     for folder in {source.run_folder for source in sources if source.run_folder}:
-        data = RunReader(Path(folder)).config().data
+        data = RunReader(Path(folder)).config().data  # type: ignore[attr-defined]  # every stage has data
         found.add(resolve(data.prompts if isinstance(data, DataConfig) else data.source))
     return found
 
