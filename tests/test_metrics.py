@@ -64,6 +64,14 @@ def test_a_metric_that_nothing_shows_is_not_sent() -> None:
     assert {"episode", "time/elapsed", "objective/kl"} <= shown_names()  # the x axes
 
 
+def test_a_tile_of_held_out_examples_says_so() -> None:
+    """Else it would have the name of the chart's other line, which is of the batch, and another number."""
+    labels = {tile["metric"]: tile["label"] or GLOSSARY[tile["metric"]].title for tile in page_data()["tiles"]}
+    held_out = {name: label for name, label in labels.items() if "/eval_" in name}
+    assert len(held_out) >= 7 and all(label.startswith("Held-out ") for label in held_out.values()), held_out
+    assert not any(label.startswith("Held-out") for name, label in labels.items() if name not in held_out)
+
+
 def test_the_order_of_the_tiles() -> None:
     assert [tile["metric"] for tile in page_data()["tiles"]] == [
         "objective/scores",

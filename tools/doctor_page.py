@@ -101,6 +101,7 @@ def _verdicts() -> list[str]:
         f"more than {losses.SURE:g} standard errors; *learned* when the run has ended |",
         "| overfits | `overfitting` is a warning at the newest step |",
         "| diverged | `loss-rises` is an alarm at the newest step, or the run died of numbers that are not finite |",
+        f"| got worse | the newest held-out loss is above the first by {losses.ROSE:g} nats |",
         f"| nothing learned | none of these when the run has ended with {2 * losses.WINDOW} steps or more, or after "
         f"{stage_verdict.LATE_STEPS} steps and half of it |",
         "| evaluated | of an evaluation, which trains nothing |",

@@ -10,12 +10,12 @@ Level = Literal["note", "warning", "alarm"]
 
 VerdictKind = Literal[
     "too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
-    "learning", "learned", "overfits", "diverged", "evaluated",
+    "learning", "learned", "overfits", "got worse", "diverged", "evaluated",
 ]  # fmt: skip
 """``too early`` before enough steps are recorded to say anything. Of PPO ``improving`` while the run goes on, ``improved`` when it ended.
 
-Of fine-tuning, reward models and DPO in the same way ``learning`` and ``learned``, or ``overfits``, ``diverged``, ``nothing learned``; of
-an evaluation, which trains nothing, ``evaluated``.
+Of fine-tuning, reward models and DPO in the same way ``learning`` and ``learned``, or ``overfits``, ``got worse``, ``diverged``,
+``nothing learned``; of an evaluation, which trains nothing, ``evaluated``.
 """
 
 

@@ -27,7 +27,8 @@ p { margin: 6px 0; }
 .sentence { font-size: 18px; }
 .badge { border: 1px solid currentColor; border-radius: 99px; padding: 1px 10px; font-size: 14px; font-weight: 600; }
 [data-kind="improved"] .badge, [data-kind="improving"] .badge { color: var(--good); }
-[data-kind="collapsed"] .badge, [data-kind="exploiting the reward"] .badge { color: var(--bad); }
+[data-kind="collapsed"] .badge, [data-kind="exploiting the reward"] .badge,
+[data-kind="diverged"] .badge, [data-kind="got worse"] .badge { color: var(--bad); }
 [data-kind="nothing learned"] .badge { color: var(--warn); }
 details { border: 1px solid var(--line); border-radius: 8px; margin: 8px 0; background: var(--card); }
 summary { padding: 8px 12px; cursor: pointer; font-weight: 500; }

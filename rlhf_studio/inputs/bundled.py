@@ -14,6 +14,8 @@ BUNDLED = {
     "bundled/world-prompts": "world/prompts.jsonl",
     "bundled/world-prompts-heldout": "world/prompts_heldout.jsonl",
 }
+HELD_OUT = ("bundled/world-prompts-heldout",)
+"""Prompts that nothing which ships with the project learned from."""
 WRITTEN = {
     "demonstrations": ("bundled/world-reviews", "bundled/world-reviews-heldout"),
     "pairs": ("bundled/world-pairs", "bundled/world-pairs-heldout"),

@@ -44,7 +44,7 @@ _SFT = (
         "Falls, then stays; the lowest point is the best model.",
         colour="entropy",
         lines=(Line("perplexity", style="sparse"),),
-        tile=Tile(label="Perplexity"),
+        tile=Tile(),
     ),
 )
 
@@ -106,7 +106,7 @@ _REWARD_MODEL = (
         "Rises above 0; without end it says that scores are only being stretched.",
         colour="critic",
         lines=(Line("margin", style="sparse"),),
-        tile=Tile(label="Margin"),
+        tile=Tile(),
     ),
     Metric(
         "reward_model/chosen_mean",

@@ -13,6 +13,7 @@ from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.evaluate.page import EvaluatePage
+from tests.analysis.test_evaluation import over_optimised
 from tests.browser.conftest import HOSTILE
 from tests.runs.store_helpers import new_run
 from tests.runs.test_evaluation_policies import run_with
@@ -27,6 +28,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     rows = [*answers("start", 0.0), *answers(HOSTILE, 1.0)]
     with RunWriter(new_run(root / "runs" / "evaluation-1")) as writer:
         writer.commit_step(StepRecord(1, {}, [replace(row, sample=place) for place, row in enumerate(rows)]))
+    with RunWriter(new_run(root / "runs" / "evaluation-2")) as writer:
+        writer.commit_step(StepRecord(1, {}, [replace(row, sample=place) for place, row in enumerate(over_optimised())]))
     run_with(root / "runs" / "ppo-1")
     with pytest.MonkeyPatch.context() as patch:  # the stage of a run that was made by hand
         patch.setattr(EvaluatePage, "_stage", lambda self, run: "evaluation" if run.startswith("evaluation") else "ppo")
@@ -64,6 +67,24 @@ def test_an_evaluation_is_looked_at_from_all_sides(open_page: Callable[..., Any]
     expect(page.locator(".rs-evaluate-wins li")).to_contain_text("0 wins, 0 ties, 12 losses")
     expect(page.locator(".rs-evaluate-wins li")).to_contain_text("start")
     assert page.evaluate("window.__pwned") is None
+
+
+def test_what_matters_most_is_told_above_all_views_and_a_reload_stays_there(open_page: Callable[..., Any], server: Server) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page("?tab=evaluate&evaluation=evaluation-2")
+    told = page.get_by_text("The reward is over-optimised: from middle to late")
+    expect(page.get_by_role("region", name="Table of results")).to_contain_text("Gold gained")
+    expect(told).to_be_visible()
+    page.get_by_role("button", name="Frontier").click()
+    expect(page.locator(".rs-evaluate-plot .main-svg").first).to_be_visible()
+    expect(told).to_have_count(1)
+    page.reload()
+    expect(page.get_by_role("button", name="Frontier")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".rs-evaluate-plot .main-svg").first).to_be_visible()
+    expect(page.get_by_role("region", name="Table of results")).to_be_hidden()
+    page.get_by_label("Evaluation", exact=True).select_option("evaluation-1")
+    expect(told).to_have_count(0)
 
 
 def test_the_form_says_what_is_wrong_and_viewers_start_nothing(open_page: Callable[..., Any], server: Server) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.ui.app import Server, launch
+from tests.runs.stage_helpers import write_stage_run
 from tests.ui.fake_stages import pairs_run, sft_run
+from tests.ui.test_evaluate import answers
 from tests.ui.test_stages import give_model
 from tests.ui.train_helpers import install_world
 
@@ -74,11 +77,33 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     expect(live.locator(".rs-inspector")).to_be_hidden()
     page.goto(page.url.split("?")[0] + f"?tab=live&run={sft.run_dir.name}")
     expect(live.locator(".rs-verdict-sentence")).to_contain_text("held-out loss")
+    compared = "Step 1 compared with the mean of the last 2 steps; held-out numbers: the first measurement and the newest one:"
+    expect(live.locator("#rs-summary-title")).to_have_text(compared)
+    expect(live.locator('.rs-tile[data-term="sft/eval_perplexity"] .rs-tile-label')).to_have_text("Held-out perplexity")
     for gone in (".rs-learned", ".rs-gauges", ".rs-guide-start", ".rs-formulas"):
         expect(live.locator(gone)).to_be_hidden()
     live.get_by_role("link", name="Train a reward model on it").click()
     expect(page.locator('[data-setting="model.policy"] input').first).to_have_value(re.compile("step-000002/policy$"))
     expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world, reward model")
+
+
+def test_a_finished_evaluation_leads_to_its_table(open_page: Callable[..., Any], server: Server) -> None:
+    """It has a checkpoint, from which it would be resumed, and no model."""
+    rows = [*answers("start", 0.0), *answers("late", 1.0)]
+    samples = [replace(row, sample=place) for place, row in enumerate(rows)]
+    run = write_stage_run(server.workspace.root, "evaluation", [{"time/total": 1.0}] * 2, rollouts=samples, name="who is better")
+    checkpoint = run.run_dir / "checkpoints" / "step-000002"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text('{"step": 2}')
+    page = open_page(f"?tab=live&run={run.run_dir.name}")
+    banner = page.locator("#live-page .rs-banner")
+    expect(page.locator("#live-page .rs-verdict-sentence")).to_contain_text("The last policy wins 100%")
+    expect(banner).to_contain_text("the table compares the policies")
+    expect(banner).not_to_contain_text("saved")
+    expect(banner).not_to_contain_text("Suggested next")
+    banner.get_by_role("link", name="Open the table").click()
+    expect(page.get_by_role("region", name="Table of results")).to_contain_text("Gold gained")
+    expect(page.get_by_label("Evaluation", exact=True).locator("option:checked")).to_contain_text("who is better")
 
 
 def test_runs_has_a_column_and_a_choice_of_stages(open_page: Callable[..., Any], server: Server) -> None:

@@ -11,16 +11,19 @@ from transformers import AutoTokenizer
 from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.evaluating import loading
-from rlhf_studio.engine.stages.evaluating.questions import read_questions, read_texts
+from rlhf_studio.engine.stages.evaluating.questions import NOT_HELD_OUT, learned_from, read_questions, read_texts
 from rlhf_studio.engine.stages.evaluating.stage import ppo_settings
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.evaluation.policies import PolicySource
 from rlhf_studio.runs.lineage import sources
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import PROMPTS
 from tests.engine.test_evaluating import answers_of, build, evaluation, plain_logprob, quiet, setup
+from tests.runs.stage_helpers import write_stage_run
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +53,29 @@ def test_so_many_prompts_are_answered(tmp_path: Path, count: int, expected: list
     config = evaluation(tmp_path, [setup(tmp_path)["policy"]], evaluation={"prompts": count})
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
     assert read_questions(config, ppo_settings(config), tokenizer, quiet).texts() == expected
+
+
+def test_prompts_that_are_held_out_themselves_need_no_warning(tmp_path: Path) -> None:
+    """Those of the review world, where no compared run learned from them; all others do."""
+    config = evaluation(tmp_path, [setup(tmp_path)["policy"]], evaluation={"prompts": 2})
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
+
+    def warned(prompts: str, trained_on: set[str]) -> bool:
+        data = config.data.model_copy(update={"prompts": prompts, "column": "prompt", "max_prompts": 8})
+        asked = config.model_copy(update={"data": data})
+        return NOT_HELD_OUT in read_questions(asked, ppo_settings(asked), tokenizer, quiet, trained_on).notes
+
+    ours = "bundled/world-prompts-heldout"
+    assert not warned(ours, {resolve("bundled/world-prompts")})
+    assert warned(ours, {resolve(ours)})
+    assert warned("bundled/world-prompts", set())
+
+
+def test_what_the_runs_of_policies_learned_from(tmp_path: Path) -> None:
+    ppo = write_stage_run(tmp_path, "ppo", [{}], data={"prompts": "bundled/world-prompts"})
+    sft = write_stage_run(tmp_path, "sft", [{}], data={"source": "mine.jsonl"})
+    named = [PolicySource(name, "model", "somewhere", run_folder=str(run.run_dir)) for name, run in (("a", ppo), ("b", sft), ("c", ppo))]
+    assert learned_from([*named, PolicySource("d", "model", "me/model")]) == {resolve("bundled/world-prompts"), "mine.jsonl"}
 
 
 def test_the_model_itself_answers_where_no_policies_are_named(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_the_report_is_that_of_the_statistics(page: EvaluatePage) -> None:
     assert late[columns.index("difference/score")]["value"] == pytest.approx(1.0)
     assert late[columns.index("score")]["low"] < 1.55 < late[columns.index("score")]["high"]
     assert [point["root_kl"] for point in found["frontier"]["points"]] == [0.0, 1.0]
+    assert found["frontier"]["over_optimised"] == []
     assert page.report({"run": "evaluation-1", "first": "late"}, VIEWER)["first"] == "late"
     assert "no answers of 'nobody'" in page.report({"run": "evaluation-1", "first": "nobody"}, VIEWER)["problem"]
     assert page.report({"run": "../etc"}, VIEWER)["problem"]

@@ -49,7 +49,7 @@ def report_values(report: Report) -> Json:
         "columns": [asdict(column) for column in table.columns],
         "rows": rows,
         "wins": wins,
-        "frontier": {"points": points, "sentence": report.frontier.sentence},
+        "frontier": {"points": points, "sentence": report.frontier.sentence, "over_optimised": report.frontier.over_optimised},
     }
 
 

@@ -20,6 +20,8 @@ from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config_io import parse_config, with_values
 from rlhf_studio.runs.reader import RunReader
 from tests.analysis.doctor.made_stages import HEALTHY, SHARED, Made, after, falling, measured, wobble
+from tests.runs.stage_helpers import write_stage_run
+from tests.ui.test_evaluate import answers
 
 
 def rises(lowest: int, by: float) -> Any:
@@ -39,6 +41,13 @@ def apart(longer: float, shorter: float, pairs: int = 200) -> dict[str, Any]:
 ILL: dict[str, tuple[Made, str, int, dict[str, Any]]] = {
     # lowest at step 15; steps 20, 25 and 30 are the three measurements above it
     "overfitting": (Made("sft", metrics={"sft/eval_loss": rises(15, 0.2)}), "warning", 30, {"sft.max_steps": 15}),
+    # it begins at 2.00; measured at steps 1, 5 and 10, and 0.12 above the start at the last of these
+    "held-out-worse": (
+        Made("sft", metrics={"sft/loss": 2.0, "sft/eval_loss": measured(lambda step: 2.0 + 0.012 * step if step > 1 else 2.0)}),
+        "alarm",
+        10,
+        {"sft.learning_rate": 3.3e-5},
+    ),
     "loss-rises": (
         Made("sft", metrics={"sft/loss": lambda step: 2.0 + 0.1 * max(step - 20, 0)}),
         "alarm",
@@ -136,6 +145,7 @@ ILL: dict[str, tuple[Made, str, int, dict[str, Any]]] = {
 # check -> a run that is nearly so, and is not
 WELL: dict[str, Made] = {
     "overfitting": Made("sft", metrics={"sft/eval_loss": rises(15, 0.012)}),
+    "held-out-worse": Made("sft", metrics={"sft/loss": 2.0, "sft/eval_loss": measured(lambda step: 2.0 + 0.002 * step)}),
     "loss-rises": Made("sft", metrics={"sft/loss": lambda step: 2.0 + 0.004 * max(step - 20, 0)}),
     "loss-stays": Made(
         "sft", metrics={"sft/loss": lambda step: 2.0 - 0.01 * step + wobble(step), "sft/eval_loss": measured(lambda step: 2.0)}
@@ -276,6 +286,43 @@ def test_overfitting_names_the_better_step(tmp_path: Path) -> None:
     )
 
 
+def few(losses: dict[int, float]) -> Any:
+    """Held-out losses at these steps and no others."""
+    return losses.get
+
+
+def test_one_rise_at_the_end_is_told_with_the_best_and_its_step(tmp_path: Path) -> None:
+    """No three measurements in a row are above the best: the run has ended before."""
+    losses = few({1: 4.04, 20: 1.47, 30: 1.56, 40: 1.71})
+    reader = Made("sft", metrics={"sft/eval_loss": losses}).write(tmp_path / "run")
+    said = diagnose(reader)
+    assert (said.verdict.kind, said.verdict.since) == ("overfits", 40)
+    assert said.verdict.sentence.startswith("Overfits: the held-out loss was lowest at step 20 (1.47) and is 1.71 now")
+    assert [(one.check, one.level, one.changes) for one in said.findings] == [("overfitting", "warning", {"sft.max_steps": 20})]
+    said = diagnose(reader, 39)  # it went on then
+    assert said.verdict.kind == "learning"
+    assert said.verdict.sentence.endswith("; best 1.47 at step 20, now 1.56: it overfits since.")
+    assert [(one.check, one.level, one.title) for one in said.findings] == [("overfitting", "note", "The held-out loss is above its best")]
+
+
+def test_a_rise_beside_a_rising_training_loss_is_not_told_as_learned_by_heart(tmp_path: Path) -> None:
+    metrics = {"sft/loss": lambda step: 1.4 if 5 < step <= 20 else 1.8, "sft/eval_loss": few({1: 4.04, 20: 1.47, 40: 1.71})}
+    said = diagnose(Made("sft", metrics=metrics).write(tmp_path / "run"))
+    assert said.verdict.kind == "learned"
+    assert said.verdict.sentence.endswith("; best 1.47 at step 20, now 1.71: it rose since.")
+    assert ("overfitting", "note") in [(one.check, one.level) for one in said.findings]
+
+
+def test_a_model_that_became_worse_is_an_alarm(tmp_path: Path) -> None:
+    """As with a learning rate of 0.9: the first steps spoil it, and the training loss is calm afterwards, far above the start."""
+    loss = [4.0, 9.0, 8.5, 8.0, 7.0, *[6.0 - 0.001 * step for step in range(6, 41)]]  # the mean of the first five is above what follows
+    metrics = {"sft/loss": loss, "sft/eval_loss": few({10: 6.1, 20: 6.0, 30: 5.9, 40: 5.8})}
+    said = diagnose(Made("sft", metrics=metrics, told={"start": {"sft/eval_loss": 4.0}}).write(tmp_path / "run"))
+    assert (said.verdict.kind, said.verdict.since) == ("got worse", 10)
+    assert said.verdict.sentence == "Got worse: held-out loss 4.00 → 5.80 nats per token, perplexity 54.6 → 330."
+    assert [one.check for one in said.findings if one.level == "alarm"] == ["held-out-worse"]
+
+
 def test_a_loss_that_falls_in_training_only_has_learned_nothing(tmp_path: Path) -> None:
     said = verdict(Made("sft", metrics={"sft/eval_loss": measured(lambda step: 2.0)}), tmp_path / "run")
     assert (said.kind, said.sentence) == (
@@ -342,3 +389,14 @@ def test_the_measurement_before_training_counts_as_step_0(tmp_path: Path) -> Non
     assert (one.check, one.level, one.changes, one.evidence[0].step) == ("overfitting", "alarm", {}, 0)
     learned = Made("sft", metrics={"sft/eval_loss": lambda step: 1.5 if step == 40 else None}, told={"start": {"sft/eval_loss": 1.9}})
     assert verdict(learned, tmp_path / "learned").sentence.startswith("Learned: held-out loss 1.90 → 1.50 nats per token")
+
+
+def test_a_finished_evaluation_says_who_won(tmp_path: Path) -> None:
+    """Every answer of the last policy has the higher gold score: it wins all comparisons."""
+    rows = [*answers("start", 0.0), *answers("late", 1.0)]
+    samples = [replace(row, sample=place) for place, row in enumerate(rows)]
+    reader = write_stage_run(tmp_path, "evaluation", [{}], rollouts=samples)
+    said = diagnose(reader).verdict
+    assert said.kind == "evaluated"
+    assert said.sentence.startswith("Evaluated. The last policy wins 100% of comparisons with the first")
+    assert said.sentence.endswith("by the gold score.")

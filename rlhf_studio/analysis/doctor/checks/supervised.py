@@ -15,6 +15,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     LEAST_RISE,
     REAL_FALL,
     RISE_SHARE,
+    ROSE,
     SURE,
     SURE_RISE,
     WINDOW,
@@ -31,7 +32,7 @@ from rlhf_studio.config import LoraConfig
 FAMILY = "Supervised stages"
 
 RISES = 3  # measurements in a row: one or two above the best are common on the way down
-ROSE, FAR_UP = 0.1, 1.0  # nats above the start, above the start or the best: a model that continues its texts e times worse
+FAR_UP = 1.0  # nats above the start or the best: a model that continues its texts e times worse
 STILL_STEPS = 3
 LATE_STEPS, FEWEST_STEPS = 20, 5  # as in the verdict of PPO
 
@@ -41,8 +42,8 @@ LATE_STEPS, FEWEST_STEPS = 20, 5  # as in the verdict of PPO
     FAMILY,
     title="It learns its examples by heart",
     rule=f"held-out loss above its best by {RISE_SHARE['sft']:.0%} and {LEAST_RISE['sft']:g} nats (of pairs {RISE_SHARE['dpo']:.0%} and "
-    f"{LEAST_RISE['dpo']:g}), {RISES} measurements in a row, while the training loss is below what it was then; alarm: above its first "
-    "measurement as well",
+    f"{LEAST_RISE['dpo']:g}), {RISES} measurements in a row or at the last one of a run that has ended, while the training loss is below "
+    "what it was then; alarm: above its first measurement as well; note: above its best at all",
     cause="The training loss still falls, the held-out loss rises: the model remembers these examples instead of what they have in common. "
     "Usually there were too many passes over too few examples.",
     advice="Take the checkpoint of the best measurement, or stop there. More examples help; so do fewer passes, a lower learning rate, "
@@ -53,10 +54,11 @@ def overfitting(run: Recorded) -> Course | None:
     measured, stage = held_out(run), run.config.stage
     if len(measured.places) < 2:
         return None
-    above = measured.above_best(stage) & (measured.training < measured.training[measured.best])
-    over = streak(above, RISES)
+    risen = measured.above_best(stage)
+    over = streak(risen & measured.by_heart, RISES)
+    over[-1] |= run.ended and bool((risen & measured.by_heart)[-1])  # nothing more will come
     worse = over & (measured.losses > measured.losses[0] + LEAST_RISE[stage])
-    last = np.flatnonzero(over)
+    last = np.flatnonzero(over if over.any() else risen)
     best = int(measured.best[last[-1]]) if len(last) else 0
 
     def evidence(since: int, until: int) -> list[Evidence]:
@@ -67,13 +69,50 @@ def overfitting(run: Recorded) -> Course | None:
     step = int(measured.steps[best])
     changes: dict[str, Any] = {f"{stage}.max_steps": step} if len(last) and step > 1 else {}
     # The schedule is planned by the number of steps, so that stopping earlier is another run from its beginning.
-    found = at_all_steps(run, measured.places, levels(warning=over, alarm=worse))
-    return Course(found, evidence, changes=changes, from_start=True, length=RISES)
+    found = at_all_steps(run, measured.places, levels(note=risen, warning=over, alarm=worse))
+    past = not over.any()  # it may yet turn, or the training loss rose as well
+    return Course(
+        found,
+        evidence,
+        title="The held-out loss is above its best" if past else "",
+        cause="It rose again after its lowest point: by chance, by steps that are too large, or because the model begins to learn its "
+        "examples by heart."
+        if past
+        else "",
+        changes=changes,
+        from_start=True,
+        length=RISES,
+    )
 
 
 def _told(run: Recorded, measured: HeldOut, at: int) -> Evidence:
     text = f"held-out loss {figure(measured.losses[at])}, training loss {figure(measured.training[at])}"
     return Evidence(text, step=int(measured.steps[at]), metric=f"{run.config.stage}/eval_loss")
+
+
+@check(
+    "held-out-worse",
+    FAMILY,
+    title="It got worse than it was before",
+    rule=f"newest held-out loss above the first one by {ROSE:g} nats; not where the training loss is below what it was at the "
+    "best measurement, which is for `overfitting`",
+    cause="Training took something from the model. Mostly the learning rate is far too high for it; or the held-out examples are of "
+    "another kind than those of training.",
+    advice="Do not use this model. Lower the learning rate by a factor of 10 or more, and begin again from the model that it started from.",
+    stages=SUPERVISED,
+)
+def held_out_worse(run: Recorded) -> Course | None:
+    measured = held_out(run)
+    if len(measured.places) < 2:
+        return None
+    worse = measured.worse & ~measured.by_heart
+
+    def evidence(since: int, until: int) -> list[Evidence]:
+        number = int(np.searchsorted(measured.places, until, side="right")) - 1
+        return [_told(run, measured, at) for at in (0, number)]
+
+    found = at_all_steps(run, measured.places, levels(alarm=worse))
+    return Course(found, evidence, changes=calmer(run.in_force), from_start=True)
 
 
 @check(

@@ -21,6 +21,7 @@ SURE = 4.0  # standard errors; the loss is looked at at every step, so that 2 wo
 SURE_RISE = 5.0  # of a window among very many, against a start that may itself be low by chance
 REAL_FALL = 0.01  # nats: a loss that fell by less has learned nothing that anybody would see
 CHANCE = log(2)  # nats per pair: the loss of a model that cannot tell the responses apart
+ROSE = 0.1  # nats above the start: a model that is worse than it was
 RISE_SHARE = {"sft": 0.01, "reward_model": 0.03, "dpo": 0.03}  # of the best; a loss per pair is of fewer numbers than one per token
 LEAST_RISE = {"sft": 0.005, "reward_model": 0.01, "dpo": 0.01}  # nats
 
@@ -87,7 +88,8 @@ class HeldOut:
         steps: the steps, (K,).
         losses: nats, (K,).
         best: for each the number of the lowest so far, (K,).
-        training: the mean training loss of the steps since the measurement before, (K,); at step 0 of the first; NaN without any.
+        training: the mean training loss of the steps since the measurement before, (K,); at step 0 of the first
+            ones, or the very first where that is lower: a step that is too large spoils the ones after it. NaN without any.
     """
 
     places: np.ndarray
@@ -100,6 +102,18 @@ class HeldOut:
     def fell(self) -> np.ndarray:
         """Whether each is below the first one, (K,)."""
         found: np.ndarray = self.losses[:1] - self.losses > REAL_FALL
+        return found
+
+    @property
+    def worse(self) -> np.ndarray:
+        """Whether each is clearly above the first one, (K,)."""
+        found: np.ndarray = self.losses - self.losses[:1] > ROSE
+        return found
+
+    @property
+    def by_heart(self) -> np.ndarray:
+        """Whether the training loss is below what it was at the best measurement so far, (K,)."""
+        found: np.ndarray = self.training < self.training[self.best] if len(self.best) else np.zeros(0, dtype=bool)
         return found
 
     def above_best(self, stage: str) -> np.ndarray:
@@ -127,7 +141,8 @@ def held_out(run: Recorded) -> HeldOut:
     means = []
     for number, place in enumerate(places):
         between = loss[places[number - 1] + 1 if number else 0 : place + 1] if place >= 0 else loss[:WINDOW]
-        means.append(float(np.nanmean(between)) if np.isfinite(between).any() else float("nan"))
+        mean = float(np.nanmean(between)) if np.isfinite(between).any() else float("nan")
+        means.append(mean if place >= 0 else min([mean, *between[:1].tolist()]))
     steps = np.where(places < 0, 0, run.steps[np.maximum(places, 0)]) if len(run.steps) else np.zeros(len(places), dtype=np.int64)
     return HeldOut(places, steps, values, best, np.array(means))
 

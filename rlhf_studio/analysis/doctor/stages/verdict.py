@@ -1,4 +1,5 @@
-"""What a run of a stage around PPO came to, in one sentence: learning, learned, overfits, nothing learned, diverged.
+"""What a run of a stage around PPO came to, in one sentence: learning, learned, overfits, nothing
+learned, got worse, diverged.
 
 Held-out examples decide where they were measured at least twice: they are the same each time. Else the training loss does.
 The verdict is worked out for every step from what was known then, so that it also has the step since which it stands.
@@ -26,11 +27,13 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     late,
     training,
 )
+from rlhf_studio.analysis.evaluation.in_words import in_words
+from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
 
 LATE_STEPS = 20
-KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "learning", "overfits", "diverged")
-TOO_EARLY, NOTHING, LEARNING, OVERFITS, DIVERGED = range(5)
+KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "learning", "overfits", "got worse", "diverged")
+TOO_EARLY, NOTHING, LEARNING, OVERFITS, WORSE, DIVERGED = range(6)
 UNITS = {"sft": "nats per token", "reward_model": "nats per pair", "dpo": "nats per pair"}
 NOTED = (
     "held-out-seen",
@@ -65,6 +68,8 @@ def _evaluated(run: Recorded) -> Verdict:
         return Verdict("too early", "No prompt is answered yet.", "An evaluation records what each batch of prompts got.", _failure(run))
     done = f"{len(run.steps):,} of {run.total_steps:,} steps" if run.total_steps else f"{len(run.steps):,} steps"
     sentence = f"Evaluated: {done} of prompts are answered." if run.ended else f"The policies are answering: {done} are done."
+    if run.ended and run.reader is not None and (won := in_words(report_of(run.reader))):
+        sentence = f"{sentence} {won}" if run.state != "finished" else f"Evaluated. {won}"
     return Verdict(
         "evaluated", sentence, "An evaluation trains nothing; its tables compare the policies.", _failure(run), int(run.steps[0])
     )
@@ -88,6 +93,8 @@ def _kinds(run: Recorded, found: Mapping[str, Course]) -> np.ndarray:
         twice, learned = np.zeros(len(run.steps), dtype=bool), by_training
     kinds[late(run, LATE_STEPS, 2 * WINDOW) & (np.isfinite(gain) | twice)] = NOTHING
     kinds[learned] = LEARNING
+    if len(measured.places) >= 2:
+        kinds[at_all_steps(run, measured.places, measured.worse).astype(bool)] = WORSE
     kinds[_level(run, found, "overfitting") >= WARNING] = OVERFITS
     diverged = _level(run, found, "loss-rises") >= ALARM
     broken = _level(run, found, "not-finite") >= ALARM
@@ -118,7 +125,19 @@ def _words(run: Recorded, kind: VerdictKind) -> tuple[str, str]:
         return f"Diverged: the training loss began at {figure(loss.start)} and {now}.", "The steps were too large for this model."
     if kind == "nothing learned":
         return f"Nothing learned: {change}.", reason
-    return f"{kind.capitalize()}: {change}.", reason
+    if kind == "got worse":
+        return f"Got worse: {change}.", f"The model that it started from predicts the held-out examples better. {reason}"
+    return f"{kind.capitalize()}: {change}{_past_best(run, measured)}.", reason
+
+
+def _past_best(run: Recorded, measured: HeldOut) -> str:
+    """Where the newest held-out loss is clearly above its best: what that was, and at which step; else empty."""
+    if len(measured.places) < 2 or not measured.above_best(run.config.stage)[-1]:
+        return ""
+    best = int(measured.best[-1])
+    step, lowest, now = int(measured.steps[best]), measured.losses[best], measured.losses[-1]
+    since = "it overfits since" if measured.by_heart[-1] else "it rose since"
+    return f"; best {figure(lowest)} at step {step}, now {figure(now)}: {since}"
 
 
 def _by_held_out(run: Recorded, measured: HeldOut) -> tuple[str, str]:
@@ -153,7 +172,7 @@ def _are(count: int) -> str:
 
 def _notes(run: Recorded, kind: VerdictKind, findings: list[Finding]) -> list[str]:
     notes = [f"{one.title}." for one in findings if one.check in NOTED and one.until is None]
-    if kind in ("diverged", "nothing learned", "overfits"):
+    if kind in ("diverged", "nothing learned", "overfits", "got worse"):
         notes += [f"{one.title}." for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
     if kind in ("learning", "learned") and len(held_out(run).places) < 2:
         notes.append("Nothing was measured on held-out examples, so nobody can see whether it overfits.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -14,9 +15,12 @@ from rlhf_studio.engine.loop.prompts import TokenizerEncoder, hold_out, prepare_
 from rlhf_studio.engine.padding import pad_right
 from rlhf_studio.engine.text import chat_template
 from rlhf_studio.engine.types import OnProgress, TokenBatch
+from rlhf_studio.inputs.bundled import HELD_OUT, resolve
 from rlhf_studio.inputs.checks.evaluation import text_error, text_settings
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
+from rlhf_studio.runs.evaluation.policies import PolicySource
+from rlhf_studio.runs.reader import RunReader
 
 LONGEST_TEXT = 512
 """Tokens of a held-out text that are read."""
@@ -49,11 +53,14 @@ class Questions:
         return [self.prepared.texts[place] for place in self.places]
 
 
-def read_questions(config: EvaluationRunConfig, as_ppo: RunConfig, tokenizer: PreTrainedTokenizerBase, report: OnProgress) -> Questions:
+def read_questions(
+    config: EvaluationRunConfig, as_ppo: RunConfig, tokenizer: PreTrainedTokenizerBase, report: OnProgress, trained_on: Collection[str] = ()
+) -> Questions:
     """The held-out prompts, or some of them spread evenly. Raises :class:`PromptsError`.
 
     They are those that a PPO run with the same ``data`` and ``engine.seed`` would not train on. Where nothing is held out they are from
-    all prompts, and a note says so.
+    all prompts, and a note says so; not of prompts that are held out themselves (:data:`HELD_OUT`) and are not in ``trained_on``, which
+    are the sources that the compared policies learned from, as :func:`learned_from` gives them.
     """
     report("Reading the prompts", None)
     rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
@@ -66,10 +73,19 @@ def read_questions(config: EvaluationRunConfig, as_ppo: RunConfig, tokenizer: Pr
         places, notes = list(range(len(prepared.ids))), prepared.notes(config.data)
     elif held_out.aside:
         places = held_out.aside
-    else:
+    elif config.data.prompts not in HELD_OUT or resolve(config.data.prompts) in trained_on:
         notes.append(NOT_HELD_OUT)
     count = min(config.evaluation.prompts or len(places), len(places))
     return Questions(prepared, [places[index * len(places) // count] for index in range(count)], notes)
+
+
+def learned_from(sources: Iterable[PolicySource]) -> set[str]:
+    """What the runs of these policies trained on, as paths or names of datasets. Raises StoreError."""
+    found: set[str] = set()
+    for folder in {source.run_folder for source in sources if source.run_folder}:
+        data = RunReader(Path(folder)).config().data  # type: ignore[attr-defined]  # every stage has data
+        found.add(resolve(data.prompts if isinstance(data, DataConfig) else data.source))
+    return found
 
 
 def read_as(questions: Questions, data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, policy: str) -> Prepared:

@@ -22,7 +22,7 @@ from rlhf_studio.engine.stages.evaluating import saved
 from rlhf_studio.engine.stages.evaluating.answering import Row, kl_from_reference, read, read_texts, sample, settings_of
 from rlhf_studio.engine.stages.evaluating.completions import answers_in
 from rlhf_studio.engine.stages.evaluating.loading import Loaded, Policies
-from rlhf_studio.engine.stages.evaluating.questions import Questions, read_as, read_questions, text_tokens
+from rlhf_studio.engine.stages.evaluating.questions import Questions, learned_from, read_as, read_questions, text_tokens
 from rlhf_studio.engine.stages.evaluating.questions import read_texts as read_held_out_texts
 from rlhf_studio.engine.stages.stage_run import Beginning
 from rlhf_studio.engine.types import OnProgress, PromptBatch, StepSoFar
@@ -73,7 +73,7 @@ class EvaluationStage:
         own = (settings.reference, settings.reference_revision)
         reference = own if settings.reference else (config.model.policy, config.model.revision)
         policies = Policies(as_ppo, reference, compute, scorer, report)
-        questions = read_questions(config, as_ppo, policies.reference.tokenizer, report)
+        questions = read_questions(config, as_ppo, policies.reference.tokenizer, report, learned_from(sources))
         stage = cls(config, sources, policies, questions, judge)
         stage._texts = read_held_out_texts(config, report)
         stage._given = {source.name: answers_in(source, questions, settings.samples) for source in sources if source.kind == "completions"}

@@ -1,7 +1,7 @@
 // The Evaluate page: policies answer the same prompts, and what comes out stands side by side.
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
-import { counted } from "../shared/format.js";
+import { counted, readable } from "../shared/format.js";
 import { Poller } from "../shared/poll.js";
 import { Segments } from "../shared/segments.js";
 import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
@@ -53,8 +53,12 @@ class EvaluatePage {
       arena: new Arena({ ask, voted: () => this.look(true) }),
     };
     this.state = el("p", { class: "rs-evaluate-state", role: "status" });
-    this.view = "table";
-    this.views = new Segments({ "aria-label": "View" }, VIEWS, this.view, (view) => this.turn(view));
+    this.view = viewOf(address.params("evaluate").show);
+    this.views = new Segments({ "aria-label": "View" }, VIEWS, this.view, (view) => {
+      this.turn(view);
+      this.keepPlace();
+    });
+    this.sentence = el("p", { class: "rs-evaluate-sentence", hidden: true });
     this.empty = el(
       "div",
       { class: "rs-evaluate-empty", hidden: true },
@@ -68,7 +72,7 @@ class EvaluatePage {
       ),
     );
     const own = Object.values(this.parts).map(({ node }) => node);
-    this.body = el("div", { class: "rs-evaluate-body", hidden: true }, this.state, this.views.node, own);
+    this.body = el("div", { class: "rs-evaluate-body", hidden: true }, this.state, this.sentence, this.views.node, own);
     fill(
       host,
       this.message,
@@ -82,14 +86,19 @@ class EvaluatePage {
       this.newOne,
       this.body,
     );
-    this.turn("table");
+    this.turn(this.view);
     this.poller = new Poller({
       ask: () => server.boot({ view: onlyWatches() }),
       onreply: (reply) => this.receive(reply),
       onlost: (lost) => this.say(lost ? "The app does not answer. Trying again." : ""),
       awake: () => isOnScreen(host),
     });
-    address.watch("evaluate", ({ evaluation }) => evaluation && this.open(evaluation));
+    address.watch("evaluate", ({ evaluation, show: named }) => {
+      if (!evaluation) return;
+      this.view = viewOf(named);
+      this.open(evaluation);
+      this.turn(this.view);
+    });
     whenShown(host, () => this.poller.wake());
     this.poller.wake();
   }
@@ -133,12 +142,13 @@ class EvaluatePage {
     if (run !== this.run) this.clear();
     this.run = run;
     this.chosen.value = run;
-    address.put("evaluate", { evaluation: run });
+    this.keepPlace();
     this.look();
   }
 
   clear() {
     Object.assign(this, { seen: "", first: "" });
+    show(this.sentence, false);
     for (const part of Object.values(this.parts)) part.clear();
   }
 
@@ -147,8 +157,14 @@ class EvaluatePage {
     this.look(true);
   }
 
+  /** Say in the address what is shown, so that a reload shows it again. */
+  keepPlace() {
+    address.put("evaluate", { evaluation: this.run, show: this.view === VIEWS[0].value ? "" : this.view });
+  }
+
   turn(view) {
     this.view = view;
+    this.views.show(view);
     for (const [name, part] of Object.entries(this.parts)) show(part.node, name === view);
     this.parts[view].shown?.();
   }
@@ -171,10 +187,13 @@ class EvaluatePage {
     show(this.body, true);
     setText(this.state, stateOf(report));
     this.state.classList.toggle("rs-problem", report.state === "failed");
+    const { over_optimised: over, sentence } = report.frontier;
+    setText(this.sentence, over.length ? readable(sentence, 400) : "");
+    show(this.sentence, over.length > 0);
     show(this.views.node, report.policies.length > 0);
     if (!report.policies.length) for (const part of Object.values(this.parts)) show(part.node, false);
-    else this.turn(this.view);
     for (const part of Object.values(this.parts)) part.draw(report);
+    if (report.policies.length) this.turn(this.view);
   }
 
   async begin(data) {
@@ -185,11 +204,14 @@ class EvaluatePage {
     this.run = reply.run;
     this.clear();
     show(this.body, false);
-    address.put("evaluate", { evaluation: reply.run });
+    this.keepPlace();
     this.poller.wake();
     return reply;
   }
 }
+
+/** The view of this name; the table for any other name, and for none. */
+const viewOf = (name) => (VIEWS.find(({ value }) => value === name) || VIEWS[0]).value;
 
 function stateOf({ state, step, total, phase, cause, policies, prompts }) {
   const who = `${policies.length} ${policies.length === 1 ? "policy" : "policies"}`;

@@ -54,7 +54,9 @@ export class Frontier {
     if (!this.report || this.node.hidden) return;
     const { frontier, measures } = this.report;
     const named = measures.filter(({ name }) => name in COLOURS);
-    setText(this.sentence, frontier.sentence);
+    // A reward that is over-optimised is told above all views.
+    setText(this.sentence, frontier.over_optimised.length ? "" : frontier.sentence);
+    show(this.sentence, Boolean(this.sentence.textContent));
     show(this.nothing, !frontier.points.length);
     show(this.frame, frontier.points.length > 0);
     this.drawList(frontier.points, named);

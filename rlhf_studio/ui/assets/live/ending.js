@@ -35,13 +35,17 @@ export class Ending {
     if (!failed && tone !== "finished") return null;
     const { checkpoints, imported, state, stage } = this.run();
     const saved = checkpoints.length > 0; // without one there is no policy to talk to
-    const trains = operator && !imported; // of a run whose records were read from a file there is no model to train
+    const evaluation = stage === "evaluation";
+    // Of a run whose records were read from a file there is no model to train, and an evaluation trains none.
+    const trains = operator && !imported;
     const some = !failed &&
+      !evaluation &&
       saved && [
         WRITES.includes(stage) && this.button("Talk to it", () => this.send("open_talk"), true),
         this.button("Take it home", () => this.takeHome(this.run()), false),
       ];
     const list = [
+      !failed && evaluation && this.table(),
       failed && trains && this.button("Fix settings", () => this.vary(true), true),
       ...(some || []),
       !failed && !imported && this.button("Run a variation", () => this.vary(false), false),
@@ -52,7 +56,15 @@ export class Ending {
         this.button("Go on with more steps", () => this.goOn(), false),
     ].filter(Boolean);
     const row = el("div", { class: "rs-ending", role: "group", "aria-label": "What next" }, list);
-    return !failed && trains ? el("div", {}, row, this.suggested()) : row;
+    return !failed && trains && !evaluation ? el("div", {}, row, this.suggested()) : row;
+  }
+
+  /** The way to what an evaluation is for. */
+  table() {
+    const { run } = this.run();
+    const query = new URLSearchParams({ tab: "evaluate", evaluation: run });
+    if (onlyWatches()) query.set("view", "1");
+    return el("a", { class: "rs-button rs-small rs-primary", href: `?${query}` }, "Open the table");
   }
 
   button(label, act, primary) {

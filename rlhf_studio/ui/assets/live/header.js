@@ -130,9 +130,9 @@ export function bannerOf(status, operator) {
 
 /** What the summary's numbers are. */
 function comparedLine({ step, stage }) {
-  if (stage !== "ppo") return "At the beginning, and now:";
   const last = Math.max(1, Math.floor(step / 10));
-  return `Step 1 compared with ${last === 1 ? "the last step" : `the mean of the last ${last} steps`}:`;
+  const steps = `Step 1 compared with ${last === 1 ? "the last step" : `the mean of the last ${last} steps`}`;
+  return stage === "ppo" ? `${steps}:` : `${steps}; held-out numbers: the first measurement and the newest one:`;
 }
 
 function contentOf(status, operator) {
@@ -219,6 +219,7 @@ function finishedLine(status) {
   const saved = status.checkpoints.at(-1);
   const steps = `${status.total || status.step} steps`;
   const took = status.worked !== null ? `${steps} in ${duration(status.worked)}` : steps;
+  if (status.stage === "evaluation") return `${took}. Nothing was trained: the table compares the policies.`;
   return saved ? `${took}. The model is saved as checkpoint ${saved.step} (${bytes(saved.bytes)}).` : `${took}.`;
 }
 

@@ -61,8 +61,8 @@ export class Verdict {
   update(version, verdict) {
     this.verdict = verdict;
     this.node.dataset.kind = (verdict?.kind || "").replaceAll(" ", "-");
-    const early = "The verdict comes after the first steps.";
-    setText(this.words, verdict ? readable(verdict.sentence, 400) : early);
+    // The page shows this only of a run with steps, so that a verdict is on its way; "too early" is one too.
+    setText(this.words, verdict ? readable(verdict.sentence, 400) : "Reading the run\u2026");
     setText(this.note, verdict?.note ? ` ${readable(verdict.note, 300)}` : "");
     this.sentence.classList.toggle("rs-muted", !verdict);
     const parts = verdict

@@ -42,6 +42,7 @@ const VERDICTS = [
   "collapsed",
   "exploiting the reward",
   "diverged",
+  "got worse",
   "overfits",
   "nothing learned",
   "too early",

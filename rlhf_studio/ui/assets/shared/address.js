@@ -9,7 +9,7 @@ const OWN = {
   talk: ["talk"],
   feedback: ["task", "show"],
   road: ["road"],
-  evaluate: ["evaluation"],
+  evaluate: ["evaluation", "show"],
 };
 const PAGES = Object.keys(OWN);
 
