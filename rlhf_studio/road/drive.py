@@ -99,7 +99,7 @@ class _Driver:
         return {"headline": headline_of(RunReader(run_dir))}
 
     def _pairs(self, part: Part) -> dict[str, Any]:
-        """Responses of a policy, compared by the judge."""
+        """Responses of a policy, compared by the judge. A part that goes on writes its files anew."""
         settings = self.road.settings
         number = int(part.key.partition("-")[2] or 1)
         seed = settings.seed + number - 1
@@ -109,8 +109,8 @@ class _Driver:
         prompts.write_text("".join(lines), encoding="utf-8")
         policy = str(policy_for_pairs(self.road, part.key, self._runs))
         asked = ["--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed)]
-        generate = ["generate", policy, *asked, "--out", str(written)]
-        label = ["label", str(written), "--judge", "world", "--seed", str(seed), "--out", str(pairs)]
+        generate = ["generate", policy, *asked, "--replace", "--out", str(written)]
+        label = ["label", str(written), "--judge", "world", "--seed", str(seed), "--replace", "--out", str(pairs)]
         run_command(self._folder, generate, self._signals)
         return {"file": str(pairs), "headline": run_command(self._folder, label, self._signals)}
 
