@@ -254,10 +254,26 @@ def write_generation(folder: Path, config: StageConfig) -> None:
         "max_new_tokens": generation.response_length,
         "eos_token_id": {"eos": eos, "none": None}.get(stop, int(stop) if stop.isdecimal() else eos),
     }
-    padding = next((token for token in (pad, known.get("pad_token_id"), eos) if token is not None), None)
+    rows = _rows(folder)
+    padding = next((token for token in (pad, known.get("pad_token_id"), eos) if _has_row(token, rows)), None)
     known["pad_token_id"] = padding[0] if isinstance(padding, list) else padding
     known = {name: value for name, value in known.items() if value is not None}
     path.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+
+
+def _has_row(token: int | list[int] | None, rows: int | None) -> bool:
+    """Whether the model can read the token: transformers adds a pad token to some tokenizers for which the model has no weights."""
+    return token is not None and (rows is None or isinstance(token, list) or token < rows)
+
+
+def _rows(folder: Path) -> int | None:
+    """How many tokens the model in the folder, or the base in it, has weights for; None where its base lies elsewhere."""
+    for file in (folder / _SETTINGS, folder / BASE / _SETTINGS):
+        if file.exists():
+            settings = json.loads(file.read_text(encoding="utf-8"))
+            rows = settings.get("vocab_size", settings.get("text_config", {}).get("vocab_size"))
+            return rows if isinstance(rows, int) else None
+    return None
 
 
 def _special_tokens(folder: Path) -> tuple[int | None, int | None]:

@@ -20,13 +20,14 @@ from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.export import merging, places
 from rlhf_studio.export.merging import dtype_of
-from rlhf_studio.export.weights import choose
+from rlhf_studio.export.weights import choose, write_generation
+from rlhf_studio.inputs.bundled import ASSETS
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.export import fakes
-from tests.export.runs import PROMPT, run_with_policies, tiny
+from tests.export.runs import PROMPT, TOKENIZER, run_with_policies, tiny
 from tests.runs.store_helpers import new_run
 
 
@@ -59,6 +60,22 @@ def test_the_whole_model_gives_the_checkpoints_logits(made: SimpleNamespace, tmp
     assert (sampling.eos_token_id, sampling.pad_token_id, sampling.max_new_tokens) == (1, 0, 9)
     assert [path.name for path in target.parent.iterdir()] == ["model"]
     assert str(made.folder.parent) not in "".join(path.read_text() for path in target.glob("*.json")) + (target / "README.md").read_text()
+
+
+@pytest.mark.parametrize("place", [".", "base"])
+def test_padding_is_a_token_that_the_model_has_a_row_for(place: str, tmp_path: Path) -> None:
+    """Sampling feeds it to the model for answers that have ended. The tokenizer's end token is 1, its pad token is behind the last row."""
+    for name in TOKENIZER:
+        shutil.copyfile(ASSETS / "world" / "policy" / name, tmp_path / name)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer.add_special_tokens({"pad_token": "<one more>"})
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / place).mkdir(exist_ok=True)
+    for rows, expected in ((tokenizer.pad_token_id, 1), (tokenizer.pad_token_id + 1, tokenizer.pad_token_id)):
+        (tmp_path / place / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": rows}))
+        write_generation(tmp_path, RunConfig())
+        assert json.loads((tmp_path / "generation_config.json").read_text())["pad_token_id"] == expected
+        (tmp_path / "generation_config.json").unlink()
 
 
 def test_sampling_is_that_of_the_step_and_not_what_the_run_has_now(made: SimpleNamespace, tmp_path: Path) -> None:
