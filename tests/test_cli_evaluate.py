@@ -28,6 +28,7 @@ from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.world.corpus import PET_CHARM, QUALITY, appeal_of
 from rlhf_studio.world.gold import gold_score
+from rlhf_studio.world_build import labels
 from rlhf_studio.world_build.labels import label_by_world
 from tests.engine.conftest import PROMPTS, small_config
 from tests.runs.store_helpers import new_run
@@ -177,11 +178,13 @@ def test_generate_writes_completions_that_can_be_read_again(tmp_path: Path, caps
         prompt: [row["completion"] for row in rows if row["prompt"] == prompt] for prompt in dict.fromkeys(PROMPTS)
     }
     first = out.read_text()
-    assert main([*command, "--samples", "3", "--seed", "1"]) == DONE and out.read_text() == first
-    assert main([*command, "--samples", "3", "--seed", "2"]) == DONE and out.read_text() != first
-    assert main([*command[:-2], "--samples", "0"]) == BAD_INPUT
-    assert main(["generate", str(tmp_path / "policy"), "--prompt", "w1", "--greedy"]) == BAD_INPUT
-    assert "--out: name a file" in capsys.readouterr().err
+    assert main([*command, "--samples", "3", "--seed", "1", "--replace"]) == DONE and out.read_text() == first
+    assert main([*command, "--samples", "3", "--seed", "2", "--replace"]) == DONE and out.read_text() != first
+    assert main([*command[:-2], "--samples", "0", "--replace"]) == BAD_INPUT
+    for needs_a_file in ("--greedy", "--replace"):
+        capsys.readouterr()
+        assert main(["generate", str(tmp_path / "policy"), "--prompt", "w1", needs_a_file]) == BAD_INPUT
+        assert "--out: name a file" in capsys.readouterr().err
 
 
 def test_the_worlds_raters_label_as_the_corpus_says() -> None:
@@ -223,7 +226,7 @@ def test_a_fine_tuned_policy_reads_prompts_as_it_learned_to(tmp_path: Path) -> N
     command = ["generate", str(run), "--start", "--prompts", str(tmp_path / "prompts.txt"), "--out", str(out), "--response-length", "5"]
     assert main(command) == DONE
     assert list(read_completions(out, "x")) == [f"w7 {prompt} w8" for prompt in dict.fromkeys(PROMPTS)]
-    assert main([*command, "--as-read"]) == DONE
+    assert main([*command, "--as-read", "--replace"]) == DONE
     assert list(read_completions(out, "x")) == list(dict.fromkeys(PROMPTS))
     asked_for = settings_for(Asked((f"{run}@start",), prompts=str(tmp_path / "prompts.txt"), reward="org/rm"), tmp_path / "runs")
     assert {name: getattr(asked_for.data, name) for name in written} == written == prompt_writing(as_sampled(sft))
@@ -242,6 +245,35 @@ def test_label_makes_pairs_and_counts_what_it_leaves_out(tmp_path: Path, capsys:
     pairs = [json.loads(line) for line in out.read_text().splitlines()]
     assert [{pair["chosen"], pair["rejected"]} for pair in pairs] == [{" x", " y"}, {" x", " y"}]
     assert {tuple(pair) for pair in pairs} == {("prompt", "chosen", "rejected")}
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(
+    is_link: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compute(*arguments: Any, **more: Any) -> Any:
+        raise AssertionError("nothing is computed before the file is looked at")
+
+    small_config(tmp_path)
+    file, mine = tmp_path / "c.jsonl", tmp_path / "people.jsonl"
+    file.write_text(json.dumps({"prompt": "a", "completions": [" x", " y"]}))
+    if is_link:
+        mine.symlink_to(tmp_path / "votes.jsonl")
+        (tmp_path / "votes.jsonl").write_text("votes\n")
+    else:
+        mine.write_text("votes\n")
+    label = ["label", str(file), "--judge", "world", "--out", str(mine)]
+    generate = ["generate", str(tmp_path / "policy"), "--prompt", "w1", "--response-length", "2", "--out", str(mine)]
+    with monkeypatch.context() as patch:
+        patch.setattr(labels, "label_by_world", compute)
+        patch.setattr(completing, "complete", compute)
+        for command in (label, generate):
+            assert main(command) == BAD_INPUT
+            told = capsys.readouterr().err
+            assert f"--out: {mine} is there already; name another file, or add --replace" in told and mine.read_text() == "votes\n"
+    for command, column in ((label, "chosen"), (generate, "completion")):
+        assert main([*command, "--replace"]) == DONE
+        assert [column in json.loads(line) for line in mine.read_text().splitlines()] == [True]
 
 
 def test_a_reward_model_labels_by_its_own_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

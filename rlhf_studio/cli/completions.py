@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +27,8 @@ HOW_IT_READS = (*PROMPT_WRITING, "max_prompt_tokens", "overlong")
 """Settings of a run's data that say how its policy reads prompts; the others are about the run's own."""
 HOW_IT_COMPUTES = ("dtype", "quantization", "attention")
 
+REPLACE_HELP = "write the file of --out anew where it is there already"
+
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
     """Add ``label``."""
@@ -35,16 +38,22 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     label.add_argument("--judge", required=True, metavar="JUDGE", help="world: the review world's noisy raters; else a reward model")
     label.add_argument("--seed", type=int, default=0, metavar="S", help="of the world's raters (default: 0)")
     label.add_argument("--out", type=Path, required=True, metavar="PAIRS", help="the file of pairs: prompt, chosen, rejected")
+    label.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     add_permission_flags(label)
     label.set_defaults(run=_label)
 
 
-def check_target(file: Path, option: str) -> None:
-    """Raises :class:`ConfigError` for a file that cannot be written, before anything is computed."""
+def check_target(file: Path, option: str, *, replace: bool) -> None:
+    """Raises :class:`ConfigError` for a file that cannot be written, or is there already, before anything is computed.
+
+    With ``replace`` a file may be there.
+    """
     if file.is_dir() or not file.resolve().parent.is_dir():
         raise ConfigError(
             [Problem(option, f"{file} cannot be written: {'it is a folder' if file.is_dir() else 'there is no such folder'}")]
         )
+    if os.path.lexists(file) and not replace:
+        raise ConfigError([Problem(option, f"{file} is there already; name another file, or add --replace to write it anew")])
 
 
 def write_lines(file: Path, lines: Iterable[str], option: str) -> int:
@@ -117,7 +126,7 @@ def _config(source: PolicySource, options: argparse.Namespace, sampling: dict[st
 
 
 def _label(options: argparse.Namespace) -> int:
-    check_target(options.out, "--out")
+    check_target(options.out, "--out", replace=options.replace)
     try:
         completions = read_completions(options.file, "FILE")
     except PromptsError as error:

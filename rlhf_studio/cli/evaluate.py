@@ -62,7 +62,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         return _show(named[0][0], options)
     for option in FILES:
         if (file := getattr(options, option)) is not None:
-            check_target(file, f"--{option}")
+            check_target(file, f"--{option}", replace=True)  # the run keeps all of it
     config = evaluation_of(options)
     run_dir = options.run_dir or default_workspace() / "runs" / _new_id()
     code = _run(run_dir, config, options)

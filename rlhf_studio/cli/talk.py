@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from rlhf_studio.cli.completions import REPLACE_HELP, check_target
 from rlhf_studio.cli.options import permissions_of
 from rlhf_studio.config import DataConfig, add_permission_flags, permissions_from_environment
 from rlhf_studio.config.stages import as_sampled
@@ -43,6 +44,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     generate.add_argument(
         "--out", type=Path, metavar="FILE", help="write prompts and completions as JSON Lines, in batches, without scores"
     )
+    generate.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     generate.add_argument("--samples", type=int, default=1, metavar="K", help="completions per prompt, with --out (default: 1)")
     generate.add_argument("--greedy", action="store_true", help="take the likeliest token instead of drawing one, with --out")
     generate.add_argument("--as-read", action="store_true", help="the prompts are what the policy reads: no chat template or prompt format")
@@ -61,8 +63,8 @@ def _generate(options: argparse.Namespace) -> int:
 
     if options.out is not None:
         return _generate_file(options)
-    if options.samples != 1 or options.greedy:
-        raise ConfigError([Problem("--out", "name a file for the completions: --samples and --greedy need it")])
+    if options.samples != 1 or options.greedy or options.replace:
+        raise ConfigError([Problem("--out", "name a file for the completions: --samples, --greedy and --replace need it")])
     prompts, permissions = _prompts(options), permissions_of(options)
     run_dir, step = _policy(options.folder.resolve(), start=options.start)
     try:
@@ -81,9 +83,9 @@ def _generate(options: argparse.Namespace) -> int:
 
 
 def _generate_file(options: argparse.Namespace) -> int:
-    from rlhf_studio.cli.completions import check_target, write_completions
+    from rlhf_studio.cli.completions import write_completions
 
-    check_target(options.out, "--out")
+    check_target(options.out, "--out", replace=options.replace)
     given = {name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None}
     return write_completions(options, _rows(options), given)
 

@@ -121,13 +121,14 @@ def _what(story: Story, exported: Exported) -> str:
     start = exported.base.name if exported.base else shareable(config.learns)
     whole = "A policy" if exported.generation else "A reward model"
     kind = "A LoRA adapter" if exported.adapter else f"A LoRA adapter merged into its base ({exported.dtype})" if exported.base else whole
+    carried = exported.adapter and exported.base is not None and exported.base.included
     source = _source(story)
     noun = "Prompts" if config.stage == "ppo" else "Demonstrations" if config.stage == "sft" else "Preferences"
     rewards = getattr(config, "reward", None)
     lines = [
         f"{kind} trained {TELLINGS[config.stage].trained} by RLHF Studio {markdown(story.program)}.",
         "",
-        f"- **Starting policy:** {markdown(start, 200)}",
+        f"- **Starting policy:** {markdown(start, 200)}" + (f", in the folder `{BASE}/`" if carried else ""),
         f"- **{noun}:** {markdown(shareable(source), 200)}" + (f", split {markdown(_split(story), 100)}" if _is_hub_id(source) else ""),
         *([f"- **Reward:** {', '.join(_reward(item) for item in rewards.components)}"] if rewards else []),
         f"- **Checkpoint:** step {chosen.step} of {story.status.total_steps}, {markdown(chosen.why, 200)}",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import GenerationConfig, StageConfig
-from rlhf_studio.export.places import bytes_of, check_room, make_inside, refuse
+from rlhf_studio.export.places import check_room, make_inside, refuse
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
-from rlhf_studio.inputs.trained import KINDS
+from rlhf_studio.inputs.trained import KINDS, DamagedError, require_intact, run_of_model
 from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs import checkpoints
@@ -21,6 +22,14 @@ from rlhf_studio.runs.reader import RunReader
 
 BASE = "base"
 """Folder of an exported adapter with the model that it belongs to, where that cannot be had elsewhere."""
+_SETTINGS, _WEIGHTS_OF_MODEL = "config.json", "model*.safetensors"
+_OF_MODEL = (
+    *(_SETTINGS, "generation_config.json", _WEIGHTS_OF_MODEL, "model*.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.*"),
+    *("vocab.json", "vocab.txt", "merges.txt", "*.model"),  # of tokenizers without a tokenizer.json
+    *("README.md", "LICENSE*", "LICENCE*", "NOTICE*"),  # the terms on which it may be passed on
+)
+"""What transformers loads of a model's folder, and its terms. What else lies in a person's folder stays there."""
 _NOT_COPIED = {"README.md", "training_args.bin"}
 _WEIGHTS = ("adapter_model.safetensors", "adapter_config.json")
 Told = Callable[[str, float | None], None]
@@ -33,15 +42,19 @@ class Base:
     Attributes:
         name: as others may see it: a hub id, or a short name.
         place: a path or hub id to load it from here.
-        included: whether it has to travel with the adapter: it ships with this program, or the run made it.
-        on_hub: whether ``name`` is a hub id.
+        on_hub: whether ``name`` is a hub id. Any other base lies on this machine, and has to travel with the adapter.
+        files: the names, below ``place``, of what travels.
     """
 
     name: str
     place: str
     revision: str | None
-    included: bool
     on_hub: bool
+    files: tuple[str, ...] = ()
+
+    @property
+    def included(self) -> bool:
+        return not self.on_hub
 
 
 @dataclass(frozen=True)
@@ -111,11 +124,19 @@ def _best(reader: RunReader, newest: int) -> tuple[int, str]:
     """The best of the kept policies, and why. Raises ConfigError when none was measured, and StoreError."""
     best = reader.best_policy()
     if best is None:
-        raise refuse("no step was trained after any kept checkpoint, so no score tells which policy is the best; name a step")
-    name = {metric.name: metric.title.lower() for metric in METRICS}.get(best.metric, best.metric)
-    why = f"the highest {name} of the kept policies: {best.value:.3g} in step {best.step + 1}, which sampled with it"
+        if reader.config().stage == "ppo":
+            raise refuse("no step was trained after any kept checkpoint, so no score tells which policy is the best; name a step")
+        raise refuse("no kept checkpoint was measured by engine.keep_best eval_loss, so nothing tells which is the best; name a step")
+    title = {metric.name: metric.title for metric in METRICS}.get(best.metric, best.metric)
+    name = " ".join(word if word.isupper() else word.lower() for word in title.split())
+    if best.is_loss:  # on held-out examples, after the step itself
+        why = f"the lowest {name} of the kept checkpoints: {best.value:.3g} at step {best.step}"
+        not_measured = f"it was not measured at step {newest}"
+    else:
+        why = f"the highest {name} of the kept policies: {best.value:.3g} in step {best.step + 1}, which sampled with it"
+        not_measured = f"no step has measured the policy of step {newest}"
     if newest not in (best.step, *reader.best_first([newest], best.metric)):
-        why += f"; no step has measured the policy of step {newest}"
+        why += f"; {not_measured}"
     return best.step, why
 
 
@@ -129,20 +150,47 @@ def _chosen(folder: Path, why: str) -> Chosen:
 
 
 def base_of(run_dir: Path, chosen: Chosen) -> Base:
-    """The base of an adapter. Raises ConfigError when the adapter names none."""
+    """The base of an adapter. Raises ConfigError when the adapter names none, or one that is not on this machine as it was."""
     settings = json.loads((chosen.policy / "adapter_config.json").read_text(encoding="utf-8"))
     name, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     own = run_dir / BASE
     if not isinstance(name, str) or not name:
         raise refuse("the adapter does not name its base model")
-    if own.is_dir() and Path(name).name == BASE and Path(name).parent.name == run_dir.name:
-        return Base("the starting policy of this run", str(own), None, included=True, on_hub=False)
+    if own.is_dir() and Path(name).name == BASE and (Path(name).parent.name == run_dir.name or not Path(name).is_dir()):  # or it was moved
+        return Base("the starting policy of this run", str(own), None, on_hub=False, files=_made_here(own))
     for bundled in BUNDLED:
-        if name == bundled or Path(name) == Path(resolve(bundled)).resolve():
-            return Base(bundled, str(Path(resolve(bundled)).resolve()), None, included=True, on_hub=False)
+        place = Path(resolve(bundled)).resolve()
+        if name == bundled or Path(name) == place:
+            return Base(bundled, str(place), None, on_hub=False, files=_made_here(place))
     if HUB_ID.fullmatch(name) and not Path(name).is_dir():
-        return Base(name, name, revision, included=False, on_hub=True)
-    return Base(shareable(name), name, None, included=False, on_hub=False)
+        return Base(name, name, revision, on_hub=True)
+    return _base_in(Path(name))
+
+
+def _base_in(folder: Path) -> Base:
+    """A whole model in a folder of this machine: what another run trained, or a person's own. Raises ConfigError."""
+    if not folder.is_dir():
+        raise refuse(f"the base of this adapter, {folder}, is no longer there; put it back, or export from a machine that has it")
+    try:
+        require_intact(folder, read=True)
+        # A link counts as what it leads to: the hub's cache is made of links.
+        found = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and _is_any_of(entry.name, _OF_MODEL))
+    except (DamagedError, OSError) as error:
+        raise refuse(f"the base of this adapter, {folder}, cannot be read: {error}") from error
+    if _SETTINGS not in found or not any(_is_any_of(name, [_WEIGHTS_OF_MODEL]) for name in found):
+        raise refuse(f"the base of this adapter, {folder}, has no config.json with model.safetensors")
+    trained = run_of_model(folder)
+    name = shareable(str(folder)) if trained is None else f"step {trained[1]} of the run {trained[0].name}"
+    return Base(name, str(folder), None, on_hub=False, files=tuple(found))
+
+
+def _is_any_of(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _made_here(folder: Path) -> tuple[str, ...]:
+    """All files of a folder that this program wrote; it makes no links, so a link is not the program's."""
+    return tuple(file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file() and not file.is_symlink())
 
 
 # --- writing -----------------------------------------------------------------------------------------------------------------------
@@ -158,17 +206,15 @@ def write_policy(chosen: Chosen, folder: Path, config: StageConfig, told: Told) 
 def write_adapter(chosen: Chosen, base: Base, folder: Path, config: StageConfig, told: Told) -> None:
     """The adapter, naming its base as others can find it; the base itself in ``base/`` where nobody else has it."""
     needed = sum((chosen.policy / name).stat().st_size for name in chosen.files)
-    check_room(folder, needed + (bytes_of(Path(base.place)) if base.included else 0))
+    check_room(folder, needed + sum((Path(base.place) / name).stat().st_size for name in base.files))
     _copy(chosen.policy, chosen.files, folder, told)
     path = folder / "adapter_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings |= {"base_model_name_or_path": BASE if base.included else base.name, "revision": base.revision}
     path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     if base.included:
-        source = Path(base.place)
-        names = [file.relative_to(source).as_posix() for file in sorted(source.rglob("*")) if file.is_file() and not file.is_symlink()]
         (folder / BASE).mkdir()
-        _copy(source, names, folder / BASE, told)
+        _copy(Path(base.place), list(base.files), folder / BASE, told)
     write_generation(folder, config)
 
 
@@ -208,10 +254,26 @@ def write_generation(folder: Path, config: StageConfig) -> None:
         "max_new_tokens": generation.response_length,
         "eos_token_id": {"eos": eos, "none": None}.get(stop, int(stop) if stop.isdecimal() else eos),
     }
-    padding = next((token for token in (pad, known.get("pad_token_id"), eos) if token is not None), None)
+    rows = _rows(folder)
+    padding = next((token for token in (pad, known.get("pad_token_id"), eos) if _has_row(token, rows)), None)
     known["pad_token_id"] = padding[0] if isinstance(padding, list) else padding
     known = {name: value for name, value in known.items() if value is not None}
     path.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+
+
+def _has_row(token: int | list[int] | None, rows: int | None) -> bool:
+    """Whether the model can read the token: transformers adds a pad token to some tokenizers for which the model has no weights."""
+    return token is not None and (rows is None or isinstance(token, list) or token < rows)
+
+
+def _rows(folder: Path) -> int | None:
+    """How many tokens the model in the folder, or the base in it, has weights for; None where its base lies elsewhere."""
+    for file in (folder / _SETTINGS, folder / BASE / _SETTINGS):
+        if file.exists():
+            settings = json.loads(file.read_text(encoding="utf-8"))
+            rows = settings.get("vocab_size", settings.get("text_config", {}).get("vocab_size"))
+            return rows if isinstance(rows, int) else None
+    return None
 
 
 def _special_tokens(folder: Path) -> tuple[int | None, int | None]:

@@ -101,7 +101,7 @@ class _Driver:
         return {"headline": headline_of(RunReader(run_dir))}
 
     def _pairs(self, part: Part) -> dict[str, Any]:
-        """Responses of a policy, compared by the judge."""
+        """Responses of a policy, compared by the judge. A part that goes on writes its files anew."""
         settings = self.road.settings
         number = int(part.key.partition("-")[2] or 1)
         seed = settings.seed + number - 1
@@ -114,8 +114,8 @@ class _Driver:
         kept = model and model != Path(policy)  # the command below names a run that has kept none
         origin = {"policy": str(model), "policy_sha256": hash_of(model)} if model and kept else {}
         asked = ["--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed)]
-        generate = ["generate", policy, *asked, "--out", str(written)]
-        label = ["label", str(written), "--judge", "world", "--seed", str(seed), "--out", str(pairs)]
+        generate = ["generate", policy, *asked, "--replace", "--out", str(written)]
+        label = ["label", str(written), "--judge", "world", "--seed", str(seed), "--replace", "--out", str(pairs)]
         run_command(self._folder, generate, self._signals)
         headline = run_command(self._folder, label, self._signals)
         return {**origin, "file": str(pairs), "sha256": hash_of(pairs), "headline": headline}

@@ -298,11 +298,23 @@ class CheckpointInfo:
 
 @dataclass(frozen=True)
 class BestPolicy:
-    """The policy after ``step`` did best of those that were kept: ``metric`` had this ``value`` in the step that sampled with it."""
+    """The policy after ``step`` did best of those that were kept.
+
+    ``metric`` had the highest ``value`` in the next step, which sampled with it; a held-out loss had the lowest, at the step itself.
+    """
 
     step: int
     metric: str
     value: float
+
+    @property
+    def is_loss(self) -> bool:
+        return is_held_out_loss(self.metric)
+
+
+def is_held_out_loss(metric: str) -> bool:
+    """Whether a metric is the loss on held-out examples, which a step measures after its update, and of which the lowest is the best."""
+    return metric.endswith("/eval_loss")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlhf_studio.runs.records import EventRecord, ResponseTokens, RolloutRecord, StoredEvent, TokenRecord
+from rlhf_studio.runs.records import EventRecord, ResponseTokens, RolloutRecord, StoredEvent, TokenRecord, is_held_out_loss
 from rlhf_studio.runs.values import (
     check_real,
     check_whole,
@@ -259,8 +259,7 @@ def best_first(connection: sqlite3.Connection, steps: Sequence[int], metric: str
     The step after a policy's own samples with it, so that step's value is the policy's. A policy without one is left out. A loss on
     held-out examples is measured at the step itself, and the lowest comes first.
     """
-    is_loss = metric.endswith("/eval_loss")
-    at, order = ("step", "value") if is_loss else ("step - 1", "value DESC")
+    at, order = ("step", "value") if is_held_out_loss(metric) else ("step - 1", "value DESC")
     found = connection.execute(
         f"""SELECT {at}, value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
             AND {OF_NOW} AND {at} IN ({", ".join("?" * len(steps))}) ORDER BY {order}, step DESC""",

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
@@ -20,6 +26,7 @@ from rlhf_studio.engine.loop.build import build_trainer, pad_id
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import Updater
+from rlhf_studio.engine.models.classifiers import own_pad, unused_id
 from rlhf_studio.engine.recording.skips import MOST_SKIPS
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.ppo.kl_control import AdaptiveKL
@@ -237,7 +244,39 @@ def test_a_tokenizer_without_an_end(tmp_path: Path) -> None:
 def test_any_id_will_do_for_padding(tmp_path: Path, pad: str | None, eos: str | None, expected: int) -> None:
     tokenizer = save_tokenizer(tmp_path, pad=pad)  # type: ignore[arg-type]
     tokenizer.eos_token = eos
-    assert pad_id(tokenizer) == expected
+    model = SimpleNamespace(get_input_embeddings=lambda: torch.nn.Embedding(2, 1))
+    assert pad_id(tokenizer, model) == expected
+    without_end = SimpleNamespace(get_input_embeddings=lambda: torch.nn.Embedding(1, 1))
+    assert pad_id(tokenizer, without_end) == 0
+
+
+def save_qwen2(folder: Path) -> None:
+    """A Qwen 2 whose tokenizer.json names no pad token: transformers' own class for it adds one, behind the model's last row."""
+    words, own = ["<eos>", *sorted(ByteLevel.alphabet())], Qwen2Tokenizer().backend_tokenizer
+    backend = Tokenizer(BPE(vocab={token: number for number, token in enumerate(words)}, merges=[]))
+    backend.normalizer, backend.pre_tokenizer, backend.decoder = own.normalizer, own.pre_tokenizer, own.decoder
+    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>").save_pretrained(folder)
+    config = Qwen2Config(
+        vocab_size=len(words), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1
+    )
+    torch.manual_seed(0)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
+def test_a_pad_token_that_the_model_has_no_row_for(tmp_path: Path) -> None:
+    small_config(tmp_path)
+    shutil.rmtree(tmp_path / "policy")
+    save_qwen2(tmp_path / "policy")
+    reward = {"components": [{"kind": "length", "target": 3}]}
+    trainer, _ = build(tmp_path, reward=reward, generation={"response_length": 3})
+    tokenizer, model = trainer.models.tokenizer, trainer.models.policy.model
+    rows = model.config.vocab_size
+    assert tokenizer.pad_token_id is not None and tokenizer.pad_token_id >= rows  # else this test guards nothing
+    assert 0 <= trainer.models.pad_id < rows
+    for _ in range(2):
+        assert math.isfinite(trainer.step().metrics["objective/scores"])
+    assert own_pad(tokenizer, model) is None
+    assert unused_id(model, [[0, 1]], tokenizer.pad_token_id) == 2 and unused_id(model, [[0, 1]], 5) == 5
 
 
 @pytest.mark.parametrize("pad", ["<eos>", None])

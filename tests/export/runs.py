@@ -33,17 +33,24 @@ def tiny(seed: int) -> GPT2LMHeadModel:
 
 
 def run_with_policies(
-    folder: Path, *, lora: bool, steps: int = 3, name: str = "a run", targets: tuple[str, ...] = ("c_attn",), **settings: Any
+    folder: Path,
+    *,
+    lora: bool,
+    steps: int = 3,
+    name: str = "a run",
+    targets: tuple[str, ...] = ("c_attn",),
+    base: Path | None = None,
+    **settings: Any,
 ) -> dict[int, torch.Tensor]:
     """Make a run with a checkpoint of every step. Returns each one's logits for :data:`PROMPT`, computed before anything was saved.
 
-    ``targets``: the layers that adapters change.
+    ``targets``: the layers that adapters change. ``base``: the folder of the adapters' base; the run's own by default.
     """
     values = {"lora": {"enabled": lora}, "generation": {"temperature": 0.7, "top_k": 5, "response_length": 9}, **settings}
     create_run(folder, RunConfig.model_validate(values), name=name)
-    base = tiny(0).eval()
-    if lora:
-        base.save_pretrained(folder / "base")
+    if lora and base is None:
+        base = folder / "base"
+        tiny(0).eval().save_pretrained(base)
     lock = EngineLock(folder)
     lock.acquire()
     logits = {}
@@ -61,21 +68,21 @@ def run_with_policies(
         writer.set_state("finished")
     lock.release()
     for step in range(1, steps + 1):
-        logits[step] = _checkpoint(folder, step, targets if lora else ())
+        logits[step] = _checkpoint(folder, step, targets if lora else (), base)
     return logits
 
 
 @torch.no_grad()
-def _checkpoint(folder: Path, step: int, targets: tuple[str, ...]) -> torch.Tensor:
+def _checkpoint(folder: Path, step: int, targets: tuple[str, ...], base: Path | None) -> torch.Tensor:
     place = paths.checkpoint_dir(folder, step)
-    model: Any = tiny(0 if targets else step)
-    if targets:
+    model: Any = tiny(step) if base is None else GPT2LMHeadModel.from_pretrained(base)
+    if base is not None:
         model = get_peft_model(model, LoraConfig(r=2, target_modules=list(targets), fan_in_fan_out=True, task_type="CAUSAL_LM"))
         torch.manual_seed(step)
         for name, parameter in model.named_parameters():
             if "lora_" in name:
                 parameter.normal_(std=0.3)
-        model.peft_config["default"].base_model_name_or_path = str(folder / "base")
+        model.peft_config["default"].base_model_name_or_path = str(base)
     model.eval()
     model.save_pretrained(place / "policy")
     for name in TOKENIZER:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,10 +20,15 @@ from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.export import merging, places
 from rlhf_studio.export.merging import dtype_of
+from rlhf_studio.export.weights import choose, write_generation
+from rlhf_studio.inputs.bundled import ASSETS
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.writer import RunWriter
 from tests.export import fakes
-from tests.export.runs import PROMPT, run_with_policies, tiny
+from tests.export.runs import PROMPT, TOKENIZER, run_with_policies, tiny
+from tests.runs.store_helpers import new_run
 
 
 @pytest.fixture(scope="module", params=["lora", "all weights"])
@@ -53,6 +60,22 @@ def test_the_whole_model_gives_the_checkpoints_logits(made: SimpleNamespace, tmp
     assert (sampling.eos_token_id, sampling.pad_token_id, sampling.max_new_tokens) == (1, 0, 9)
     assert [path.name for path in target.parent.iterdir()] == ["model"]
     assert str(made.folder.parent) not in "".join(path.read_text() for path in target.glob("*.json")) + (target / "README.md").read_text()
+
+
+@pytest.mark.parametrize("place", [".", "base"])
+def test_padding_is_a_token_that_the_model_has_a_row_for(place: str, tmp_path: Path) -> None:
+    """Sampling feeds it to the model for answers that have ended. The tokenizer's end token is 1, its pad token is behind the last row."""
+    for name in TOKENIZER:
+        shutil.copyfile(ASSETS / "world" / "policy" / name, tmp_path / name)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer.add_special_tokens({"pad_token": "<one more>"})
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / place).mkdir(exist_ok=True)
+    for rows, expected in ((tokenizer.pad_token_id, 1), (tokenizer.pad_token_id + 1, tokenizer.pad_token_id)):
+        (tmp_path / place / "config.json").write_text(json.dumps({"model_type": "gpt2", "vocab_size": rows}))
+        write_generation(tmp_path, RunConfig())
+        assert json.loads((tmp_path / "generation_config.json").read_text())["pad_token_id"] == expected
+        (tmp_path / "generation_config.json").unlink()
 
 
 def test_sampling_is_that_of_the_step_and_not_what_the_run_has_now(made: SimpleNamespace, tmp_path: Path) -> None:
@@ -101,6 +124,98 @@ def test_the_adapter_on_its_base_gives_the_checkpoints_logits(
     assert settings["base_model_name_or_path"] == "base"
     assert str(made.folder.parent) not in "".join(path.read_text() for path in target.rglob("*.json"))
     assert not (target / "value_head.safetensors").exists()
+
+
+@pytest.mark.parametrize("base", ["another run's checkpoint", "a folder", "the hub's cache"])
+def test_a_base_that_lies_on_this_machine_travels_with_the_adapter(
+    base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain peft loads the export where neither the run nor the base is; nothing but the model is taken of a person's folder."""
+    if base == "another run's checkpoint":
+        run_with_policies(tmp_path / "runs" / "first", lora=False)
+        place = paths.checkpoint_dir(tmp_path / "runs" / "first", 2) / "policy"
+        said = "step 2 of the run first"
+    else:
+        place = tmp_path / "mine" / "policy"
+        tiny(7).save_pretrained(place)
+        (place / "notes.txt").write_text("private")
+        (place / "all_results.json").write_text("{}")
+        (place / "optimizer.pt").write_bytes(b"large")
+        (place / "LICENSE").write_text("terms")
+        said = "policy"
+    if base == "the hub's cache":
+        for file in list(place.iterdir()):
+            file.rename(tmp_path / "mine" / file.name)
+            file.symlink_to(Path("..") / file.name)
+    logits = run_with_policies(tmp_path / "runs" / "second", lora=True, steps=1, base=place)
+    assert main(["export", str(tmp_path / "runs" / "second"), "--adapter", str(tmp_path / "home" / "adapter")]) == 0
+    (tmp_path / "runs" / "first" if base == "another run's checkpoint" else place).rename(tmp_path / "away")
+    monkeypatch.chdir(tmp_path / "home")
+    names = {file.name for file in Path("adapter", "base").iterdir() if not file.is_symlink()}
+    assert {"config.json", "model.safetensors"} <= names and not names & {"notes.txt", "all_results.json", "optimizer.pt"}
+    assert ("LICENSE" in names) == (base != "another run's checkpoint")
+    plain = AutoModelForCausalLM.from_pretrained("adapter/base", local_files_only=True)
+    assert (logits_of(PeftModel.from_pretrained(plain, "adapter")) - logits[1]).abs().max() <= 1e-5
+    assert json.loads(Path("adapter", "adapter_config.json").read_text())["base_model_name_or_path"] == "base"
+    card = Path("adapter", "README.md").read_text()
+    assert f"**Starting policy:** {said}, in the folder `base/`\n" in card and "base_model" not in ModelCard(card).data.to_dict()
+    code = card.split("```python\n")[1].split("```")[0]
+    assert str(tmp_path) not in card and 'from_pretrained(f"{folder}/base")' in code
+    exec(code.rsplit("\n", 2)[0], found := dict[str, Any]())  # noqa: S102  # all but the line that writes an answer
+    assert (logits_of(found["model"]) - logits[1]).abs().max() <= 1e-5
+    capsys.readouterr()
+    assert main(["export", str(tmp_path / "runs" / "second"), "--adapter", str(tmp_path / "again")]) == 2
+    assert (
+        f"the base of this adapter, {place}, is no longer there; put it back" in capsys.readouterr().err
+        and not (tmp_path / "again").exists()
+    )
+
+
+def test_a_run_whose_folder_was_renamed_has_its_base_still(tmp_path: Path) -> None:
+    logits = run_with_policies(tmp_path / "old", lora=True, steps=1)
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert main(["export", str(tmp_path / "new"), "--adapter", str(tmp_path / "adapter")]) == 0
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "adapter" / "base", local_files_only=True)
+    assert (logits_of(PeftModel.from_pretrained(plain, tmp_path / "adapter")) - logits[1]).abs().max() <= 1e-5
+
+
+def test_a_base_that_is_not_as_its_run_wrote_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_with_policies(tmp_path / "first", lora=False)
+    place = paths.checkpoint_dir(tmp_path / "first", 2) / "policy"
+    run_with_policies(tmp_path / "second", lora=True, steps=1, base=place)
+    tiny(8).save_pretrained(place)
+    assert main(["export", str(tmp_path / "second"), "--adapter", str(tmp_path / "adapter")]) == 2
+    assert "step-000002: model.safetensors is damaged" in capsys.readouterr().err.replace("policy/", "")
+    assert not (tmp_path / "adapter").exists()
+
+
+@pytest.mark.parametrize(
+    ("metric", "losses", "step", "why"),
+    [
+        ("sft/eval_loss", {1: 1.9, 2: 1.625, 3: 1.7}, 2, "the lowest held-out loss of the kept checkpoints: 1.62 at step 2"),
+        ("sft/eval_loss", {1: 1.9, 3: 1.625}, 3, "the lowest held-out loss of the kept checkpoints: 1.62 at step 3"),
+        (
+            "dpo/eval_loss",
+            {1: 0.5, 2: 0.75},
+            1,
+            "the lowest held-out DPO loss of the kept checkpoints: 0.5 at step 1; it was not measured at step 3",
+        ),
+    ],
+)
+def test_the_best_by_a_held_out_loss_is_told_as_such(metric: str, losses: dict[int, float], step: int, why: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with RunWriter(new_run(folder)) as writer:
+        for number in (1, 2, 3):
+            writer.commit_step(StepRecord(number, {metric: losses[number]} if number in losses else {}, []))
+    for number in (1, 2, 3):
+        place = paths.checkpoint_dir(folder, number)
+        (place / "policy").mkdir(parents=True)
+        (place / "policy" / "model.safetensors").write_bytes(b"weights")
+        entry = {"bytes": 7, "sha256": sha256(b"weights").hexdigest()}
+        manifest = {"format": 1, "step": number, "recorded_at": RunReader(folder).recorded_at(number), "keep_best": metric}
+        (place / paths.MANIFEST).write_text(json.dumps({**manifest, "files": {"policy/model.safetensors": entry}}))
+    chosen = choose(RunReader(folder), "best")
+    assert chosen.step == step and chosen.why.endswith(why) and "sampled" not in chosen.why
 
 
 def test_the_best_checkpoint_and_those_that_there_are_not(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rlhf_studio.cli.main import build_parser
 from rlhf_studio.config_io import Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.provenance import hash_of
@@ -219,6 +220,24 @@ def test_a_signal_between_two_parts_stops_before_the_next(workspace: Path, monke
     assert drive(folder, workspace, lambda text: None) == STOPPED
     assert [one.state for one in read_road(folder).parts] == ["done", "done", "waiting", "waiting", "waiting"]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_pairs_that_were_half_made_are_made_anew(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands refuse a file that is there already; a part that goes on has written its own."""
+    folder, asked = new_road(workspace), list[list[str]]()
+    behave(workspace, reward_model="failing")
+
+    def command(folder: Path, arguments: list[str], signals: Signals) -> str:
+        asked.append(arguments)
+        if arguments[0] == "label" and len(asked) == 2:
+            raise PartFailed("the judge is not here")
+        return "2 pairs"
+
+    monkeypatch.setattr(driving, "run_command", command)
+    assert drive(folder, workspace, lambda text: None) == FAILED and part(folder, "pairs").state == "failed"
+    assert drive(folder, workspace, lambda text: None) == FAILED and part(folder, "pairs").state == "done"
+    read = [build_parser().parse_args(arguments) for arguments in asked]
+    assert [one.command for one in read] == ["generate", "label"] * 2 and all(one.replace for one in read)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def make_models(
         config=config,
         compute=compute,
         stop_id=stop_id(config, policy, tokenizer),
-        pad_id=pad_id(tokenizer),
+        pad_id=pad_id(tokenizer, policy.model),
         traced_step=step,
     ), notes
 
@@ -169,6 +169,10 @@ def stop_token(settings: GenerationConfig, vocabulary: int, tokenizer: PreTraine
     return int(wanted)
 
 
-def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Any id will do: masks come from lengths, and nothing reads what lies under them."""
-    return next((int(token) for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None), 0)
+def pad_id(tokenizer: PreTrainedTokenizerBase, model: Any) -> int:
+    """Any id that the model has a row for will do: masks come from lengths, and nothing reads what lies under them.
+
+    A tokenizer's pad token may have no row: transformers adds one to some tokenizers that have none, Qwen 2's for example.
+    """
+    rows = len(model.get_input_embeddings().weight)
+    return next((int(token) for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None and token < rows), 0)

@@ -23,17 +23,18 @@ from rlhf_studio.engine.padding import pad_right
 
 
 def unused_id(model: Any, rows: Sequence[Sequence[int]], preferred: int | None) -> int | None:
-    """An id of the model's vocabulary that is in none of the rows: ``preferred`` when that is not. None when every id is in them."""
+    """An id of the model's vocabulary that is in none of the rows: ``preferred`` if it is one. None when every id is in them."""
     used = {token for row in rows for token in row}
-    if preferred is not None and preferred not in used:
-        return preferred
     size = model.get_input_embeddings().weight.shape[0]
+    if preferred is not None and preferred < size and preferred not in used:
+        return preferred
     return next((candidate for candidate in range(size) if candidate not in used), None)
 
 
-def own_pad(tokenizer: Any) -> int | None:
-    """The id of the pad token. None when the tokenizer has none, or when it is the end token."""
-    return None if tokenizer.pad_token_id == tokenizer.eos_token_id else tokenizer.pad_token_id
+def own_pad(tokenizer: Any, model: Any) -> int | None:
+    """The id of the pad token. None when the tokenizer has none, when it is the end token, or when the model has no row for it."""
+    pad, rows = tokenizer.pad_token_id, model.get_input_embeddings().weight.shape[0]
+    return None if pad is None or pad == tokenizer.eos_token_id or pad >= rows else int(pad)
 
 
 def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int | None) -> torch.Tensor:
@@ -43,9 +44,9 @@ def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int 
     the end of a text itself: it gets an id that occurs in none of the rows, and where every id occurs, each row is a batch of its own.
     """
     classifier: Any = model.get_base_model() if isinstance(model, PeftModel) else model
-    if reads_its_last_token(classifier):
+    if reads_its_last_token(classifier):  # whatever fills the padding
         ends = torch.tensor([len(row) - 1 for row in rows], device=model.device)
-        states = classifier.base_model(**_padded(model, rows, preferred or 0)).last_hidden_state
+        states = classifier.base_model(**_padded(model, rows, 0)).last_hidden_state
         logits: torch.Tensor = classifier.score(states[torch.arange(len(rows), device=model.device), ends])
         return logits.float()
     pad = unused_id(model, rows, preferred)

@@ -188,7 +188,7 @@ def name_pad_token(model: Any, tokenizer: Any) -> None:
     Where the tokenizer has no pad token apart from its end token, none is written. Plain transformers then scores one text at a time
     and refuses a batch. With the end token as pad token it would skip real end tokens, and give a wrong score without any warning.
     """
-    model.config.get_text_config().pad_token_id = own_pad(tokenizer)
+    model.config.get_text_config().pad_token_id = own_pad(tokenizer, model)
 
 
 def initialise_head(model: Any, seed: int) -> None:

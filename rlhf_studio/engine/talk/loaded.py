@@ -171,7 +171,7 @@ def load_talker(start: Start, step: int | None) -> Talker:
         config=config,
         compute=compute,
         stop_id=stop_id(config, policy, tokenizer),
-        pad_id=pad_id(tokenizer),
+        pad_id=pad_id(tokenizer, policy.model),
     )
     charged = config.ppo.kl_placement == "reward" and RunReader(start.run_dir).status().stage == "ppo"
     if not charged:

@@ -157,7 +157,7 @@ class Policies:
             config=self._config,
             compute=self.compute,
             stop_id=stop_id(self._config, policy, loaded.tokenizer),
-            pad_id=pad_id(loaded.tokenizer),
+            pad_id=pad_id(loaded.tokenizer, policy.model),
             traced_step=traced(policy, self._config, self.compute)[0],
         )
         return Loaded(models, self._reads_alike(loaded), longest(loaded), _place(source))

@@ -62,7 +62,7 @@ def build_reward_model(config: RewardModelRunConfig, compute: Compute, report: O
     except ValueError as error:
         raise ConfigError([Problem("reward_model.head_dropout", str(error))]) from error
     model.requires_grad_(True)
-    model.config.get_text_config().pad_token_id = own_pad(built.tokenizer)
+    model.config.get_text_config().pad_token_id = own_pad(built.tokenizer, model)
     if config.lora.enabled:
         if not hasattr(model, "score"):
             raise ConfigError(

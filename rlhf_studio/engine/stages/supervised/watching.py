@@ -92,7 +92,7 @@ def watch(
 ) -> Watched:
     """The prompts of these examples as a run watches them. Raises :class:`ConfigError` when there is no such stop token."""
     stop = stop_token(generation, len(model.get_input_embeddings().weight), tokenizer)
-    return Watched(watched_prompts(examples, engine.watch_prompts), generation, engine.seed + 2, stop, pad_id(tokenizer))
+    return Watched(watched_prompts(examples, engine.watch_prompts), generation, engine.seed + 2, stop, pad_id(tokenizer, model))
 
 
 class ExampleRecorder:
