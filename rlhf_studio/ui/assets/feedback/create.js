@@ -284,7 +284,7 @@ function* parts(text) {
   yield { lines: lines.join("\n"), first, before };
 }
 
-/** The last lines that belong to the next one: completions of one prompt go in one request, which puts them together. */
+/** The last lines that belong to the next one: completions of one prompt are put together in one request. */
 function together(lines, next) {
   const prompt = prompted(next);
   let start = lines.length;
