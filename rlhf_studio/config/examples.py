@@ -142,15 +142,19 @@ class PairsConfig(ExamplesConfig):
         max_length=200,
     )  # fmt: skip
     tie_column: str = setting(
-        "", "Tie column", "Column or key that is true where people found both responses equally good; empty: no ties.", max_length=200
-    )
+        "", "Tie column",
+        "Column or key that is true where people found both responses equally good. Empty: a column 'tie' that holds true and false, as "
+        "exported feedback has it; else no ties.",
+        max_length=200,
+    )  # fmt: skip
     margin_column: str = setting(
         "", "Margin column", "Column or key with how much better the chosen response is, in points of the score; empty: no margins.",
         max_length=200,
     )  # fmt: skip
     confidence_column: str = setting(
         "", "Confidence column",
-        "Column or key with how sure people were, from 0 to 1: so much a pair counts beside the others of its batch. Empty: all alike.",
+        "Column or key with how sure people were, from 0 to 1: so much a pair counts beside the others of its batch. Empty: a "
+        "column 'confidence' that holds such numbers, as exported feedback has it; else all alike.",
         max_length=200,
     )  # fmt: skip
     min_confidence: float = setting(0.0, "Least confidence", "Leave out pairs of which people were less sure than this.", ge=0, le=1)

@@ -7,12 +7,14 @@ It takes seconds and no torch: only small files are read, and no weights.
 :mod:`ppo`         the check of a PPO run
 :mod:`supervised`  of fine-tuning, reward models and DPO
 :mod:`evaluation`  of an evaluation
+:mod:`trained`     notes on models that another run has trained
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig, Permissions, RunConfig, StageConfig
@@ -26,6 +28,7 @@ from rlhf_studio.preflight.look import Look
 from rlhf_studio.preflight.ppo import inspect_ppo
 from rlhf_studio.preflight.report import Preflight
 from rlhf_studio.preflight.supervised import inspect_supervised, is_supervised
+from rlhf_studio.preflight.trained import trained_notes
 
 __all__ = ["Preflight", "check_run", "inspect_run"]
 
@@ -55,6 +58,11 @@ def inspect_run(
     """
     config = config if folder is None else as_seen_from(config, folder)
     look = Look(workspace, hub, permissions, there, free_bytes, gpus())
+    found = _inspected(config, look)
+    return replace(found, notes=[*found.notes, *trained_notes(config)])
+
+
+def _inspected(config: StageConfig, look: Look) -> Preflight:
     if isinstance(config, RunConfig):
         return inspect_ppo(config, look)
     if isinstance(config, EvaluationRunConfig):

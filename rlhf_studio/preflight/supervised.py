@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from typing import TypeGuard
 
 from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, StageConfig, SupervisedConfig
@@ -15,12 +16,16 @@ from rlhf_studio.estimate.supervised.disk import training_disk_bytes
 from rlhf_studio.estimate.supervised.memory import estimate_training_memory
 from rlhf_studio.estimate.supervised.savings import cheapest_change
 from rlhf_studio.estimate.supervised.sizes import planned_steps
+from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, examples_facts, length_problems
 from rlhf_studio.inputs.checks.policy import adapter_problems, check_reference, stop_problems
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base, check_shape
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.preflight.look import Look, model_problem
 from rlhf_studio.preflight.report import Preflight
+
+WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+"""Names of the files that hold a model's weights."""
 
 
 def is_supervised(config: StageConfig) -> TypeGuard[SupervisedConfig]:
@@ -101,7 +106,21 @@ def _as_cut(tokens: ExampleTokens | None, config: SupervisedConfig) -> ExampleTo
     return ExampleTokens(tuple(min(length, most) for length in tokens.texts), min(tokens.counted, most), tokens.whole)
 
 
+def _thrown_away(config: SupervisedConfig, facts: ModelFacts | None) -> Iterator[str]:
+    """The note on a trained model of which only the shape is taken. The bundled one is named for its shape: recipes draw it anew."""
+    if not isinstance(config, SFTRunConfig) or not config.model.fresh or config.model.policy in BUNDLED:
+        return
+    if (
+        facts is not None
+        and facts.tokenizer_files is not None
+        and any(fnmatch(name, kind) for name in facts.tokenizer_files.sizes for kind in WEIGHTS)
+    ):
+        model = config.model.policy
+        yield f"The weights of {model} are not used: model.fresh draws new ones; set it to false to train {model} further."
+
+
 def _notes(config: SupervisedConfig, facts: ModelFacts | None, examples: ExampleFacts, steps: int | None, device: str) -> Iterator[str]:
+    yield from _thrown_away(config, facts)
     if facts is not None and facts.base:
         yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {facts.base}, before the run starts."
     if isinstance(config, DPORunConfig) and config.lora.enabled and not config.lora.off_is_start and not config.model.reference:

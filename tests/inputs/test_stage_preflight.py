@@ -281,3 +281,18 @@ def test_lengths_are_of_what_was_looked_at() -> None:
     lengths = tokens(*range(1, 101))
     assert (lengths.usual, lengths.longest, lengths.longest_of(1), lengths.longest_of(9)) == (51, 100, 51, 91)
     assert replace(lengths, whole=False).usual == 51
+
+
+def test_weights_that_an_untrained_start_throws_away_are_told(make_model: MakeModel, tmp_path: Path) -> None:
+    """The recipe world-sft draws new weights; who names a model of one's own there learns that only its shape is taken."""
+    recipe = {"stage": "sft", "model": {"policy": "bundled/world-policy", "fresh": True}, "data": {"max_rows": 50}}
+    trained, bare = make_model("trained"), make_model("bare", weights=False)
+
+    def told(**model: Any) -> list[str]:
+        made = parse_config({**recipe, "model": {**recipe["model"], **model}})  # type: ignore[dict-item]
+        notes = inspect_run(made, tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ()).notes
+        return [note for note in notes if "model.fresh" in note]
+
+    note = f"The weights of {trained} are not used: model.fresh draws new ones; set it to false to train {trained} further."
+    assert told(policy=str(trained)) == [note]
+    assert told() == told(policy=str(bare)) == told(policy=str(trained), fresh=False) == []

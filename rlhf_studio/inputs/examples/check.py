@@ -10,13 +10,17 @@ from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.examples.cached import read_first
 from rlhf_studio.inputs.examples.encoded import PreparedDemonstrations, PreparedPairs
-from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings, same_source
+from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings, same_contents, same_source
 from rlhf_studio.inputs.examples.preview import Measured, held_out_notes, held_out_of, measure, notes_of
 from rlhf_studio.inputs.examples.reading.table import nothing_left_of
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.prompts.errors import PromptsError
 
 StageWithExamples = SFTRunConfig | RewardModelRunConfig | DPORunConfig
+COPIED_EXAMPLES = (
+    "Warning: data.eval holds the same as data.source under another name, so nothing is held out; name other examples, or leave it empty "
+    "and set data.eval_share."
+)
 SAME_EXAMPLES = (
     "Warning: data.eval names the examples that are trained on, so nothing is held out; name others, or leave it empty and set "
     "data.eval_share."
@@ -73,7 +77,7 @@ def _checked(config: StageWithExamples, facts: ModelFacts | None) -> CheckedExam
     if measured.whole and len(used) == aside:
         raise _nothing_to_learn(config, measured, aside)
     notes = [*measured.read.notes, *notes_of(measured, data), *held_out_notes(measured, data, len(held_out_rows))]
-    notes += [SAME_EXAMPLES] if data.eval and same_source(data) else []
+    notes += [SAME_EXAMPLES] if data.eval and same_source(data) else [COPIED_EXAMPLES] if data.eval and same_contents(data) else []
     texts, counted = _tokens(measured, isinstance(config, RewardModelRunConfig))
     known = measured.whole
     held_out = evals if data.eval else aside if known or not data.eval_share else None

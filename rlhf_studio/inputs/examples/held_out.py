@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import TypeVar
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
+from rlhf_studio.inputs.prompts.cached import state_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.held_out import MOST_EVAL_ROWS, set_aside
+from rlhf_studio.inputs.provenance import hash_of
 
 Row = TypeVar("Row", Demonstration, Pair)
 Config = TypeVar("Config", DemonstrationsConfig, PairsConfig)
@@ -52,6 +56,29 @@ def same_source(data: DemonstrationsConfig | PairsConfig) -> bool:
     if not (os.path.samefile(source, held_out) if here else source == held_out):
         return False
     return os.path.isfile(source) or data.source.startswith("bundled/") or data.split == data.eval_split
+
+
+def same_contents(data: DemonstrationsConfig | PairsConfig) -> bool:
+    """Whether ``data.eval`` is a copy of what training reads: a file, or a folder of the same split, that holds the same, byte for byte."""
+    source, held_out = resolve(data.source), resolve(data.eval)
+    states = [state_of(path) for path in (source, held_out)]
+    if not all(states) or os.path.isfile(source) != os.path.isfile(held_out):
+        return False
+    if not os.path.isfile(source) and data.split != data.eval_split:
+        return False
+    if sorted(size for *_, size in states[0]) != sorted(size for *_, size in states[1]):
+        return False
+    try:
+        one, other = (_hash(path, state) for path, state in zip((source, held_out), states, strict=True))
+    except OSError:  # it is gone since; whoever reads it says so
+        return False
+    return bool(one) and one == other
+
+
+@lru_cache(maxsize=8)
+def _hash(path: str, state: tuple[tuple[str, int, int], ...]) -> str:
+    """The hash of what lies there, computed once while its ``state`` stays: a form asks at every change."""
+    return hash_of(Path(path))
 
 
 def _together(row: Demonstration | Pair) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from rlhf_studio.runs.feedback.completions import Together, completions_of
 from rlhf_studio.runs.feedback.records import Item, NewItem, NewTask, Task, Vote, check_item, dense
 
 Row = dict[str, Any]
@@ -28,34 +29,59 @@ def read_lines(
 ) -> Iterator[ReadRow]:
     """The rows of JSON Lines as items that a task with these settings takes; blank lines are no rows.
 
+    Rows with single completions are put together by their prompt (:class:`Together`). What comes of them only when all rows are read, and
+    how many became no item, stands behind the last row.
+
     Args:
         known: so many of the first rows must have a known answer; each of them that has none is a problem.
         first: the number of the first line.
         rows_before: how many rows came before; None where no line before was blank.
     """
     row = first - 1 if rows_before is None else rows_before
+    together, number = Together(settings.kind), first
     for number, line in enumerate(lines, start=first):
         if not line.strip():
             continue
         row += 1
         try:
-            items = read_row(line, settings, must_be_known=row <= known)
-            for item in items:
-                check_item(settings, item)
+            values = _object(line)
+            completions = completions_of(values)
+            if completions is None:
+                items = read_row(values, settings, must_be_known=row <= known)
+            else:
+                _known_answer(values, None, must_be_known=row <= known)
+                items = together.add(values["prompt"], completions)
         except ValueError as error:
             yield ReadRow(number, problem=f"Row {number}: {error}.")
         else:
-            yield ReadRow(number, items)
+            yield _checked(number, items, settings)
+    for item in together.rest():
+        yield _checked(number, [item], settings)
+    yield from (ReadRow(number, problem=note) for note in together.notes())
 
 
-def read_row(line: str, settings: NewTask, *, must_be_known: bool = False) -> list[NewItem]:
-    """The items of one row: one, or for ratings one for each response. Raises ValueError that says what is wrong."""
+def _checked(number: int, items: list[NewItem], settings: NewTask) -> ReadRow:
+    """The row with these items, or why the task cannot take one of them."""
+    try:
+        for item in items:
+            check_item(settings, item)
+    except ValueError as error:
+        return ReadRow(number, problem=f"Row {number}: {error}.")
+    return ReadRow(number, items)
+
+
+def _object(line: str) -> Row:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError("not JSON; each line is one object in braces") from None
     if not isinstance(row, dict):
         raise ValueError("not an object; each line is one object in braces")
+    return row
+
+
+def read_row(row: Mapping[str, Any], settings: NewTask, *, must_be_known: bool = False) -> list[NewItem]:
+    """The items of one row: one, or for ratings one for each response. Raises ValueError that says what is wrong."""
     responses, chosen = _responses(row)
     answer = _known_answer(row, chosen if settings.kind == "pair" else None, must_be_known=must_be_known)
     sources = _texts(row.get("sources", []), "sources")
@@ -100,7 +126,8 @@ def _responses(row: Mapping[str, Any]) -> tuple[list[str], int | None]:
     if "response" in row:
         return [_text_of(row["response"], "response")], None
     raise ValueError(
-        f"has the columns {_columns(row)}; it needs prompt with responses (a list), with chosen and rejected, or with response"
+        f"has the columns {_columns(row)}; it needs prompt with responses (a list), with chosen and rejected, with response, or with "
+        "completion"
     )
 
 

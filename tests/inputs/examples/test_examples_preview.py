@@ -20,7 +20,7 @@ from rlhf_studio.config import (
 )
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.examples import cached, preview
-from rlhf_studio.inputs.examples.check import SAME_EXAMPLES, CheckedExamples, check_examples
+from rlhf_studio.inputs.examples.check import COPIED_EXAMPLES, SAME_EXAMPLES, CheckedExamples, check_examples
 from rlhf_studio.inputs.examples.preview import PreviewExample, preview_examples
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.prompts import PromptsError
@@ -141,6 +141,23 @@ def test_what_may_start(facts: ModelFacts, tmp_path: Path) -> None:
     same = check_examples(SFTRunConfig(data=data.model_copy(update={"eval": data.source})), facts)
     assert same.notes == [SAME_EXAMPLES] and same.held_out == 40
     assert check_examples(SFTRunConfig(data=data), None).count == 40
+
+
+def test_held_out_data_that_is_a_copy_is_told(facts: ModelFacts, tmp_path: Path) -> None:
+    text = Path(source := write(tmp_path, many(40))).read_text(encoding="utf-8")
+    copy, other = tmp_path / "held-out.jsonl", tmp_path / "other.jsonl"
+    copy.write_text(text, encoding="utf-8")
+    swapped = text.splitlines(keepends=True)
+    other.write_text("".join([*swapped[1:], swapped[0]]), encoding="utf-8")
+
+    def notes(train: object, held_out: object, **data: Any) -> list[str]:
+        made = DemonstrationsConfig(source=str(train), eval=str(held_out), **data)
+        return [note for note in check_examples(SFTRunConfig(data=made), facts).notes if "nothing is held out" in note]
+
+    assert notes(source, copy) == [COPIED_EXAMPLES] and notes(source, source) == [SAME_EXAMPLES]
+    assert notes(source, other) == [], "as long, but not the same"
+    copy.write_text(other.read_text(encoding="utf-8") + text, encoding="utf-8")
+    assert notes(source, copy) == [], "what was told of a file is not told of another one in its place"
 
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {

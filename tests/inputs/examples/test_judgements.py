@@ -13,6 +13,9 @@ import pytest
 from rlhf_studio.config import PairsConfig
 from rlhf_studio.inputs.examples import Pair, Pairs, PromptsError, read_pairs, split_held_out
 from rlhf_studio.inputs.examples.preview import preview_examples
+from rlhf_studio.runs.feedback.exchange import export_rows
+from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote
+from rlhf_studio.runs.feedback.store import Feedback
 
 PAIR = {"prompt": "a", "chosen": "b", "rejected": "c"}
 OTHER_WAY = PAIR | {"chosen": "c", "rejected": "b"}
@@ -103,3 +106,38 @@ def test_both_directions_are_on_the_same_side_of_the_split(tmp_path: Path, promp
 def test_who_judged_is_no_part_of_what_training_reads(tmp_path: Path) -> None:
     assert read(tmp_path, [PAIR]).fingerprint() == read(tmp_path, [PAIR | {"annotator": "ann"}]).fingerprint()
     assert read(tmp_path, [PAIR | {"annotator": ["ann", 3]}]).rows == [Pair(1, "a", "b", "c", annotator="['ann', 3]")]
+
+
+TIES_READ = "Ties are read from the column 'tie'."
+SURE_READ = "How sure people were is read from the column 'confidence'."
+
+
+@pytest.mark.parametrize("written", [(True, False), (1, 0), ("true", "false")])
+def test_exported_feedback_is_read_without_naming_its_columns(written: tuple[Any, Any], tmp_path: Path) -> None:
+    """The rows are those of ``export_rows``: a vote for one response, and a vote for none of them."""
+    feedback = Feedback(tmp_path)
+    task, _ = feedback.create(NewTask("A task", annotators=2), [NewItem("p", ("good", "bad"))])
+    for name, verdict, value, sure in (("Ann", "chosen", 0, 1.0), ("Bob", "tie", None, 0.5)):
+        turn = feedback.turn(task.id, name)
+        assert turn.shown is not None
+        feedback.vote(task.id, name, NewVote(name, turn.shown.item.id, verdict, value, sure))  # type: ignore[arg-type]
+    rows = list(export_rows(task, feedback.items(task.id), feedback.votes(task.id)))
+    found = read(tmp_path, [row | {"tie": written[0] if row["tie"] else written[1]} for row in rows])
+    assert [(row.annotator, row.tie, row.weight) for row in found.rows] == [("Ann", False, 1.0), ("Bob", True, 0.5)]
+    assert found.notes[:2] == [TIES_READ, SURE_READ]
+    named = read(tmp_path, rows, tie_column="tie", confidence_column="confidence")
+    assert named.rows == found.rows and TIES_READ not in named.notes and SURE_READ not in named.notes
+
+
+def test_columns_of_that_name_that_hold_something_else_are_told_and_not_used(tmp_path: Path) -> None:
+    rows = [PAIR | {"tie": True, "confidence": 0.5}, PAIR | {"prompt": "d", "tie": "silk", "confidence": 80}]
+    found = read(tmp_path, rows)
+    assert [(row.tie, row.weight) for row in found.rows] == [(False, 1.0)] * 2
+    assert found.notes == [
+        "The column 'confidence' is not used: row 2 holds 80 in 'confidence'; confidence goes from 0 to 1.",
+        "The column 'tie' is not used: row 2 holds 'silk' in 'tie', neither true nor false.",
+    ]
+    with pytest.raises(PromptsError, match="neither true nor false"):
+        read(tmp_path, rows, tie_column="tie")
+    with pytest.raises(PromptsError, match="all pairs are ties"):
+        read(tmp_path, [PAIR | {"tie": True}])

@@ -39,7 +39,7 @@ def rated(*rows: tuple[str, str, Any]) -> list[dict[str, Any]]:
 
 SHAPES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Pair]]] = {
     "prompt, chosen and rejected": (
-        [{"prompt": "Two?", "chosen": " 2", "rejected": " 3", "tie": True}],
+        [{"prompt": "Two?", "chosen": " 2", "rejected": " 3", "note": True}],
         {},
         [Pair(1, "Two?", " 2", " 3")],
     ),
@@ -332,10 +332,13 @@ def test_what_is_wrong_is_said_at_its_setting(case: str, tmp_path: Path) -> None
 
 
 def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:
-    rows = [{"chosen": SHARED + " b", "rejected": SHARED + " c", "tie": 0}, {"chosen": SHARED + " b", "rejected": SHARED + " d", "tie": 0}]
+    rows = [
+        {"chosen": SHARED + " b", "rejected": SHARED + " c", "group": 0},
+        {"chosen": SHARED + " b", "rejected": SHARED + " d", "group": 0},
+    ]
     assert read_pairs(PairsConfig(source=str(write(tmp_path, rows)))).notes == [
         "2 pairs came as whole dialogues: what both share up to the mark of the last answer is the prompt.",
-        "The column 'tie' is not used; name it in data.tie_column to use it.",
+        "The column 'group' is not used; name it in data.group_column to use it.",
     ]
 
 

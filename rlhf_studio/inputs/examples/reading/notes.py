@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlhf_studio.inputs.examples.reading.shapes import ONLY_NAMED, PREFERRED, setting_of
+from rlhf_studio.inputs.examples.reading.shapes import ONLY_NAMED, OWN, PREFERRED, named_columns, setting_of
 from rlhf_studio.inputs.examples.reading.table import Table
 
 HAPPENED = {
@@ -19,6 +19,8 @@ HAPPENED = {
     "repeats_prompt": "In {n} {pairs} both responses began with the prompt: it was left out there.",
 }
 """What happened to some rows -> the sentence about it."""
+READ = {"tie": "Ties are read from the column {column!r}.", "confidence": "How sure people were is read from the column {column!r}."}
+"""Part of :data:`OWN` -> the sentence where no setting names its column, and it is read all the same."""
 NOUNS = {"texts": ("text was", "texts were"), "chats": ("chat", "chats"), "pairs": ("pair", "pairs")}
 
 
@@ -27,7 +29,7 @@ def source_notes(table: Table) -> list[str]:
     notes = list(table.source.notes)
     if table.found is not None and table.found.shape is PREFERRED:
         notes.append(f"The preferred responses of pairs are learned from (column {table.found.columns['chosen']!r}).")
-    return [*notes, *happened(table.counts), *_unused(table)]
+    return [*notes, *_own(table), *happened(table.counts), *_unused(table)]
 
 
 def happened(counts: Counter[str]) -> list[str]:
@@ -37,6 +39,15 @@ def happened(counts: Counter[str]) -> list[str]:
         for kind, text in HAPPENED.items()
         if counts[kind]
     ]
+
+
+def _own(table: Table) -> list[str]:
+    """The columns of exported feedback that no setting names: what is read from them, or why nothing is."""
+    if table.found is None:
+        return []
+    columns, named = table.found.columns, named_columns(table.data)
+    read = [READ[part].format(column=columns[part]) for part in OWN if part in columns and part not in named]
+    return [*read, *(f"The column {part!r} is not used: {why}." for part, why in table.unfit.items())]
 
 
 def _unused(table: Table) -> list[str]:

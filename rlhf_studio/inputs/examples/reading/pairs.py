@@ -9,7 +9,7 @@ from itertools import combinations
 from rlhf_studio.config import PairsConfig
 from rlhf_studio.inputs.examples.reading.notes import source_notes
 from rlhf_studio.inputs.examples.reading.rated import rated_pairs
-from rlhf_studio.inputs.examples.reading.shapes import PAIRS, RANKINGS, USUAL
+from rlhf_studio.inputs.examples.reading.shapes import OWN, PAIRS, RANKINGS, USUAL, named_columns, setting_of
 from rlhf_studio.inputs.examples.reading.table import (
     Cells,
     Table,
@@ -43,11 +43,17 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
     Raises :class:`PromptsError` for a source that is missing, not readable, of no known shape, in which nothing tells which response is
     better, or of which nothing is left.
     """
-    try:
-        table = open_table_of(data, limit, seconds, tick)
-        rows = list(bounded(_usable(table), data, table))
-    except PromptsError as error:
-        raise blaming_source(error) from None
+    unfit: dict[str, str] = {}
+    while True:
+        try:
+            table = replace(open_table_of(data, limit, seconds, tick), unfit=unfit)
+            rows = list(bounded(_usable(table), data, table))
+            break
+        except PromptsError as error:
+            part = _unfit_part(error, data)
+            if part is None:
+                raise blaming_source(error) from None
+            unfit[part] = error.message  # a column of another origin, which only has the name: read all again without it
     if not table.partial:
         _check(rows, table)
     table.counts["tie"] = sum(row.tie for row in rows)
@@ -56,6 +62,11 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
     table.counts["judged_again"] = len(rows) - len(told) if data.drop_duplicates else 0
     shape = table.found.sentence if table.found else ""
     return Pairs(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
+
+
+def _unfit_part(error: PromptsError, data: PairsConfig) -> str | None:
+    """The part that was read because of its column's name alone, and holds something else; None where something else is wrong."""
+    return next((part for part in OWN if error.field == setting_of(part) and part not in named_columns(data)), None)
 
 
 def _check(rows: list[Pair], table: Table) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
@@ -23,13 +23,17 @@ USUAL = {
     "chosen_rating": ("score_chosen", "chosen_score", "chosen_rating", "rating_chosen"),
     "annotator": ("annotator",),
     "rejected_rating": ("score_rejected", "rejected_score", "rejected_rating", "rating_rejected"),
+    "tie": ("tie",),
+    "confidence": ("confidence",),
 }
 """Part of an example -> what data sets call its column. A part named ``prompt`` is chosen by the setting ``prompt_column``."""
 INSTRUCTION = "instruction"
 """The prompt's column beside which a column ``input`` holds what the instruction is about."""
 RATINGS = ("chosen_rating", "rejected_rating")
 """Parts that are read only when margins are made from them."""
-ONLY_NAMED = ("tie", "margin", "confidence", "group")
+OWN = ("tie", "confidence")
+"""Parts whose usual column is the one of exported feedback. In data of another origin it may hold something else: then it is not used."""
+ONLY_NAMED = ("margin", "group")
 """Parts that are read only when a setting names their column."""
 
 
@@ -52,7 +56,7 @@ CHAT = Shape("chats", ("messages",))
 COMPLETIONS = Shape("prompts with completions", ("prompt", "completion"), ("input",))
 TEXTS = Shape("whole texts", ("text",))
 PREFERRED = Shape("the preferred responses of pairs", ("chosen",), ("prompt",))
-PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", *RATINGS, "annotator", *ONLY_NAMED))
+PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", *RATINGS, "annotator", *OWN, *ONLY_NAMED))
 RANKINGS = Shape("rankings", ("prompt", "responses", "ranks"), ("annotator", "confidence", "group"))
 RATED = Shape("rated responses", ("response", "rating"), ("prompt", "annotator", "confidence", "group"))
 
@@ -101,8 +105,8 @@ def usual_columns(data: DemonstrationsConfig | PairsConfig) -> tuple[str, ...]:
     return tuple(name for name in names if name not in named.values())
 
 
-def recognise(data: DemonstrationsConfig | PairsConfig, columns: list[str]) -> Found:
-    """The shape of a source with these columns.
+def recognise(data: DemonstrationsConfig | PairsConfig, columns: list[str], without: Collection[str] = ()) -> Found:
+    """The shape of a source with these columns. ``without``: parts that are not read.
 
     Raises :class:`PromptsError` when there is none, when there are two, or when two columns could be the same part.
     """
@@ -119,7 +123,7 @@ def recognise(data: DemonstrationsConfig | PairsConfig, columns: list[str]) -> F
         raise _no_shape(data, shapes, named, columns)
     (shape,) = fitting
     unread = () if isinstance(data, PairsConfig) and data.margin_from_ratings else RATINGS
-    parts = [part for part in (*shape.needs, *shape.may) if part not in unread]
+    parts = [part for part in (*shape.needs, *shape.may) if part not in (*unread, *without)]
     return Found(shape, dict(_columns(parts, named, columns)))
 
 

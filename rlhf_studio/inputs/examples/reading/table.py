@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,6 +141,8 @@ class Table:
         left_out: examples left out so far, by reason.
         counts: what else happened to rows, by kind, for notes.
         seen: rows so far.
+        limit: the most rows to read; None for all.
+        unfit: the parts of :data:`OWN` whose column holds something else, with what is wrong; they are not read.
         size: bytes of memory that the examples so far take, about. Those of equal responses count although none is kept: a ranking of
             few characters gives hundreds.
     """
@@ -153,6 +155,7 @@ class Table:
     seen: int = 0
     size: int = 0
     limit: int | None = None
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Cells]:
         """The rows with something in them, at most ``data.max_rows``, or ``limit``. Raises :class:`PromptsError`."""
@@ -192,7 +195,7 @@ class Table:
         names = [*named_columns(self.data).values(), *usual_columns(self.data)] if self.found is None else self._names
         if self.found is None:
             self._names = names
-            self.found = recognise(self.data, self.source.columns)
+            self.found = recognise(self.data, self.source.columns, self.unfit)
             self._places = {part: names.index(column) for part, column in self.found.columns.items()}
         return Cells(raw.number, {part: raw.cells[place] for part, place in self._places.items()}, self.found, self.data)
 

@@ -271,15 +271,35 @@ function* parts(text) {
   let size = 0;
   for (const line of text.split(/\r?\n/)) {
     if (size + line.length > PART && lines.length) {
-      yield { lines: lines.join("\n"), first, before };
-      first += lines.length;
-      before += lines.filter((one) => one.trim()).length;
-      [lines, size] = [[], 0];
+      const kept = together(lines, line);
+      const sent = lines.slice(0, lines.length - kept.length);
+      yield { lines: sent.join("\n"), first, before };
+      first += sent.length;
+      before += sent.filter((one) => one.trim()).length;
+      [lines, size] = [kept, kept.reduce((sum, one) => sum + one.length + 1, 0)];
     }
     lines.push(line);
     size += line.length + 1;
   }
   yield { lines: lines.join("\n"), first, before };
+}
+
+/** The last lines that belong to the next one: completions of one prompt are put together in one request. */
+function together(lines, next) {
+  const prompt = prompted(next);
+  let start = lines.length;
+  while (prompt !== null && start > 0 && prompted(lines[start - 1]) === prompt) start -= 1;
+  return start ? lines.slice(start) : [];
+}
+
+/** The prompt of a row with a single completion; null for any other line. */
+function prompted(line) {
+  try {
+    const row = JSON.parse(line);
+    return typeof row.prompt === "string" && "completion" in row ? row.prompt : null;
+  } catch {
+    return null;
+  }
 }
 
 function label(text, ...children) {

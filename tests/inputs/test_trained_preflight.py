@@ -1,0 +1,92 @@
+"""What the check before a start says of models that another run has trained."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import StageConfig
+from rlhf_studio.config_io import parse_config
+from rlhf_studio.preflight import inspect_run
+from rlhf_studio.runs.create import create_run
+
+MakeModel = Any
+ROOMY = 10**15
+
+
+def config(stage: str, /, **sections: dict[str, Any]) -> StageConfig:
+    return parse_config({"stage": stage, **sections})
+
+
+def trained(folder: Path, make: MakeModel, stage: str = "sft", **data: Any) -> Path:
+    """A run of this stage with such data, whose model lies in its checkpoint of step 3."""
+    create_run(folder, config(stage, data=data), name=folder.name, state="finished")
+    kept = folder / "checkpoints" / "step-000003"
+    kept.mkdir(parents=True)
+    model: Path = make(f"of-{folder.name}")
+    model.rename(kept / ("reward_model" if stage == "reward_model" else "policy"))
+    (kept / "manifest.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+def warnings(made: StageConfig, workspace: Path) -> list[str]:
+    notes = inspect_run(made, workspace, free_bytes=lambda _: ROOMY, gpus=lambda: ()).notes
+    return [note for note in notes if "prompts" in note and "trained" in note]
+
+
+def test_another_prompt_form_than_the_policys_run_is_told(make_model: MakeModel, tmp_path: Path) -> None:
+    run = trained(tmp_path / "chats", make_model, chat_template=True, system_text="Be kind.")
+    for name in (run, f"{run}@3", run / "checkpoints" / "step-000003" / "policy"):
+        assert warnings(config("ppo", model={"policy": str(name)}), tmp_path) == [
+            "Warning: the run chats, which trained model.policy, wrote its prompts in another form: data.chat_template was true there and "
+            "is false here, data.system_text was 'Be kind.' there and is empty here. The same form would be: data.chat_template true, "
+            "data.system_text 'Be kind.'."
+        ], name
+        same = {"chat_template": True, "system_text": "Be kind."}
+        assert warnings(config("ppo", model={"policy": str(name)}, data=same), tmp_path) == []
+    assert warnings(config("ppo", model={"policy": str(make_model("a-folder"))}), tmp_path) == []
+
+
+@pytest.mark.parametrize("stage", ["sft", "reward_model", "dpo", "ppo", "evaluation"])
+def test_every_stage_compares(stage: str, make_model: MakeModel, tmp_path: Path) -> None:
+    run = trained(tmp_path / "dialogues", make_model, prompt_format="Human: {prompt}")
+    (note,) = warnings(config(stage, model={"policy": str(run)}), tmp_path)
+    assert "data.prompt_format was 'Human: {prompt}' there and is empty here" in note
+    assert warnings(config(stage, model={"policy": str(run)}, data={"prompt_format": "Human: {prompt}"}), tmp_path) == []
+
+
+def test_weights_that_are_drawn_anew_know_no_form(make_model: MakeModel, tmp_path: Path) -> None:
+    run = trained(tmp_path / "chats", make_model, chat_template=True)
+    assert warnings(config("sft", model={"policy": str(run), "fresh": True}), tmp_path) == []
+
+
+def test_policies_of_an_evaluation_and_reward_models(make_model: MakeModel, make_reward: MakeModel, tmp_path: Path) -> None:
+    policy = trained(tmp_path / "chats", make_model, chat_template=True)
+    judge = trained(tmp_path / "judge", make_reward, "reward_model", chat_template=True)
+    kept = policy / "checkpoints" / "step-000003" / "policy"
+    shutil.copytree(kept, kept.parents[1] / "step-000004" / "policy")
+    lines = f"{kept}\n{kept.parents[1] / 'step-000004' / 'policy'}\n{make_model('a-folder')}"
+    (note,) = warnings(config("evaluation", evaluation={"policies": lines}), tmp_path)
+    assert "run chats, which trained evaluation.policies" in note, "once for each run"
+
+    def scored(chat_template: str, reads: str = "both", model: Path = judge) -> list[str]:
+        component = {"kind": "reward_model", "model": str(model), "chat_template": chat_template, "reads": reads}
+        return warnings(config("ppo", reward={"components": [component]}), tmp_path)
+
+    (note,) = scored("policy")
+    assert note.startswith("Warning: the run judge, which trained reward.components.0, wrote its prompts in another form: data.chat_")
+    assert scored("own") == [] and scored("policy", "response") == []
+    plain = trained(tmp_path / "plain", make_reward, "reward_model")
+    assert scored("policy", model=plain) == []
+    (note,) = scored("own", model=plain)
+    assert note.endswith("reward.components.0.chat_template is own here. The same form would be: policy.")
+
+
+def test_a_run_whose_settings_are_damaged_is_told(make_model: MakeModel, tmp_path: Path) -> None:
+    run = trained(tmp_path / "broken", make_model)
+    (run / "config.yaml").write_text("nonsense", encoding="utf-8")
+    (note,) = warnings(config("ppo", model={"policy": str(run)}), tmp_path)
+    assert note.startswith("Whether this run writes its prompts as the run broken did")
