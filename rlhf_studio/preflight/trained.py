@@ -38,7 +38,7 @@ def _policies(config: StageConfig) -> Iterator[tuple[str, str]]:
         setting = "evaluation.policies" if config.evaluation.policies.strip() else "model.policy"
         yield from ((setting, source.path) for source in sources if source.kind == "model")
     elif not (isinstance(config, SFTRunConfig) and config.model.fresh):
-        yield "model.policy", config.model.policy  # type: ignore[attr-defined]  # every stage has a model
+        yield "model.policy", config.model.policy
 
 
 def _note(setting: str, name: str, here: dict[str, Any]) -> str:

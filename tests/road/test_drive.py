@@ -231,6 +231,7 @@ def test_pairs_that_were_half_made_are_made_anew(workspace: Path, monkeypatch: p
         asked.append(arguments)
         if arguments[0] == "label" and len(asked) == 2:
             raise PartFailed("the judge is not here")
+        Path(arguments[arguments.index("--out") + 1]).write_text("{}\n", encoding="utf-8")
         return "2 pairs"
 
     monkeypatch.setattr(driving, "run_command", command)

@@ -84,6 +84,8 @@ def next_stages(reader: RunReader, others: Sequence[RunReader] = ()) -> list[Nex
         alone = _next(config, "ppo", "Use it as the reward in PPO", why, "reward.components.0.model", folder, texts)
         return [alone, *_together(config, folder, others, texts)]
     if isinstance(config, RunConfig | DPORunConfig):
+        if not _is_of_the_world(config):  # the only recipe has the review world's prompts and its reward
+            return []
         found = list_recipes("evaluation")
         values = {"evaluation.policies": f"{reader.run_dir}@all", "model.policy": config.model.policy, **texts}
         return [NextStage("Evaluate it", "See its answers beside those of where it began.", found[0].name, values)] if found else []
