@@ -110,11 +110,8 @@ def _thrown_away(config: SupervisedConfig, facts: ModelFacts | None) -> Iterator
     """The note on a trained model of which only the shape is taken. The bundled one is named for its shape: recipes draw it anew."""
     if not isinstance(config, SFTRunConfig) or not config.model.fresh or config.model.policy in BUNDLED:
         return
-    if (
-        facts is not None
-        and facts.tokenizer_files is not None
-        and any(fnmatch(name, kind) for name in facts.tokenizer_files.sizes for kind in WEIGHTS)
-    ):
+    files = facts.tokenizer_files if facts is not None else None
+    if files is not None and any(fnmatch(name, kind) for name in files.sizes for kind in WEIGHTS):
         model = config.model.policy
         yield f"The weights of {model} are not used: model.fresh draws new ones; set it to false to train {model} further."
 

@@ -57,7 +57,6 @@ EXAMPLES_WHEN: dict[str, tuple[str, Any]] = {
     "data.eval_split": ("data.eval", FILLED),
     "data.eval_share": ("data.eval", ""),
     "data.prompt_format": ("data.chat_template", False),
-    "data.min_confidence": ("data.confidence_column", FILLED),
 }
 LEARN_FROM_EXAMPLES: tuple[Stage, ...] = ("sft", "reward_model", "dpo")
 LONG_TEXT = 1000

@@ -285,11 +285,11 @@ def test_lengths_are_of_what_was_looked_at() -> None:
 
 def test_weights_that_an_untrained_start_throws_away_are_told(make_model: MakeModel, tmp_path: Path) -> None:
     """The recipe world-sft draws new weights; who names a model of one's own there learns that only its shape is taken."""
-    recipe = {"stage": "sft", "model": {"policy": "bundled/world-policy", "fresh": True}, "data": {"max_rows": 50}}
+    recipe: dict[str, Any] = {"stage": "sft", "model": {"policy": "bundled/world-policy", "fresh": True}, "data": {"max_rows": 50}}
     trained, bare = make_model("trained"), make_model("bare", weights=False)
 
     def told(**model: Any) -> list[str]:
-        made = parse_config({**recipe, "model": {**recipe["model"], **model}})  # type: ignore[dict-item]
+        made = parse_config({**recipe, "model": {**recipe["model"], **model}})
         notes = inspect_run(made, tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ()).notes
         return [note for note in notes if "model.fresh" in note]
 
