@@ -43,6 +43,8 @@ def model_of_run(name: str) -> Path | None:
 
 def run_of_model(folder: Path) -> tuple[Path, int] | None:
     """The run's folder and the step that a model's folder inside a checkpoint or snapshot belongs to; None for any other folder."""
+    if "\0" in str(folder):  # which no path holds, and the system refuses to follow
+        return None
     resolved = folder.resolve()
     kept, place, run = resolved.parent, resolved.parent.parent, resolved.parent.parent.parent
     if resolved.name in KINDS and place.name in _PLACES and _STEP.fullmatch(kept.name) and (run / "run.db").is_file():
