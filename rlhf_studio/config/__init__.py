@@ -32,7 +32,7 @@ from rlhf_studio.config.reward_outside import HttpReward, PythonReward, ServerRe
 from rlhf_studio.config.reward_overlap import BleuReward, RougeReward
 from rlhf_studio.config.reward_rules import KeywordReward, LengthReward, LexiconReward, RegexReward, RepetitionReward
 from rlhf_studio.config.run import SECTIONS, RunConfig
-from rlhf_studio.config.stage import STAGE_TITLES, USED_ONLY_BY, Stage, StageConfig, used_in
+from rlhf_studio.config.stage import STAGE_TITLES, USED_ONLY_BY, Stage, StageConfig, used_in, uses
 from rlhf_studio.config.stages import (
     STAGES,
     DPORunConfig,
@@ -107,4 +107,5 @@ __all__ = [
     "TrainingConfig",
     "USED_ONLY_BY",
     "used_in",
+    "uses",
 ]

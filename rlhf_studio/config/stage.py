@@ -46,9 +46,14 @@ USED_ONLY_BY: dict[str, tuple[Stage, ...]] = {
 """Settings of the sections that stages share, which only these stages use. Another stage takes no value of them but the default."""
 
 
+def uses(stage: Stage, name: str) -> bool:
+    """Whether a run of this stage uses a setting that it has, named as in ``engine.keep_best``."""
+    return stage in USED_ONLY_BY.get(name, (stage,))
+
+
 def used_in(stage: Stage, section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a section's settings, taken from a run of another stage, that this stage uses."""
-    return {name: value for name, value in settings.items() if stage in USED_ONLY_BY.get(f"{section}.{name}", (stage,))}
+    return {name: value for name, value in settings.items() if uses(stage, f"{section}.{name}")}
 
 
 class StageConfig(Section):

@@ -11,7 +11,6 @@ from rlhf_studio.config import (
     NOTHING_ALLOWED,
     REWARD_KINDS,
     STAGES,
-    USED_ONLY_BY,
     Component,
     Group,
     LoraConfig,
@@ -19,6 +18,7 @@ from rlhf_studio.config import (
     Stage,
     StageConfig,
     kind_of,
+    uses,
 )
 from rlhf_studio.config_io import ConfigError, Problem, section_model, walk_fields
 from rlhf_studio.inputs.bundled import BUNDLED
@@ -80,7 +80,7 @@ def describe_form(permissions: Permissions = NOTHING_ALLOWED, stage: Stage = "pp
     fields: dict[str, list[dict[str, Any]]] = {section: [] for section in kind.sections}
     for name, info in walk_fields(kind):
         section, _, rest = name.partition(".")
-        if rest and stage in USED_ONLY_BY.get(name, (stage,)):
+        if rest and uses(stage, name):
             fields[section].append(describe_field(name, info, stage))
     sections = [
         {"name": section, "title": SECTION_TITLES[section], "help": _intro(section, kind), "fields": fields[section]}

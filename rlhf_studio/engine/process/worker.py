@@ -13,7 +13,7 @@ import psutil
 import torch
 import transformers
 
-from rlhf_studio.config import NOTHING_ALLOWED, USED_ONLY_BY, EvaluationRunConfig, Permissions, StageConfig
+from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig, Permissions, StageConfig, uses
 from rlhf_studio.config_io import ConfigError, walk_fields
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
@@ -172,8 +172,7 @@ class Worker:
 
     def _uses(self, setting: str) -> bool:
         """Whether the run's stage has a setting, and uses it."""
-        stage = self._config.stage
-        return setting in dict(walk_fields(type(self._config))) and stage in USED_ONLY_BY.get(setting, (stage,))
+        return setting in dict(walk_fields(type(self._config))) and uses(self._config.stage, setting)
 
     def _fail(self, cause: str, code: int) -> int:
         self.console.say(f"failed: {cause} ({self._run_dir})")

@@ -22,8 +22,8 @@ from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
 from rlhf_studio.runs.evaluation.policies import PolicySource
 from rlhf_studio.runs.reader import RunReader
 
-LONGEST_TEXT = 512
-"""Tokens of a held-out text that are read."""
+LONGEST_WINDOW = 512
+"""Tokens of a held-out text that are read at a time: a longer text is read in windows."""
 NOT_HELD_OUT = "No prompts are held out (data.eval, data.eval_share): what is measured may be on prompts that a policy learned from."
 
 
@@ -118,9 +118,9 @@ def read_texts(config: EvaluationRunConfig, report: OnProgress) -> list[str]:
 def text_tokens(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, device: torch.device) -> TokenBatch | None:
     """Texts as rows whose tokens are predicted one by one, all but the first of each text; None where no text has two tokens.
 
-    A text that is longer than ``longest``, or :data:`LONGEST_TEXT`, is read in windows: each begins with the last token of the one before.
+    A text that is longer than ``longest``, or :data:`LONGEST_WINDOW`, is read in windows: each begins with the last token of the one before.
     """
-    step = min(longest, LONGEST_TEXT) - 1
+    step = min(longest, LONGEST_WINDOW) - 1
     whole = TokenizerEncoder(tokenizer).encode(list(texts), special=True)
     rows = [ids[start : start + step + 1] for ids in whole for start in range(0, len(ids) - 1, step)]
     return token_batch([ids[:1] for ids in rows], [ids[1:] for ids in rows], device) if rows else None
