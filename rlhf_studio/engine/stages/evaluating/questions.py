@@ -118,7 +118,7 @@ def read_texts(config: EvaluationRunConfig, report: OnProgress) -> list[str]:
 def text_tokens(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, device: torch.device) -> TokenBatch | None:
     """Texts as rows whose tokens are predicted one by one, all but the first of each text; None where no text has two tokens.
 
-    A text that is longer than ``longest``, or :data:`LONGEST_WINDOW`, is read in windows: each begins with the last token of the one before.
+    A text longer than ``longest``, or than :data:`LONGEST_WINDOW`, is read in windows: each begins with the last token of the one before.
     """
     step = min(longest, LONGEST_WINDOW) - 1
     whole = TokenizerEncoder(tokenizer).encode(list(texts), special=True)
