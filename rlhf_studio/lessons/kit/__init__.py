@@ -1,0 +1,48 @@
+"""What a lesson is made of.
+
+A lesson's module has a ``NUMBER`` (its place in the list) and ``SCENES``. A :class:`Scene` has controls, a pure function from their
+values to numbers, pictures of those numbers, and claims that hold whatever the controls say. The text is Markdown, see :mod:`.text`.
+"""
+
+from rlhf_studio.lessons.kit.controls import Choice, Control, Slider, Toggle
+from rlhf_studio.lessons.kit.pictures import (
+    Arrow,
+    Bar,
+    Box,
+    Picture,
+    Series,
+    Token,
+    Zone,
+    bars,
+    flow,
+    heat,
+    ledger,
+    line,
+    plane,
+    tokens,
+)
+from rlhf_studio.lessons.kit.scene import Numbers, Scene, Word
+
+__all__ = [
+    "Arrow",
+    "Bar",
+    "Box",
+    "Choice",
+    "Control",
+    "Numbers",
+    "Picture",
+    "Scene",
+    "Series",
+    "Slider",
+    "Toggle",
+    "Token",
+    "Word",
+    "Zone",
+    "bars",
+    "flow",
+    "heat",
+    "ledger",
+    "line",
+    "plane",
+    "tokens",
+]
