@@ -106,6 +106,30 @@ def test_a_finished_evaluation_is_shown_again_and_written(tmp_path: Path, capsys
     assert "Step 1 of" in as_text(run)
 
 
+def test_the_files_and_the_terminal_say_what_kl_and_perplexity_refer_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"stage": "evaluation", "model": {"policy": "bundled/world-policy"}, "evaluation": {"reference": "org/base|model"}}
+    create_run(tmp_path / "run", parse_config(settings), name="evaluation")
+    with RunWriter(tmp_path / "run") as writer:
+        writer.commit_step(StepRecord(1, {}, [answer(0, "one"), answer(1, "two")]))
+    assert main(["evaluate", str(tmp_path / "run"), "--md", str(tmp_path / "t.md")]) == DONE
+    assert "KL and perplexity refer to base|model." in capsys.readouterr().out
+    assert "KL and perplexity refer to base&#124;model.\n" in (tmp_path / "t.md").read_text()
+
+
+@pytest.mark.parametrize("kind", ["csv", "md", "jsonl"])
+def test_a_table_that_is_there_is_kept_unless_it_may_be_replaced(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the run would have to be made first: nothing is made."""
+    run, mine = recorded(tmp_path / "run"), tmp_path / f"mine.{kind}"
+    mine.write_text("mine")
+    new = ["evaluate", "bundled/world-policy", "--run-dir", str(tmp_path / "new")]
+    for command in (["evaluate", str(run)], new):
+        assert main([*command, f"--{kind}", str(mine)]) == BAD_INPUT
+        assert f"--{kind}: {mine} is there already; name another file, or add --replace" in capsys.readouterr().err
+    assert mine.read_text() == "mine" and not (tmp_path / "new").exists()
+    assert main(["evaluate", str(run), f"--{kind}", str(mine), "--replace"]) == DONE
+    assert "start" in mine.read_text()
+
+
 def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "bundled/world-policy", "--csv", str(tmp_path / "no" / "t.csv")]) == BAD_INPUT
     assert "there is no such folder" in (told := capsys.readouterr().err) and "--csv: " in told
