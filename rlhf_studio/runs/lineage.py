@@ -52,20 +52,23 @@ class Source:
         return ""
 
 
-def sources(reader: RunReader, hash_of: Callable[[Path], str]) -> list[Source]:
+def sources(reader: RunReader, hash_of: Callable[[Path], str], bundled: Callable[[str], Path | None]) -> list[Source]:
     """What a run was made from, checked against what lies there now; empty for runs of earlier versions. Raises StoreError.
 
-    ``hash_of`` is :func:`rlhf_studio.inputs.provenance.hash_of`, or a remembering one.
+    ``hash_of`` is :func:`rlhf_studio.inputs.provenance.hash_of`, or a remembering one; ``bundled`` is
+    :func:`rlhf_studio.inputs.bundled.bundled_path`: the program may have moved since.
     """
     events = [event for event in reader.newest_events(100_000) if event.kind == EVENT]
     if not events:
         return []
-    return [_source(one, hash_of) for one in events[-1].data.get("ingredients", []) if isinstance(one, Mapping)]
+    return [_source(one, hash_of, bundled) for one in events[-1].data.get("ingredients", []) if isinstance(one, Mapping)]
 
 
-def _source(recorded: Mapping[str, Any], hash_of: Callable[[Path], str]) -> Source:
+def _source(recorded: Mapping[str, Any], hash_of: Callable[[Path], str], bundled: Callable[[str], Path | None]) -> Source:
     texts = {name: str(recorded.get(name) or "") for name in ("setting", "name", "kind", "path", "sha256", "run")}
     step = recorded.get("step")
+    if (here := bundled(texts["name"]) or bundled(texts["path"])) is not None:
+        texts["path"] = str(here)
     return Source(**texts, step=step if type(step) is int else None, standing=standing_of(texts["path"], texts["sha256"], hash_of))
 
 
