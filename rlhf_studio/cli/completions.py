@@ -20,6 +20,7 @@ from rlhf_studio.inputs.places import run_in_full
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.runs.evaluation.policies import PolicySource, source_at
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.units import percent
 
 LONGEST_PROMPT = 1024
 """Tokens that a model reads of a prompt where no run says how many."""
@@ -74,7 +75,7 @@ def write_lines(file: Path, lines: Iterable[str], option: str) -> int:
 
 
 def _told(text: str, fraction: float | None) -> None:
-    done = "" if fraction is None else f" ({fraction:.0%})"
+    done = "" if fraction is None else f" ({percent(fraction)})"
     print(f"{text}{done}", file=sys.stderr, flush=True)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import text_lines
+from rlhf_studio.units import percent
 
 ONE = ("completion", "response")
 SEVERAL = ("completions", "responses")
@@ -118,7 +119,7 @@ class Labelled:
             f"{self.single:,} prompts with a single response": self.single,
         }
         left = ", ".join(text for text, count in counts.items() if count)
-        most = "" if self.ceiling is None else f" The raters err: a perfect reward model agrees with {self.ceiling:.1%} of them."
+        most = "" if self.ceiling is None else f" The raters err: a perfect reward model agrees with {percent(self.ceiling, 1)} of them."
         known_only = (
             ""
             if not self.foreign

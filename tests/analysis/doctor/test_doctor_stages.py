@@ -286,7 +286,7 @@ def test_learned_is_said_with_its_numbers(tmp_path: Path) -> None:
     said = verdict(Made("sft"), tmp_path / "a")
     assert said.sentence == "Learned: held-out loss 2.50 → 1.35 nats per token, perplexity 12.2 → 3.84."
     said = verdict(Made("reward_model"), tmp_path / "b")
-    assert said.sentence == "Learned: held-out loss 0.700 → 0.460 nats per pair, accuracy 50.0% → 78.8% of the held-out pairs."
+    assert said.sentence == "Learned: held-out loss 0.700 → 0.460 nats per pair, accuracy 50.0 % → 78.8 % of the held-out pairs."
     assert verdict(Made("dpo", state="running"), tmp_path / "c").kind in ("learning", "learned")
 
 
@@ -410,5 +410,5 @@ def test_a_finished_evaluation_says_who_won(tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "evaluation", [{}], rollouts=samples)
     said = diagnose(reader).verdict
     assert said.kind == "evaluated"
-    assert said.sentence.startswith("Evaluated. The last policy wins 100% of comparisons with the first")
+    assert said.sentence.startswith("Evaluated. The last policy wins 100 % of comparisons with the first")
     assert said.sentence.endswith("by the gold score.")

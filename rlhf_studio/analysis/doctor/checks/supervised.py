@@ -30,6 +30,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
 )
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import LoraConfig
+from rlhf_studio.units import percent
 
 FAMILY = "Supervised stages"
 
@@ -43,7 +44,8 @@ LATE_STEPS, FEWEST_STEPS = 20, 5  # as in the verdict of PPO
     "overfitting",
     FAMILY,
     title="It learns its examples by heart",
-    rule=f"held-out loss above its best by {RISE_SHARE['sft']:.0%} and {LEAST_RISE['sft']:g} nats (of pairs {RISE_SHARE['dpo']:.0%} and "
+    rule=f"held-out loss above its best by {percent(RISE_SHARE['sft'])} and {LEAST_RISE['sft']:g} nats (of pairs "
+    f"{percent(RISE_SHARE['dpo'])} and "
     f"{LEAST_RISE['dpo']:g}), {RISES} measurements in a row or at the last one of a run that has ended, while the training loss is below "
     "what it was then; alarm: above its first measurement as well; note: above its best at all",
     cause="The training loss still falls, the held-out loss rises: the model remembers these examples instead of what they have in common. "
