@@ -97,7 +97,7 @@ def test_a_finished_evaluation_leads_to_its_table(open_page: Callable[..., Any],
     (checkpoint / "manifest.json").write_text('{"step": 2}')
     page = open_page(f"?tab=live&run={run.run_dir.name}")
     banner = page.locator("#live-page .rs-banner")
-    expect(page.locator("#live-page .rs-verdict-sentence")).to_contain_text("The last policy wins 100%")
+    expect(page.locator("#live-page .rs-verdict-sentence")).to_contain_text("The last policy wins 100 %")
     expect(banner).to_contain_text("the table compares the policies")
     expect(banner).not_to_contain_text("saved")
     expect(banner).not_to_contain_text("Suggested next")

@@ -186,7 +186,7 @@ class EvaluatePage:
             if kind == "jsonl":
                 text = "".join(f"{line}\n" for line in answer_lines(reader.answers()))
             elif kind == "md":
-                text = as_markdown(report_of(reader, against))
+                text = as_markdown(report_of(reader, against), refers_to(reader.config()))
             else:
                 table = io.StringIO()
                 write_csv(report_of(reader, against), table)

@@ -30,6 +30,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
 from rlhf_studio.analysis.evaluation.in_words import in_words
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
+from rlhf_studio.units import percent
 
 LATE_STEPS = 20
 KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "learning", "overfits", "got worse", "diverged")
@@ -149,7 +150,7 @@ def _by_held_out(run: Recorded, measured: HeldOut) -> tuple[str, str]:
         change += f", perplexity {figure(ends[0])} → {figure(ends[1])}"
     known = at_measurements(run, "eval_accuracy")[1]
     if len(known):
-        change += f", accuracy {known[0]:.1%} → {known[-1]:.1%} of the held-out pairs"
+        change += f", accuracy {percent(known[0], 1)} → {percent(known[-1], 1)} of the held-out pairs"
     steps = [int(measured.steps[at]) for at in (0, -1)]
     reason = f"{len(measured.places)} measurements of the same held-out examples, from step {steps[0]} to step {steps[1]}; "
     return change, reason + f"more than {REAL_FALL:g} nats count."
