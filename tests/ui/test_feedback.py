@@ -322,7 +322,7 @@ def test_a_runs_own_task_takes_no_rows(tmp_path: Path) -> None:
     feedback.ask("a-task", "a-run", NewTask("t", kind="rating"), [NewItem("p", ("a",), step=1)], 1.0)
     with pytest.raises(Refused, match="belongs to a run"):
         TaskWork(feedback, Workspace(tmp_path)).add({"task": "a-task", "lines": '{"response": "x"}'})
-    assert sent.new_vote({"id": "x", "item": 1, "verdict": "tie"}).confidence == 1.0
+    assert sent.new_vote({"id": "x", "item": 1, "verdict": "tie"}).confidence is None
 
 
 def test_the_answers_of_an_evaluation_become_a_task(tmp_path: Path) -> None:
