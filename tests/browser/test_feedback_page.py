@@ -112,6 +112,9 @@ def test_from_a_new_task_over_the_rating_link_to_its_results(open_page: Callable
         operator.get_by_role("button", name="Export each answer").click()
     lines = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
     assert [line["confidence"] for line in lines] == [None, None, None, 0.5]
+    operator.get_by_role("button", name="Train a reward model on these").click()
+    expect(operator.locator('[data-setting="data.source"] input')).to_have_value(re.compile(r"feedback/Which-is-better-\w{8}\.jsonl$"))
+    expect(operator.get_by_role("group", name="Stage").locator('[aria-pressed="true"]')).to_have_text("Reward model")
     assert len(lines) == 4 and {line["annotator"] for line in lines} == {"Anna"} and lines[1]["tie"]
 
 
