@@ -93,7 +93,7 @@ export class Results {
     const order = Object.keys(WORDS);
     const answers = Object.entries(verdicts)
       .sort(([one], [other]) => order.indexOf(one) - order.indexOf(other) || one.localeCompare(other))
-      .map(([word, count]) => `${integer(count)} ${WORDS[word] || `\u00d7 ${word}`}`);
+      .map(([word, count]) => `${WORDS[word] || word}: ${integer(count)}`);
     fill(
       this.body,
       el(
@@ -101,7 +101,7 @@ export class Results {
         {},
         `${integer(progress.done)} of ${counted(progress.items, "item")} complete, `,
         counted(progress.votes, "answer"),
-        answers.length ? `: ${answers.join(", ")}.` : ".",
+        answers.length ? ` (${answers.join(", ")}).` : ".",
       ),
       progress.votes
         ? [agreementOf(agreement), peopleOf(people, this.task.kind), disagreementsOf(disagreements)]

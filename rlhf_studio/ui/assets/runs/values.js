@@ -14,7 +14,7 @@ export function written(value) {
 const COLOURS = 10;
 const DASHES = ["solid", "dash", "dot"];
 
-/** The colour of a run, or of the mean of several, by its place among all that have a line; after ten they come again, dashed. */
+/** The colour of a run, or of a mean of several, by its place among all lines; after ten they come again, dashed. */
 export const colourName = (place) => `--rs-run-${1 + (place % COLOURS)}`;
 export const dashOf = (place) => DASHES[Math.floor(place / COLOURS) % DASHES.length];
 
