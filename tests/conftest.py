@@ -34,3 +34,9 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    gc.disable()  # or Python's own end looks through them once more
+    gc.freeze()
