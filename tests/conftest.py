@@ -18,7 +18,7 @@ settings.load_profile("untimed")
 OTHERWISE = ("slow", "browser", "long")
 
 # The modules and tests are close to a million objects that stay to the end. To look through them for cycles again and again takes
-# a third of the time in which they are loaded, and some of every test: the collector begins after them and leaves them out.
+# a third of the time in which they are loaded: the collector begins after them and leaves them out.
 gc.disable()
 
 
