@@ -10,7 +10,7 @@ from typing import Any
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig, prompt_writing, short_name, used_in
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
 from rlhf_studio.inputs.completions import is_completions
-from rlhf_studio.inputs.places import as_seen_from
+from rlhf_studio.inputs.places import as_seen_from, with_runs_in_full
 from rlhf_studio.runs.evaluation.policies import began_fresh, run_named, sources_of
 from rlhf_studio.runs.paths import CHECKPOINTS, SNAPSHOTS, checkpoint_step
 from rlhf_studio.runs.reader import RunReader
@@ -67,7 +67,7 @@ def settings_for(asked: Asked, runs: Path) -> EvaluationRunConfig:
     settings["evaluation"] |= {"policies": policies, **asked.settings}
     config = parse_config(apply_overrides({"stage": "evaluation", **settings}, asked.overrides))
     assert isinstance(config, EvaluationRunConfig)  # the stage says so
-    return config
+    return with_runs_in_full(config, runs)
 
 
 def refers_to(config: StageConfig) -> str:

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people read them, in powers of 1000. Imports nothing of ours: every room may import it."""
+"""Shares and numbers of bytes as people read them, bytes in powers of 1000. Imports nothing of ours: every room may import it."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def format_byte_range(low: float, high: float) -> str:
         return last
     number, unit = first.rsplit(" ", 1)
     return f"{number} to {last}" if last.endswith(f" {unit}") else f"{first} to {last}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """``0.8`` -> "80 %"; with ``digits`` after the point."""
+    return f"{share:.{digits}%}".replace("%", " %")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -16,9 +17,26 @@ settings.load_profile("untimed")
 
 OTHERWISE = ("slow", "browser", "long")
 
+# The modules and tests are close to a million objects that stay to the end. To look through them for cycles again and again takes
+# a third of the time in which they are loaded: the collector begins after them and leaves them out.
+gc.disable()
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest's own hook drops what ``-m`` does not ask for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not any(item.get_closest_marker(name) for name in OTHERWISE):
             item.add_marker("quick")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    gc.disable()  # or Python's own end looks through them once more
+    gc.freeze()

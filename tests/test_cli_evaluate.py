@@ -15,6 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.cli.evaluate import as_text, evaluation_of
 from rlhf_studio.cli.main import build_parser, main, split_overrides
+from rlhf_studio.cli.options import configuration_of
 from rlhf_studio.config import prompt_writing
 from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, parse_config
@@ -26,7 +27,7 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.world.corpus import PET_CHARM, QUALITY, appeal_of
+from rlhf_studio.world.corpus import PET_CHARM, QUALITY, appeal_of, write_prompts
 from rlhf_studio.world.gold import gold_score
 from rlhf_studio.world_build import labels
 from rlhf_studio.world_build.labels import label_by_world
@@ -104,6 +105,30 @@ def test_a_finished_evaluation_is_shown_again_and_written(tmp_path: Path, capsys
     plain = json.loads(capsys.readouterr().out)
     assert plain["policies"][1]["win_rates"]["gold"]["wins"] == 3
     assert "Step 1 of" in as_text(run)
+
+
+def test_the_files_and_the_terminal_say_what_kl_and_perplexity_refer_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"stage": "evaluation", "model": {"policy": "bundled/world-policy"}, "evaluation": {"reference": "org/base|model"}}
+    create_run(tmp_path / "run", parse_config(settings), name="evaluation")
+    with RunWriter(tmp_path / "run") as writer:
+        writer.commit_step(StepRecord(1, {}, [answer(0, "one"), answer(1, "two")]))
+    assert main(["evaluate", str(tmp_path / "run"), "--md", str(tmp_path / "t.md")]) == DONE
+    assert "KL and perplexity refer to base|model." in capsys.readouterr().out
+    assert "KL and perplexity refer to base&#124;model.\n" in (tmp_path / "t.md").read_text()
+
+
+@pytest.mark.parametrize("kind", ["csv", "md", "jsonl"])
+def test_a_table_that_is_there_is_kept_unless_it_may_be_replaced(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the run would have to be made first: nothing is made."""
+    run, mine = recorded(tmp_path / "run"), tmp_path / f"mine.{kind}"
+    mine.write_text("mine")
+    new = ["evaluate", "bundled/world-policy", "--run-dir", str(tmp_path / "new")]
+    for command in (["evaluate", str(run)], new):
+        assert main([*command, f"--{kind}", str(mine)]) == BAD_INPUT
+        assert f"--{kind}: {mine} is there already; name another file, or add --replace" in capsys.readouterr().err
+    assert mine.read_text() == "mine" and not (tmp_path / "new").exists()
+    assert main(["evaluate", str(run), f"--{kind}", str(mine), "--replace"]) == DONE
+    assert "start" in mine.read_text()
 
 
 def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +257,7 @@ def test_a_fine_tuned_policy_reads_prompts_as_it_learned_to(tmp_path: Path) -> N
     assert {name: getattr(asked_for.data, name) for name in written} == written == prompt_writing(as_sampled(sft))
 
 
-NO_TASTE = "The raters err: a perfect reward model agrees with 50.0% of them.\n"
+NO_TASTE = "The raters err: a perfect reward model agrees with 50.0 % of them.\n"
 """What is said of texts that the raters like equally well."""
 
 
@@ -241,10 +266,41 @@ def test_label_makes_pairs_and_counts_what_it_leaves_out(tmp_path: Path, capsys:
     rows = [{"prompt": "a", "completions": [" x", " y", " x"]}, {"prompt": "b", "completion": " z"}]
     file.write_text("\n".join(map(json.dumps, rows)))
     assert main(["label", str(file), "--judge", "world", "--out", str(out)]) == DONE
-    assert capsys.readouterr().out == "2 pairs; left out: 1 of equal texts, 1 prompts with a single response. " + NO_TASTE
+    said, warning = capsys.readouterr().out.split("Warning: ")
+    assert said == "2 pairs; left out: 1 of equal texts, 1 prompts with a single response. " + NO_TASTE
+    assert warning.startswith("2 of the prompts begin no review of the bundled world. Its raters know nothing else")
     pairs = [json.loads(line) for line in out.read_text().splitlines()]
     assert [{pair["chosen"], pair["rejected"]} for pair in pairs] == [{" x", " y"}, {" x", " y"}]
     assert {tuple(pair) for pair in pairs} == {("prompt", "chosen", "rejected")}
+
+
+def test_the_worlds_own_prompts_are_no_strangers_to_its_raters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "c.jsonl", tmp_path / "pairs.jsonl"
+    file.write_text("\n".join(json.dumps({"prompt": prompt, "completions": [" x", " y"]}) for prompt in write_prompts(3, 200)))
+    assert main(["label", str(file), "--judge", "world", "--out", str(out)]) == DONE
+    assert "Warning" not in capsys.readouterr().out
+    with file.open("a") as more:
+        more.write("\n" + json.dumps({"prompt": "How do I bake bread?", "completions": [" x", " y"]}))
+    assert main(["label", str(file), "--judge", "world", "--out", str(out), "--replace"]) == DONE
+    assert "Warning: 1 of the prompts begin no review" in capsys.readouterr().out
+
+
+def test_a_run_of_the_workspace_is_named_by_its_id_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a model is named: in the settings of a run, and in the options of an evaluation. Other names stay as they are."""
+    monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", str(tmp_path))
+    run = run_with(tmp_path / "runs" / "one", checkpoints=(3,))
+    judged = asked("one", "--judge", "one@3", "--reference", "one").evaluation
+    assert (judged.judge, judged.reference) == (f"{run.resolve()}@3", str(run.resolve()))
+    rest, overrides = split_overrides(
+        ["train", "--recipe", "world", "--model.policy", "one@3", "--model.reference", "gpt2", "--critic.model", "org/one"]
+    )
+    options = build_parser().parse_args(rest)
+    options.overrides = overrides
+    config = configuration_of(options)
+    assert (config.model.policy, config.model.reference, config.critic.model) == (f"{run.resolve()}@3", "gpt2", "org/one")
+    (tmp_path / "here" / "one").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")  # what lies here comes first, as for policies
+    assert asked("bundled/world-policy", "--judge", "one").evaluation.judge == "one"
 
 
 @pytest.mark.parametrize("is_link", [False, True])

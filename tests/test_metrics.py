@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
 
 from rlhf_studio.glossary import GLOSSARY
 from rlhf_studio.metrics.metric import Line, Metric, Tile
-from rlhf_studio.metrics.stages import HEADLINES, SUMMARIES
+from rlhf_studio.metrics.stages import HEADLINES, STAGE_METRICS, SUMMARIES
 from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.ui.html import ASSETS
 from rlhf_studio.ui.live_charts import CHARTS, page_data, shown_names
 
 
@@ -33,6 +35,24 @@ def test_a_line_on_the_right_has_a_unit_on_the_right() -> None:
 def test_what_is_drawn_has_a_colour_of_its_own(metric: Metric) -> None:
     """``part`` is the colour of reward components; without a colour a line could not be told from them."""
     assert metric.colour != "part"
+
+
+def test_no_colour_stands_for_two_quantities_of_a_stage() -> None:
+    """Nor do two names that look the same. What the stages share, such as a held-out loss, looks the same in all of them."""
+    styles = (ASSETS / "shared" / "colours.css").read_text(encoding="utf-8").split(".dark .rs-page", 1)
+    for style in styles:
+        looks = dict(re.findall(r"--q-([\w-]+): (#\w+);", style))
+        for stage in ("ppo", "sft", "reward_model", "dpo"):
+            drawn = {
+                line["metric"]: line["colour"] for chart in page_data()["charts"] if stage in chart["stages"] for line in chart["lines"]
+            }
+            seen = Counter(looks[colour] for colour in drawn.values())
+            assert len(drawn) >= 5 and seen.most_common(1)[0][1] == 1, (stage, drawn)
+    shared: dict[str, set[str]] = {}
+    for metric in STAGE_METRICS:
+        if metric.lines:
+            shared.setdefault(metric.name.split("/")[1], set()).add(metric.colour)
+    assert len(shared["eval_loss"]) == 1 and all(len(colours) == 1 for colours in shared.values()), shared
 
 
 def test_one_row_puts_a_metric_on_the_page() -> None:

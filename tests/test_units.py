@@ -1,10 +1,10 @@
-"""Bytes as people read them."""
+"""Bytes and shares as people read them."""
 
 from __future__ import annotations
 
 import pytest
 
-from rlhf_studio.units import format_byte_range, format_bytes
+from rlhf_studio.units import format_byte_range, format_bytes, percent
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,8 @@ def test_bytes(count: float, words: str) -> None:
 )
 def test_ranges(low: int, high: int, text: str) -> None:
     assert format_byte_range(low, high) == text
+
+
+def test_shares_have_a_space_before_their_sign() -> None:
+    """As in every text that is written by hand."""
+    assert (percent(0.8), percent(0.1234, 1), percent(-0.05), percent(2)) == ("80 %", "12.3 %", "-5 %", "200 %")

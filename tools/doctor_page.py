@@ -17,6 +17,7 @@ from rlhf_studio.analysis.doctor.stages import losses
 from rlhf_studio.analysis.doctor.stages import settings as stage_settings
 from rlhf_studio.analysis.doctor.stages import verdict as stage_verdict
 from rlhf_studio.config import STAGE_TITLES
+from rlhf_studio.units import percent
 
 TRIALS = Path(__file__).parents[1] / "benchmarks" / "results" / "trials.md"
 JUDGED = """## Judged on trained runs
@@ -73,8 +74,8 @@ def _verdicts() -> list[str]:
         f"| improving, improved | the mean score of the last tenth of the steps is above the first step's by more than {sure} standard "
         f"errors and {real} standard deviations of single scores; *improved* when the run has ended |",
         f"| exploiting the reward | `judge-falls`: the mean gold of {WINDOW} steps is below its best by more than {SURE_FALL:g} standard "
-        f"errors and {FALL_SHARE:.0%} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and has not "
-        f"fallen with it, {FALL_STEPS} steps in a row. Without a gold score: the score rose, and "
+        f"errors and {percent(FALL_SHARE)} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and "
+        f"has not fallen with it, {FALL_STEPS} steps in a row. Without a gold score: the score rose, and "
         f"{verdicts.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` "
         "is one |",
         f"| collapsed | {verdicts.FEWEST_SIGNS} alarms, one of them of {dead}; or one such alarm while the score gained less than "

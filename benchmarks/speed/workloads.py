@@ -113,7 +113,7 @@ _W4 = Workload(
 )  # fmt: skip
 _W6 = Workload(
     "w6", "fine-tuning a tiny model, all weights", _TINY, _DOLL,
-    batch=64, prompt=(8, 16), response=0, micro=64, updates=10, stage="sft", completion=(8, 56), peer_micro=16,
+    batch=64, prompt=(8, 16), response=0, micro=32, updates=10, stage="sft", completion=(8, 56), peer_micro=16,
 )  # fmt: skip
 _W7 = Workload(
     "w7", "training a tiny reward model, all weights", _DOLL, _TINY,

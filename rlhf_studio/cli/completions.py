@@ -16,9 +16,11 @@ from rlhf_studio.config.stages import PROMPT_WRITING, as_sampled
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.completions import read_completions
+from rlhf_studio.inputs.places import run_in_full
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.runs.evaluation.policies import PolicySource, source_at
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.units import percent
 
 LONGEST_PROMPT = 1024
 """Tokens that a model reads of a prompt where no run says how many."""
@@ -73,7 +75,7 @@ def write_lines(file: Path, lines: Iterable[str], option: str) -> int:
 
 
 def _told(text: str, fraction: float | None) -> None:
-    done = "" if fraction is None else f" ({fraction:.0%})"
+    done = "" if fraction is None else f" ({percent(fraction)})"
     print(f"{text}{done}", file=sys.stderr, flush=True)
 
 
@@ -152,7 +154,8 @@ def _label(options: argparse.Namespace) -> int:
 
         transformers.utils.logging.disable_progress_bar()
         try:
-            labelled = label_by_model(completions, options.judge, choose_compute(RunConfig()), _told, permissions)
+            judge = run_in_full(options.judge, default_workspace() / "runs")
+            labelled = label_by_model(completions, judge, choose_compute(RunConfig()), _told, permissions)
         except ConfigError as error:
             raise ConfigError([Problem("--judge", problem.message) for problem in error.problems]) from error
         except RewardError as error:

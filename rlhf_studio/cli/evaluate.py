@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import json
 import sys
 from pathlib import Path
 
-from rlhf_studio.cli.completions import check_target
+from rlhf_studio.cli.completions import check_target, write_lines
 from rlhf_studio.cli.options import default_workspace, permissions_of, print_notes
 from rlhf_studio.config import EvaluationRunConfig, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem
@@ -51,18 +52,19 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     evaluate.add_argument("--csv", type=Path, metavar="FILE", help="also write the table as CSV")
     evaluate.add_argument("--md", type=Path, metavar="FILE", help="also write the table as Markdown")
     evaluate.add_argument("--jsonl", type=Path, metavar="FILE", help="also write the answers as JSON Lines")
+    evaluate.add_argument("--replace", action="store_true", help="write a file of --csv, --md or --jsonl anew where it is there already")
     evaluate.add_argument("--json", action="store_true", help="print all numbers as JSON instead of the table")
     add_permission_flags(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    for option in FILES:
+        if (file := getattr(options, option)) is not None:
+            check_target(file, f"--{option}", replace=options.replace)
     named = [run_named(policy, default_workspace() / "runs") for policy in options.policies]
     if len(named) == 1 and named[0] is not None and not named[0][1] and RunReader(named[0][0]).answers():
         return _show(named[0][0], options)
-    for option in FILES:
-        if (file := getattr(options, option)) is not None:
-            check_target(file, f"--{option}", replace=True)  # the run keeps all of it
     config = evaluation_of(options)
     run_dir = options.run_dir or default_workspace() / "runs" / _new_id()
     code = _run(run_dir, config, options)
@@ -115,16 +117,14 @@ def _show(run_dir: Path, options: argparse.Namespace) -> int:
 
     reader = RunReader(run_dir)
     report = report_of(reader)
-    try:
-        if options.csv is not None:
-            with options.csv.open("w", encoding="utf-8", newline="") as file:
-                write_csv(report, file)
-        if options.md is not None:
-            options.md.write_text(as_markdown(report), encoding="utf-8")
-        if options.jsonl is not None:
-            options.jsonl.write_text("".join(f"{line}\n" for line in answer_lines(reader.answers())), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError([Problem("", f"the file cannot be written: {error}")]) from error
+    if options.csv is not None:
+        table = io.StringIO()
+        write_csv(report, table)
+        write_lines(options.csv, table.getvalue().removesuffix("\n").split("\n"), "--csv")
+    if options.md is not None:
+        write_lines(options.md, as_markdown(report, refers_to(reader.config())).removesuffix("\n").split("\n"), "--md")
+    if options.jsonl is not None:
+        write_lines(options.jsonl, answer_lines(reader.answers()), "--jsonl")
     print(json.dumps(dataclasses.asdict(report), indent=1, allow_nan=False) if options.json else as_text(run_dir))
     return DONE
 
@@ -133,7 +133,7 @@ def as_text(run_dir: Path) -> str:
     """The table for a terminal: a line for each number, a column for each policy."""
     from rlhf_studio.analysis.evaluation.report import report_of
     from rlhf_studio.analysis.evaluation.table import table_of
-    from rlhf_studio.export.evaluation import shown
+    from rlhf_studio.export.evaluation import explained, shown
     from rlhf_studio.export.text import readable
 
     reader = RunReader(run_dir)
@@ -147,9 +147,5 @@ def as_text(run_dir: Path) -> str:
         for line in lines
     ]
     left = f" Step {status.step} of {status.total_steps} so far." if status.step < status.total_steps else ""
-    asked = f"{report.prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts."
-    if len(report.policies) > 1:
-        asked += f" Win rates and gains are against {readable(report.first, 40)}."
-    refers = refers_to(reader.config())
-    asked += f" KL and perplexity refer to {readable(refers, 200)}." if refers else ""
-    return "\n".join([*drawn, "", asked, *filter(None, [report.frontier.sentence])])
+    about = explained(report, refers_to(reader.config()), readable, left)
+    return "\n".join([*drawn, "", about, *filter(None, [report.frontier.sentence])])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
+from rlhf_studio.inputs.places import with_runs_in_full
 from rlhf_studio.runs import paths
 
 Command = Callable[[argparse.Namespace], int]
@@ -54,7 +55,14 @@ def permissions_of(options: argparse.Namespace) -> Permissions:
 
 
 def configuration_of(options: argparse.Namespace) -> StageConfig:
-    """The recipe or file that the options name, with the settings that they change. Raises :class:`ConfigError`."""
+    """The recipe or file that the options name, with the settings that they change; runs that are named by their id are named in full.
+
+    Raises :class:`ConfigError`.
+    """
+    return with_runs_in_full(_configuration_of(options), default_workspace() / paths.RUNS)
+
+
+def _configuration_of(options: argparse.Namespace) -> StageConfig:
     from rlhf_studio.recipes import load_recipe
 
     if options.recipe and options.config:

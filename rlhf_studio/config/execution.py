@@ -72,8 +72,9 @@ class EngineConfig(Section):
         ge=0, le=1_000_000,
     )  # fmt: skip
     keep_checkpoints: int = setting(
-        2, "Keep checkpoints", "Older checkpoints beyond this number are removed.", unit="checkpoints", ge=1, le=10_000
-    )
+        2, "Keep checkpoints", "Older checkpoints beyond this number are removed, but for those that another run is made from.",
+        unit="checkpoints", ge=1, le=10_000,
+    )  # fmt: skip
     keep_best: Literal["none", "gold/score", "objective/scores", "objective/rlhf_reward", "eval_loss"] = setting(
         "none",
         "Keep the best",

@@ -23,6 +23,7 @@ from rlhf_studio.export.text import markdown, number, readable
 from rlhf_studio.export.weights import BASE, Base, Chosen
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
+from rlhf_studio.inputs.models.reward_models import RewardFile
 from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.runs.records import WatchRecord
 
@@ -41,6 +42,7 @@ class Exported:
         dtype: the number format of a merged model; empty otherwise.
         title: the name on the card, also of the folder.
         generation: how the run sampled at this step; None for a model that judges.
+        judge: of a model that judges, what ``reward_model.json`` says of its head and texts.
     """
 
     chosen: Chosen
@@ -49,6 +51,7 @@ class Exported:
     dtype: str
     title: str
     generation: GenerationConfig | None
+    judge: RewardFile = RewardFile()
 
 
 def write_card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRecord]], folder: Path) -> None:
@@ -160,7 +163,7 @@ def snippet(exported: Exported) -> str:
     """Python that loads the folder and writes one answer."""
     name = repr(exported.title)
     if exported.generation is None:
-        return _scoring(name)
+        return _scoring(name, exported.judge)
     if not exported.adapter:
         lines = ["from transformers import AutoModelForCausalLM, AutoTokenizer", "", f"folder = {name}  # or its name on the hub"]
         lines += ["model = AutoModelForCausalLM.from_pretrained(folder)"]
@@ -185,19 +188,20 @@ def snippet(exported: Exported) -> str:
     return "\n".join(lines)
 
 
-def _scoring(name: str) -> str:
-    """Python that loads a reward model and scores one text."""
-    return "\n".join(
-        [
-            "from transformers import AutoModelForSequenceClassification, AutoTokenizer",
-            "",
-            f"folder = {name}  # or its name on the hub",
-            "model = AutoModelForSequenceClassification.from_pretrained(folder).eval()",
-            "tokenizer = AutoTokenizer.from_pretrained(folder)",
-            'inputs = tokenizer("Your prompt, and the response behind it", return_tensors="pt")',
-            "print(float(model(**inputs).logits[0, 0]))",
-        ]
-    )
+def _scoring(name: str, judge: RewardFile) -> str:
+    """Python that loads a reward model and scores one text, which ends as those do that it was trained on."""
+    end = " + tokenizer.eos_token" if judge.append_eos else ""
+    folder = f"folder = {name}  # or its name on the hub"
+    if judge.head == "linear":
+        lines = ["from transformers import AutoModelForSequenceClassification, AutoTokenizer", "", folder]
+        lines += ["model = AutoModelForSequenceClassification.from_pretrained(folder).eval()"]
+        lines += ["tokenizer = AutoTokenizer.from_pretrained(folder)"]
+    else:  # which transformers' own classifiers do not have
+        lines = ["import torch", "from rlhf_studio.engine.models.load_model import load_reward_model", "", folder]
+        lines += ['loaded = load_reward_model(folder, "main", "", torch.float32, lambda text, done: None, "reward")']
+        lines += ["model, tokenizer = loaded.model, loaded.tokenizer"]
+    lines += [f'inputs = tokenizer("Your prompt, and the response behind it"{end}, return_tensors="pt")']
+    return "\n".join([*lines, "print(model(**inputs).logits[0, 0].item())"])
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

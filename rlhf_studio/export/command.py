@@ -16,6 +16,7 @@ from rlhf_studio.export.report import report
 from rlhf_studio.export.story import story_of
 from rlhf_studio.export.tables import write_csv
 from rlhf_studio.export.weights import Chosen, Told, base_of, choose, write_adapter, write_policy
+from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
 from rlhf_studio.logs.write import lines_of
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import clear_left
@@ -26,6 +27,9 @@ Kind = Literal["adapter", "merged", "html", "csv", "jsonl"]
 WEIGHTS: tuple[Kind, ...] = ("adapter", "merged")
 PUSHING = "Pushing to the hub"
 ONLY_MERGED = "this run trained all weights of its model, so there is no adapter to take; --merged gives the model itself"
+ONLY_WHOLE = (
+    "a reward model is kept whole, with what an adapter learned in its weights: there is no adapter to take; --merged gives the model"
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def export(run_dir: Path, wanted: Wanted, told: Told) -> Made:
         places.check_outside_runs(target)
     chosen = choose(reader, wanted.at) if wanted.targets.keys() & set(WEIGHTS) else None
     if chosen is not None and not chosen.is_adapter and "adapter" in wanted.targets:
-        raise places.refuse(ONLY_MERGED)
+        raise places.refuse(ONLY_WHOLE if chosen.kind == "reward_model" else ONLY_MERGED)
     files: dict[Kind, list[tuple[Path, int]]] = {kind: [] for kind in wanted.targets}
     address = ""
     for kind in sorted(wanted.targets, key=lambda kind: kind in WEIGHTS and bool(wanted.push)):
@@ -166,7 +170,9 @@ def _fill(reader: RunReader, kind: Kind, chosen: Chosen, folder: Path, title: st
     told("Writing the model card", None)
     write_card(
         story_of(reader),
-        Exported(chosen, kind == "adapter", base, dtype, title, getattr(config, "generation", None)),
+        Exported(
+            chosen, kind == "adapter", base, dtype, title, getattr(config, "generation", None), read_reward_file(folder) or RewardFile()
+        ),
         reader.watched(),
         folder,
     )

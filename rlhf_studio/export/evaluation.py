@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from rlhf_studio.analysis.evaluation.intervals import Interval
@@ -40,8 +40,11 @@ def _plain(value: Any) -> str:
     return "" if value is None else repr(float(value))
 
 
-def as_markdown(report: Report) -> str:
-    """A table with a column for each policy, and below it what the numbers mean and what the frontier shows."""
+def as_markdown(report: Report, refers: str) -> str:
+    """A table with a column for each policy, and below it what the numbers mean and what the frontier shows.
+
+    ``refers``: see :func:`explained`.
+    """
     table = table_of(report)
     names = [markdown(policy, 80) for policy, _ in table.rows]
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
@@ -49,11 +52,22 @@ def as_markdown(report: Report) -> str:
         f"| {markdown(column.title, 80)} | " + " | ".join(shown(cells[place], column) for _, cells in table.rows) + " |"
         for place, column in enumerate(table.columns)
     ]
-    asked = f"{report.prompts} prompts. In brackets: 95 % confidence intervals over prompts."
-    if len(names) > 1:
-        asked += f" Win rates and gains are against {markdown(report.first, 80)}."
     sentence = markdown(report.frontier.sentence) if report.frontier.sentence else ""
-    return "\n".join([*lines, "", asked, *(["", sentence] if sentence else [])]) + "\n"
+    return "\n".join([*lines, "", explained(report, refers, markdown), *(["", sentence] if sentence else [])]) + "\n"
+
+
+def explained(report: Report, refers: str, written: Callable[[str, int], str], left: str = "") -> str:
+    """The sentences below a table: how many prompts, what brackets mean, and what win rates, KL and perplexity refer to.
+
+    Args:
+        refers: what KL and perplexity refer to; empty where nothing says so.
+        written: makes a name harmless where it will stand; takes the name and the most characters.
+        left: a sentence about what has not been answered yet.
+    """
+    told = f"{report.prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts."
+    if len(report.policies) > 1:
+        told += f" Win rates and gains are against {written(report.first, 80)}."
+    return told + (f" KL and perplexity refer to {written(refers, 200)}." if refers else "")
 
 
 def shown(value: Cell, column: Column) -> str:

@@ -25,7 +25,10 @@ WRITTEN = {
 
 def resolve(name: str) -> str:
     """The path of a bundled name, or of the model that a run has trained (``RUN`` or ``RUN@STEP``); any other name unchanged."""
-    if name in BUNDLED:
-        return str(ASSETS / BUNDLED[name])
-    trained = model_of_run(name)
-    return name if trained is None else str(trained)
+    path = bundled_path(name) or model_of_run(name)
+    return name if path is None else str(path)
+
+
+def bundled_path(name: str) -> Path | None:
+    """Where a bundled name lies in this installation; None for any other name."""
+    return ASSETS / BUNDLED[name] if name in BUNDLED else None

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import text_lines
+from rlhf_studio.units import percent
 
 ONE = ("completion", "response")
 SEVERAL = ("completions", "responses")
@@ -93,6 +94,7 @@ class Labelled:
         single: prompts with fewer than two responses, of which no pair can be made.
         ceiling: share of these preferences that a perfect reward model would agree with, known before anything is trained; None
             where nobody knows how often the judge errs.
+        foreign: prompts that the judge was not made for, so that what it says of the responses means nothing.
     """
 
     pairs: list[LabelledPair]
@@ -100,6 +102,7 @@ class Labelled:
     tied: int
     single: int
     ceiling: float | None = None
+    foreign: int = 0
 
     def lines(self) -> list[str]:
         """A line of JSON for each pair, with the columns that every reader of pairs knows."""
@@ -109,12 +112,18 @@ class Labelled:
         ]
 
     def notes(self) -> str:
-        """How many pairs there are, and why others were left out, in one sentence."""
+        """How many pairs there are, why others were left out, and what is wrong with the judge here."""
         counts = {
             f"{self.equal:,} of equal texts": self.equal,
             f"{self.tied:,} of equal scores": self.tied,
             f"{self.single:,} prompts with a single response": self.single,
         }
         left = ", ".join(text for text, count in counts.items() if count)
-        most = "" if self.ceiling is None else f" The raters err: a perfect reward model agrees with {self.ceiling:.1%} of them."
-        return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".") + most
+        most = "" if self.ceiling is None else f" The raters err: a perfect reward model agrees with {percent(self.ceiling, 1)} of them."
+        known_only = (
+            ""
+            if not self.foreign
+            else f"\nWarning: {self.foreign:,} of the prompts begin no review of the bundled world. "
+            "Its raters know nothing else: for these prompts their preferences mean nothing. Name a reward model as the judge instead."
+        )
+        return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".") + most + known_only

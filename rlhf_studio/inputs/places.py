@@ -60,6 +60,20 @@ def pinned(config: Config, folder: Path) -> Config:
     return _changed(config, None, at_its_step)
 
 
+def with_runs_in_full(config: Config, runs: Path) -> Config:
+    """The settings with the folder of each run that they name by its id alone, as ``ID`` or ``ID@STEP``; ``runs`` is where they lie."""
+    return _changed(config, None, lambda name, names: run_in_full(name, runs) if names in LOADED else name)
+
+
+def run_in_full(name: str, runs: Path) -> str:
+    """The folder of a run in ``runs`` that is named by its id alone, with its ``@STEP``; any other name as it is."""
+    for part, rest in ((name, ""), name.rsplit("@", 1) if "@" in name else ("", "")):
+        there = runs / part
+        if part and "/" not in part and "\0" not in part and not os.path.lexists(part) and (there / "run.db").is_file():
+            return f"{there.resolve()}{rest and '@'}{rest}"
+    return name
+
+
 def _named_in(folder: Path, config: Config, before: StageConfig | None) -> Config:
     """The settings that ``before`` has otherwise, or all, with what they name in ``folder``."""
     return _changed(config, before, lambda name, names: named_in(folder, name))

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from rlhf_studio.config import Component, StageConfig, names_in
-from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.places import named_in
 from rlhf_studio.inputs.prompts.sources.rows import MOST_FILES
 from rlhf_studio.inputs.trained import run_of_model
@@ -29,7 +29,8 @@ class Ingredient:
         setting: dotted name of the setting that names it.
         name: as the setting has it.
         kind: ``model``, ``data`` or ``code``.
-        path: the folder or file on this machine; empty for what is on a hub, or written from seeds.
+        path: the folder or file on this machine; empty for what is on a hub, or written from seeds. What ships with the project has its
+            bundled name: another installation has it elsewhere.
         sha256: over its files; empty where there is no path, or it is too large.
         run, step: the id of the run that trained the model, and the step; empty and None for any other.
     """
@@ -74,7 +75,7 @@ def _found(setting: str, name: str, kind: str, value: str, folder: Path) -> Ingr
         return Ingredient(setting, name, kind)
     origin = run_of_model(path) if kind == "model" else None
     run, step = (origin[0].name, origin[1]) if origin else ("", None)
-    return Ingredient(setting, name, kind, str(path.resolve()), hash_of(path), run, step)
+    return Ingredient(setting, name, kind, value if value in BUNDLED else str(path.resolve()), hash_of(path), run, step)
 
 
 def hash_of(path: Path) -> str:

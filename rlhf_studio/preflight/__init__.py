@@ -8,6 +8,7 @@ It takes seconds and no torch: only small files are read, and no weights.
 :mod:`supervised`  of fine-tuning, reward models and DPO
 :mod:`evaluation`  of an evaluation
 :mod:`trained`     notes on models that another run has trained
+:mod:`judge`       notes on an evaluation's judge
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rlhf_studio.estimate.gpus import Gpu, find_gpus
 from rlhf_studio.inputs.models.files import Hub
 from rlhf_studio.inputs.places import as_seen_from
 from rlhf_studio.preflight.evaluation import inspect_evaluation
+from rlhf_studio.preflight.judge import judge_notes
 from rlhf_studio.preflight.look import Look
 from rlhf_studio.preflight.ppo import inspect_ppo
 from rlhf_studio.preflight.report import Preflight
@@ -59,7 +61,7 @@ def inspect_run(
     config = config if folder is None else as_seen_from(config, folder)
     look = Look(workspace, hub, permissions, there, free_bytes, gpus())
     found = _inspected(config, look)
-    return replace(found, notes=[*found.notes, *trained_notes(config)])
+    return replace(found, notes=[*found.notes, *trained_notes(config), *judge_notes(config)])
 
 
 def _inspected(config: StageConfig, look: Look) -> Preflight:

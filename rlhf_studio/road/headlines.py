@@ -7,6 +7,7 @@ from rlhf_studio.analysis.evaluation.in_words import in_words
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.units import percent
 
 _TITLES = {metric.name: metric.title for metric in METRICS}
 
@@ -40,6 +41,6 @@ def _counted(number: int, one: str) -> str:
     return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
-def _written(value: float, percent: bool) -> str:
+def _written(value: float, is_share: bool) -> str:
     """With a real minus sign."""
-    return (f"{value:.1%}" if percent else f"{value:.2f}").replace("-", "\u2212")
+    return (percent(value, 1) if is_share else f"{value:.2f}").replace("-", "\u2212")

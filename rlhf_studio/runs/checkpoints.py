@@ -29,7 +29,7 @@ from typing import Any
 from rlhf_studio.config.changes import changes_between, depends_on_checkpoint
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.manifest import belongs, entries_by_step, final_of, is_folder, left_aside, read_object, step_of
+from rlhf_studio.runs.manifest import USED_BY, belongs, entries_by_step, final_of, is_folder, is_used, left_aside, read_object, step_of
 from rlhf_studio.runs.reader import RunReader
 
 FORMAT = 1
@@ -212,7 +212,8 @@ def only_named(folder: Path) -> Iterator[Path]:
     The folder itself where there is nothing else in it, or a temporary one of links.
     """
     named = {*read_manifest(folder)["files"], paths.MANIFEST}
-    if all(str(path.relative_to(folder)) in named for path in folder.rglob("*") if not path.is_dir()):
+    others = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    if all(str(path) in named or path.parts[0] == USED_BY for path in others):
         yield folder
         return
     with tempfile.TemporaryDirectory() as temporary:
@@ -269,18 +270,19 @@ def _clear_the_way(path: Path) -> None:
 
 
 def prune(newest: Path, keep: int, best_by: str | None = None) -> None:
-    """Remove the checkpoints that are older than the ``keep`` newest good ones up to ``newest``, but for the best one.
+    """Remove the checkpoints that are older than the ``keep`` newest good ones up to ``newest``, but for the best one and what is used.
 
     Only whole checkpoints of this run count, and nothing later than ``newest`` is touched: a damaged one stays until ``keep``
     good ones have been written after it. The best is the good one whose policy had the highest value of the metric ``best_by`` in the
-    step after it, which sampled with it. ``newest`` has no such step yet, and stays anyway. Raises OSError and StoreError.
+    step after it, which sampled with it. ``newest`` has no such step yet, and stays anyway. What another run is made from
+    (:func:`rlhf_studio.runs.manifest.is_used`) stays as long as that run is there. Raises OSError and StoreError.
     """
     folders = by_step(newest.parent)
     folders = folders[: folders.index(newest) + 1]
     best = _best(folders, best_by) if best_by else None
     good = 0
     for folder in reversed(folders):
-        if good >= keep and folder != best:
+        if good >= keep and folder != best and not is_used(folder):
             gone = _aside(folder, "gone")
             os.rename(folder, gone)
             shutil.rmtree(gone)

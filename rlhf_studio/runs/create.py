@@ -24,6 +24,7 @@ from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, config_from_file, config_to_yaml
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
+from rlhf_studio.runs.lineage import keep_sources
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, State
 from rlhf_studio.runs.values import encode_json, encode_text
@@ -51,13 +52,19 @@ def create_run(
     configuration mean the same thing when another process starts the run later; and so is ``memory``, the least and the most bytes at
     the peak that were estimated, or None. ``origin`` says where the run comes from.
 
+    Checkpoints of other runs that the settings name are kept from now on (:func:`rlhf_studio.runs.lineage.keep_sources`; the engine says
+    at the start which could not be).
+
     Raises:
         RunExists: the folder exists and is not empty, or is a file.
         StoreError: the disk is full or may not be written.
     """
+    started_in = working_folder or Path.cwd()
     with new_folder(run_dir) as folder:
         named = name or config.name or config.recipe or Path(run_dir).resolve().name
-        _fill(folder, config, named, state, memory, origin, working_folder or Path.cwd())
+        _fill(folder, config, named, state, memory, origin, started_in)
+    if origin is None or not origin.imported:  # what others' logs name is not ours to keep
+        keep_sources(Path(run_dir), config, started_in)
 
 
 @contextmanager

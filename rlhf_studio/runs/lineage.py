@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rlhf_studio.config import Component, StageConfig, names_in
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.evaluation.policies import ALL, run_named
+from rlhf_studio.runs.manifest import entries_by_step, is_folder, mark_used
 from rlhf_studio.runs.reader import RunReader
 
 EVENT = "ingredients"
@@ -46,20 +52,23 @@ class Source:
         return ""
 
 
-def sources(reader: RunReader, hash_of: Callable[[Path], str]) -> list[Source]:
+def sources(reader: RunReader, hash_of: Callable[[Path], str], bundled: Callable[[str], Path | None]) -> list[Source]:
     """What a run was made from, checked against what lies there now; empty for runs of earlier versions. Raises StoreError.
 
-    ``hash_of`` is :func:`rlhf_studio.inputs.provenance.hash_of`, or a remembering one.
+    ``hash_of`` is :func:`rlhf_studio.inputs.provenance.hash_of`, or a remembering one; ``bundled`` is
+    :func:`rlhf_studio.inputs.bundled.bundled_path`: the program may have moved since.
     """
     events = [event for event in reader.newest_events(100_000) if event.kind == EVENT]
     if not events:
         return []
-    return [_source(one, hash_of) for one in events[-1].data.get("ingredients", []) if isinstance(one, Mapping)]
+    return [_source(one, hash_of, bundled) for one in events[-1].data.get("ingredients", []) if isinstance(one, Mapping)]
 
 
-def _source(recorded: Mapping[str, Any], hash_of: Callable[[Path], str]) -> Source:
+def _source(recorded: Mapping[str, Any], hash_of: Callable[[Path], str], bundled: Callable[[str], Path | None]) -> Source:
     texts = {name: str(recorded.get(name) or "") for name in ("setting", "name", "kind", "path", "sha256", "run")}
     step = recorded.get("step")
+    if (here := bundled(texts["name"]) or bundled(texts["path"])) is not None:
+        texts["path"] = str(here)
     return Source(**texts, step=step if type(step) is int else None, standing=standing_of(texts["path"], texts["sha256"], hash_of))
 
 
@@ -86,3 +95,55 @@ def family(run_id: str, made_from: Mapping[str, Sequence[str]]) -> list[str]:
 
     visit(run_id)
     return found
+
+
+# --- what other runs must keep -------------------------------------------------------------------------------------------------
+
+
+def keep_sources(run_dir: Path, config: StageConfig, folder: Path) -> list[str]:
+    """Mark each checkpoint of another run that these settings name, so that run does not remove it while this one is there.
+
+    ``folder`` is where relative names start. Returns a sentence for each checkpoint that could not be marked.
+    """
+    problems = []
+    for checkpoint in _named_checkpoints(config, folder):
+        run = checkpoint.parents[1]
+        if run == run_dir.resolve():
+            continue
+        try:
+            mark_used(checkpoint, run_dir)
+        except OSError as error:
+            why = error.strerror or error
+            problems.append(f"The run {run.name} may remove its checkpoint {checkpoint.name}, which this run is made from: {why}.")
+    return problems
+
+
+def _named_checkpoints(config: StageConfig, folder: Path) -> list[Path]:
+    """The folders of the checkpoints that the settings name with their step; a run without a step is its newest, which stays anyway."""
+    found = (checkpoint for name in _model_names(config) for checkpoint in _checkpoints(os.path.join(folder, name)))
+    return list(dict.fromkeys(path.resolve() for path in found if is_folder(path)))
+
+
+def _model_names(config: StageConfig) -> Iterator[str]:
+    for section in config.sections:
+        own = getattr(config, section)
+        for setting, kind in names_in(type(own)).items():
+            if kind in ("model", "models", "policies"):
+                yield from filter(None, map(str.strip, re.split(r"[,\n]" if kind == "models" else "\n", getattr(own, setting))))
+        components: list[Component] = getattr(own, "components", [])
+        for component in components:
+            yield from component.model_names()
+
+
+def _checkpoints(name: str) -> list[Path]:
+    """What ``RUN@STEP``, ``RUN@all`` or the folder of a checkpoint or of its model stands for, where there is such a run."""
+    path = Path(name)
+    for place in (path, path.parent):
+        if place.parent.name == paths.CHECKPOINTS and paths.checkpoint_step(place.name) is not None:
+            return [place] if (place.parents[1] / paths.DATABASE).is_file() else []
+    run, which = run_named(name, None) or (None, "")
+    if run is None:
+        return []
+    if which == ALL:
+        return entries_by_step(run / paths.CHECKPOINTS)
+    return [paths.checkpoint_dir(run, int(which))] if which.isdecimal() else []

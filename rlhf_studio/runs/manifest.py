@@ -5,6 +5,7 @@ A checkpoint is a real folder. A link or a file with a checkpoint's name is some
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -15,6 +16,8 @@ from typing import Any
 
 from rlhf_studio.runs import paths
 
+USED_BY = "used-by"
+"""Folder in a checkpoint with a file for each other run that is made from it: as long as one of those runs is there, it is kept."""
 _ASIDE = re.compile(r"\.(step-[0-9]+)\.(old|part|gone)")
 
 
@@ -85,3 +88,41 @@ def belongs(step: int, manifest: Mapping[str, Any], recorded_at: float | None) -
     if manifest.get("step") != step:
         return False
     return step == 0 or (recorded_at is not None and manifest.get("recorded_at") in (recorded_at, None))
+
+
+def mark_used(checkpoint: Path, user: Path) -> None:
+    """Note in a checkpoint that the run in the folder ``user`` is made from it. Raises OSError.
+
+    The note has the run's place twice, in full and as seen from the checkpoint: a workspace may be moved as a whole.
+    """
+    checkpoint, user = checkpoint.resolve(), user.resolve()
+    marks = checkpoint / USED_BY
+    marks.mkdir(exist_ok=True)
+    if not is_folder(marks):
+        raise OSError(f"{marks} is a link")
+    name = hashlib.sha256(os.fsencode(user)).hexdigest()[:16]
+    places = {"run": str(user), "from_here": os.path.relpath(user, checkpoint)}
+    part = marks / f".{name}.{os.getpid()}"
+    part.write_text(json.dumps(places), encoding="utf-8")
+    os.replace(part, marks / f"{name}.json")
+
+
+def is_used(checkpoint: Path) -> bool:
+    """Whether a run that is there still says that it is made from this checkpoint."""
+    marks = checkpoint / USED_BY
+    try:
+        if not is_folder(marks):
+            return False
+        notes = sorted(marks.glob("*.json"))
+    except OSError:
+        return False
+    return any(_leads_to_a_run(note) for note in notes)
+
+
+def _leads_to_a_run(note: Path) -> bool:
+    try:
+        found = read_object(note)
+        places = [Path(found["run"]), note.resolve().parents[1] / found["from_here"]]
+        return any((place / paths.DATABASE).is_file() for place in places)
+    except (OSError, ValueError, KeyError, TypeError):  # not of ours, or damaged: nobody can say whose it was
+        return False

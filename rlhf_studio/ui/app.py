@@ -171,7 +171,11 @@ def _connect_feedback(feedback: gr.HTML, page: FeedbackPage, tabs: gr.Tabs, live
     def open_feedback(event: gr.EventData) -> list[Any]:
         return [gr.Tabs(selected=FEEDBACK), page.open(f"run:{str(sent.member(event._data, 'run') or '')[:100]}")]
 
+    def feedback_train() -> gr.Tabs:
+        return gr.Tabs(selected=TRAIN)
+
     quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+    feedback.feedback_train(feedback_train, outputs=tabs, **quiet)
     live.component.open_feedback(open_feedback, outputs=[tabs, feedback], **quiet)
 
 

@@ -29,6 +29,7 @@ class Chart:
         zero: which axes always show 0.
         alone: title while there is nothing for the right axis, e.g. without a gold scorer.
         least: the left axis is at least this high, in its own unit: smaller changes are rounding, not news.
+        log: the left axis is logarithmic: the first values are many times the last ones.
         target: name of the setting that gives a dashed line on the left axis, shown when the run has that setting.
         stages: the stages of a run that have it.
         first: it is one of the two curves that matter most in its stage: they stand beside the answers.
@@ -43,6 +44,7 @@ class Chart:
     extras: str = ""
     zero: Literal["", "left", "right", "both"] = ""
     least: float = 0.0
+    log: bool = False
     target: str = ""
     alone: str = ""
     stages: tuple[Stage, ...] = ("ppo",)
@@ -59,7 +61,7 @@ CHARTS = (
     Chart("critic", "Explained variance", "share explained", least=0.1),
     Chart("length", "Response length", "tokens", "% cut off", zero="both"),
     Chart("sft-loss", "Loss and held-out loss", "nats per token", stages=("sft",), first=True),
-    Chart("perplexity", "Perplexity", "", stages=("sft",), first=True),
+    Chart("perplexity", "Perplexity", "log scale", log=True, stages=("sft",), first=True),
     Chart("accuracy", "Accuracy on pairs", "% of pairs", stages=("reward_model",), first=True),
     Chart("pair-loss", "Log loss", "nats per pair", stages=("reward_model",), first=True),
     Chart("margin", "Margin", "points", zero="left", stages=("reward_model",)),

@@ -192,7 +192,7 @@ def status_payload(
         "step_seconds": finite(step_seconds(series)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
-        "summary": summary_rows(first_and_last, series.count),
+        "summary": summary_rows(first_and_last, len(series.steps(0))),
     }
 
 
@@ -247,6 +247,13 @@ def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, Any]]:
         }
         for event in events
     ]
+
+
+def before_training(events: Sequence[StoredEvent]) -> list[tuple[int, dict[str, float | None]]]:
+    """The row of step 0: what the event ``start`` tells of the model as it was before training; none without that event."""
+    told = next((event.data for event in events if event.kind == "start"), {})
+    measured = {name: value for name, value in told.items() if isinstance(value, int | float) and "/eval_" in name}
+    return [(0, {**measured, "episode": 0.0, "time/elapsed": 0.0})] if measured else []
 
 
 def step_ranges(steps: Sequence[int]) -> list[list[int]]:

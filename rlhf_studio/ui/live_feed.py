@@ -104,6 +104,7 @@ class Snapshot:
         full = (
             position.epoch != self.place.epoch
             or not 0 <= position.step <= self.series.last_step
+            or position.step == 0 in self.series.steps()[:1]  # what was measured before training may be news
             or len(self.series.steps(position.step)) > MOST_DELTA_ROWS
         )
         key = (-1, 0) if full else (position.step, position.event)
@@ -189,12 +190,13 @@ class _Follower:
         return self.snapshot
 
     def _read(self, status: RunStatus) -> None:
-        while rows := self.reader.metrics_since(self._series.last_step if self._series.count else -1, limit=5000):
-            self._series.append(rows)
         last_event = self._events[-1]["id"] if self._events else 0
         new_events: list[dict[str, Any]] = []
         while batch := self.reader.events_since(new_events[-1]["id"] if new_events else last_event, limit=MOST_EVENTS):
             new_events += live_data.event_rows(batch)
+            self._series.append([] if self._series.count else live_data.before_training(batch))
+        while rows := self.reader.metrics_since(self._series.last_step if self._series.count else -1, limit=5000):
+            self._series.append(rows)
         self._events = (self._events + new_events)[-5 * MOST_EVENTS :]
         self._sample_steps = live_data.encode_numbers(live_data.step_ranges(self.reader.rollout_steps()))
         if self._seen is None or status.state != self._seen[2] or any(event["kind"] in ("checkpoint", "resume") for event in new_events):

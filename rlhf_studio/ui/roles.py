@@ -70,6 +70,7 @@ FUNCTIONS: dict[str, Role] = {
     **{f"{page}-page.{name}": _OPERATOR for page in ("live", "runs") for name in ("export_start", "export_cancel")},
     # Feedback
     "open_feedback": _VIEWER,
+    "feedback_train": _VIEWER,
     # Road
     "open_road_run": _VIEWER,
     "road-page.road_news": _VIEWER,
@@ -78,7 +79,7 @@ FUNCTIONS: dict[str, Role] = {
     "feedback-page.boot": _VIEWER,
     **{f"feedback-page.{name}": _PLAYER for name in ("join", "turn", "vote", "undo", "begin_again")},
     # results would lead raters; the others make, change and read whole tasks, also from files of this machine
-    **{f"feedback-page.{name}": _OPERATOR for name in ("results", "rating_link", "add_items", "manage", "export")},
+    **{f"feedback-page.{name}": _OPERATOR for name in ("results", "rating_link", "add_items", "manage", "export", "train_on")},
     # Talk
     "talk_train": _VIEWER,
     "open_talk": _VIEWER,

@@ -60,6 +60,12 @@ def parse_review(text: str) -> Parsed:
     return Parsed(starts, tuple(accepted), tuple(sentiments), sound and written >= 2)
 
 
+def is_of_world(prompt: str) -> bool:
+    """Whether a prompt can be the beginning of a review: the grammar accepts every word of it."""
+    accepted = parse_review(prompt).accepted
+    return bool(accepted) and all(accepted)
+
+
 def _sentences(tokens: tuple[str, ...]) -> Iterator[tuple[int, int]]:
     """Bounds of the sentences: each reaches to its end mark, the last one to the end of the text."""
     start = 0

@@ -32,6 +32,7 @@ from rlhf_studio.engine.stages.reward_training import (
 )
 from rlhf_studio.engine.stages.sft import Example, SFTResult, train_sft
 from rlhf_studio.engine.stages.supervised.training_loop import OnStep, TrainingProgress
+from rlhf_studio.units import percent
 from rlhf_studio.world.corpus import CORPUS_SEED, EVAL_SEED, PAIRS_SEED, RatedPair, write_corpus, write_pairs, write_prompts
 from rlhf_studio.world.writer import Review
 from rlhf_studio.world_build.check import sample_responses
@@ -164,7 +165,7 @@ def build_reward_model(
         eval_pairs=preferences(write_pairs(EVAL_SEED, sizes.eval_items)),
         on_step=_reporter(report, "reward model"),
     )
-    agrees = f"agrees with {result.eval_accuracy:.1%} of held-out preferences"
+    agrees = f"agrees with {percent(result.eval_accuracy, 1)} of held-out preferences"
     report(f"reward model: {model.num_parameters()} parameters, {agrees}, {result.seconds:.0f} s")
     return model, result
 

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from rlhf_studio.inputs.completions import Labelled, LabelledPair
 from rlhf_studio.world.corpus import appeal_of, chance_first, prefers_first
+from rlhf_studio.world.parser import is_of_world
 
 
 def label_by_world(completions: Mapping[str, Sequence[str]], seed: int) -> Labelled:
@@ -28,4 +29,5 @@ def label_by_world(completions: Mapping[str, Sequence[str]], seed: int) -> Label
             chance = chance_first(appeals[first], appeals[second])
             foreseen.append(max(chance, 1.0 - chance))
     single = sum(len(responses) < 2 for responses in completions.values())
-    return Labelled(pairs, equal, 0, single, ceiling=fmean(foreseen) if foreseen else None)
+    foreign = [prompt for prompt in completions if not is_of_world(prompt)]
+    return Labelled(pairs, equal, 0, single, fmean(foreseen) if foreseen else None, len(foreign))

@@ -1,4 +1,4 @@
-"""Chromium for the browser tests: one for each file; every test opens pages of its own."""
+"""Chromium for the browser tests: one for each file. Every test has tabs of its own that remember nothing; see :class:`Tabs`."""
 
 from __future__ import annotations
 
@@ -28,32 +28,84 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def note_faults(page: Any, faults: list[str]) -> None:
-    """Collect errors of the page's scripts, and requests to any machine but this one."""
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("request", lambda request: None if OURS.match(request.url) else faults.append(request.url))
+class Tabs:
+    """The tabs that a file's tests open, each as in a browser of its own: cookies and storage are never shared and begin empty.
+
+    A tab that a test leaves is emptied and given to a later test, because the first page of a new one takes three times as much work:
+    only there are all scripts fetched and compiled. What a page did wrong is in its ``faults``: errors of its scripts, dialogs, and
+    requests to any machine but this one.
+    """
+
+    def __init__(self, browser: Any, script: str = ""):
+        self.browser = browser
+        self.script = script  # runs before those of any page
+        self.idle: list[Any] = []
+        self.taken: list[Any] = []
+
+    def open(self, address: str, width: int = 1440, height: int = 900) -> Any:
+        """A tab at the address."""
+        page = self.idle.pop() if self.idle else self._new()
+        self.taken.append(page)
+        page.faults.clear()
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto(address)
+        return page
+
+    def leave(self) -> list[str]:
+        """The test is over: its tabs become idle ones. Returns what their pages did wrong."""
+        faults = []
+        for page in self.taken:
+            kept = self._emptied(page)
+            faults += page.faults
+            self.idle.append(page) if kept else page.context.close()
+        self.taken.clear()
+        return faults
+
+    def _new(self) -> Any:
+        context = self.browser.new_context(accept_downloads=True)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        if self.script:
+            context.add_init_script(self.script)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.faults = faults = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda request: None if OURS.match(request.url) else faults.append(request.url))
+        page.on("dialog", lambda dialog: (faults.append(f"a dialog opened: {dialog.message}"), dialog.dismiss()))
+        return page
+
+    @staticmethod
+    def _emptied(page: Any) -> bool:
+        """Leave the page and forget all that it stored; False where that is impossible, such as when its server is gone."""
+        from playwright.sync_api import Error
+
+        page.unroute_all()
+        origin = "/".join(page.url.split("/")[:3])
+        try:
+            page.goto(f"{origin}/theme.css")  # of the same origin, and runs nothing that stores anything again
+        except Error:
+            return False
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        page.context.clear_cookies()
+        page.goto("about:blank")
+        page.mouse.move(0, 0)
+        return True
+
+
+@pytest.fixture(scope="module")
+def tabs(browser: Any) -> Tabs:
+    return Tabs(browser)
 
 
 @pytest.fixture
-def open_page(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
+def open_page(tabs: Tabs, server: Any) -> Iterator[Callable[..., Any]]:
     """Opens the app of the file's own ``server``, or of the one ``at``.
 
-    At the end no page may have had a script error or asked another machine.
+    At the end no page may have had a script error, opened a dialog of the browser, or asked another machine.
     """
-    faults: list[str] = []
-    contexts = []
 
     def open_at(query: str = "", width: int = 1440, height: int = 900, at: Any = None) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
-        contexts.append(context)
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        note_faults(page, faults)
-        page.goto((at or server).url + query)
-        return page
+        return tabs.open((at or server).url + query, width, height)
 
     yield open_at
-    for context in contexts:
-        context.close()
-    assert faults == []
+    assert tabs.leave() == []

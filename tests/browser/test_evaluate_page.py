@@ -19,7 +19,7 @@ from tests.runs.store_helpers import new_run
 from tests.runs.test_evaluation_policies import run_with
 from tests.ui.test_evaluate import answers
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -96,17 +96,25 @@ def test_from_a_new_task_over_the_rating_link_to_its_results(open_page: Callable
     before = page.locator(".rs-said").first.inner_text()
     page.keyboard.press("s")
     expect(page.locator(".rs-said").first).not_to_have_text(before)
-    page.keyboard.press("1")  # a guess
+    sure = page.get_by_role("group", name="How sure are you?")
+    expect(sure.locator('[aria-pressed="true"]')).to_have_count(0)  # nobody has said anything
+    for key in ("3", "3", "1"):  # sure, taken back, a guess
+        page.keyboard.press(key)
+    expect(sure.locator('[aria-pressed="true"]')).to_have_text(re.compile("A guess"))
     page.keyboard.press("a")
     expect(page.get_by_role("heading", name="Nothing for you just now")).to_be_visible()
     assert verdicts(feedback, task.id) == ["chosen", "tie", "chosen", "skip", "chosen"]
-    assert [vote.confidence for vote in feedback.votes(task.id)] == [1, 1, 1, 1, 0.5]
+    assert [vote.confidence for vote in feedback.votes(task.id)] == [None, None, None, None, 0.5]
     assert page.evaluate("window.__pwned") is None
     operator.get_by_role("button", name="Results").click()
     expect(operator.get_by_role("cell", name="Anna")).to_be_visible()
     with operator.expect_download() as download:
         operator.get_by_role("button", name="Export each answer").click()
     lines = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
+    assert [line["confidence"] for line in lines] == [None, None, None, 0.5]
+    operator.get_by_role("button", name="Train a reward model on these").click()
+    expect(operator.locator('[data-setting="data.source"] input')).to_have_value(re.compile(r"feedback/Which-is-better-\w{8}\.jsonl$"))
+    expect(operator.get_by_role("group", name="Stage").locator('[aria-pressed="true"]')).to_have_text("Reward model")
     assert len(lines) == 4 and {line["annotator"] for line in lines} == {"Anna"} and lines[1]["tie"]
 
 

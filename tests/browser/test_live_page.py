@@ -1,6 +1,6 @@
 """The Live page in a real browser, fed by a synthetic run: what only a browser can show.
 
-One Chromium and one app for all tests; each test opens its own page.
+One Chromium and one app for all tests; each test has its own tabs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
+from tests.browser.conftest import Tabs
 from tests.ui.fake_run import HOSTILE, FakeRun, config
 from tests.ui.live_app import LiveApp
 
@@ -48,28 +49,21 @@ def run(workspace):
     run.close()
 
 
-@pytest.fixture
-def open_page(browser, app):
-    pages = []
+@pytest.fixture(scope="module")
+def hurried(browser):
+    return Tabs(browser, HURRY)
 
-    def open_page(query: str = "", ready: str = ".rs-card-columns", url: str = "", hurry: bool = True, **options):
-        page = browser.new_page(**{"viewport": {"width": 1440, "height": 900}, **options})
-        if hurry:
-            page.add_init_script(HURRY)
+
+@pytest.fixture
+def open_page(tabs, hurried, app):
+    def open_page(query: str = "", ready: str = ".rs-card-columns", url: str = "", hurry: bool = True, **size):
+        page = (hurried if hurry else tabs).open((url or app.url) + query, **size)
         page.set_default_timeout(DEADLINE)
-        page.faults = []
-        page.on("pageerror", lambda error: page.faults.append(str(error)))
-        page.on("dialog", lambda dialog: (page.faults.append("a dialog opened"), dialog.dismiss()))
-        pages.append(page)
-        page.goto((url or app.url) + query)
         page.wait_for_selector(ready)
         return page
 
     yield open_page
-    faults = [fault for page in pages for fault in page.faults]
-    for page in pages:
-        page.close()
-    assert not faults
+    assert hurried.leave() + tabs.leave() == []
 
 
 def wait_for_step(page, step):
@@ -467,7 +461,7 @@ def test_without_any_run_the_page_says_what_to_do_and_opens_the_first(browser, t
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_phone_shows_one_column_without_sideways_scrolling(open_page, run, theme):
-    page = open_page(f"?run={run.run_id}&__theme={theme}", viewport={"width": 390, "height": 844})
+    page = open_page(f"?run={run.run_id}&__theme={theme}", width=390, height=844)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     wide = """() => [...document.querySelectorAll('.rs-live *')].filter((node) => !node.closest('.rs-tiles, .rs-plot, .rs-hidden')
       && node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.className)"""

@@ -17,6 +17,7 @@ import pytest
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
+from tests.browser.conftest import Tabs
 from tests.browser.test_live_page import HURRY, wait_for_points, wait_for_step
 from tests.ui.fake_run import FakeRun, config
 from tests.ui.live_app import LiveApp
@@ -49,26 +50,21 @@ def run(workspace, app):
     run.close()
 
 
-@pytest.fixture
-def open_page(browser, app):
-    pages = []
+@pytest.fixture(scope="module")
+def tabs(browser):
+    return Tabs(browser, HURRY)
 
-    def open_page(query="", ready=".rs-verdict[data-kind]:not([data-kind=''])", **options):
-        page = browser.new_page(**{"viewport": {"width": 1440, "height": 900}, **options})
-        page.add_init_script(HURRY)
+
+@pytest.fixture
+def open_page(tabs, app):
+    def open_page(query="", ready=".rs-verdict[data-kind]:not([data-kind=''])", **size):
+        page = tabs.open(app.url + query, **size)
         page.set_default_timeout(30_000)
-        page.faults = []
-        page.on("pageerror", lambda error: page.faults.append(str(error)))
-        pages.append(page)
-        page.goto(app.url + query)
         page.wait_for_selector(ready)
         return page
 
     yield open_page
-    faults = [fault for page in pages for fault in page.faults]
-    for page in pages:
-        page.close()
-    assert not faults
+    assert tabs.leave() == []
 
 
 def top(page, selector):
@@ -115,7 +111,7 @@ def test_the_panel_shows_what_tells_most_and_leads_to_its_tokens(open_page, run)
 
 
 def test_a_phone_reads_verdict_answers_inspector_charts(open_page, run):
-    page = open_page(f"?run={run.run_id}", viewport={"width": 390, "height": 844})
+    page = open_page(f"?run={run.run_id}", width=390, height=844)
     page.wait_for_selector(".rs-answers")
     page.wait_for_selector(".rs-card-columns")
     tops = [top(page, selector)["y"] for selector in (".rs-head", ".rs-verdict", ".rs-answers", ".rs-inspector", "[data-chart=score]")]

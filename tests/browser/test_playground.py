@@ -12,7 +12,9 @@ import pytest
 
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.ui.app import Server, launch
+from tests.ui.fake_stages import pairs_run
 from tests.ui.playground_stand_in import COMMAND
+from tests.ui.test_stages import give_model
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -31,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def open_playground(open_page: Callable[..., Any], **size: int) -> Any:
     page = open_page("?tab=talk", **size)
     page.get_by_role("button", name="Reward model", exact=True).click()
-    expect(page.locator("#rs-playground-model")).to_have_value("bundled/world-reward")
+    expect(page.get_by_label("Reward model", exact=True).last).to_have_value("bundled/world-reward")
     return page
 
 
@@ -71,6 +73,7 @@ def test_what_goes_wrong_and_a_model_without_beginnings(open_page: Callable[...,
     page.locator("#rs-playground-response").fill("die")
     page.get_by_role("button", name="Score it").click()
     expect(page.get_by_role("alert").filter(has_text="has ended in the middle")).to_be_visible()
+    page.get_by_label("Reward model", exact=True).select_option(label="Another one: type its folder or its name")
     page.locator("#rs-playground-model").fill("nowhere at all")
     page.locator("#rs-playground-model").blur()
     expect(page.get_by_role("alert").filter(has_text="no folder nowhere at all")).to_be_visible()
@@ -84,6 +87,7 @@ def test_a_measured_model_shows_its_report(open_page: Callable[..., Any], tmp_pa
     pairs = {"chosen": [1.0] * 16 + [0.0] * 4, "rejected": [0.0] * 16 + [1.0] * 4, **lengths}
     (folder / "measured.json").write_text(json.dumps({"pairs": pairs, "texts": {"16": ["a prompt", "<b>good</b>", "bad"]}}))
     page = open_playground(open_page)
+    page.get_by_label("Reward model", exact=True).select_option(label="Another one: type its folder or its name")
     page.locator("#rs-playground-model").fill(str(folder))
     page.locator("#rs-playground-model").blur()
     summary = page.locator(".rs-measured summary")
@@ -91,3 +95,20 @@ def test_a_measured_model_shows_its_report(open_page: Callable[..., Any], tmp_pa
     summary.click()
     expect(page.locator(".rs-measured-words li").first).to_contain_text("scores higher in 80 % of 20 held-out pairs")
     expect(page.locator(".rs-measured-worst article").first).to_contain_text("<b>good</b>")
+
+
+def test_a_trained_reward_model_is_in_the_list_and_its_run_leads_to_it(open_page: Callable[..., Any], server: Server) -> None:
+    runs = [pairs_run(server.workspace.root, "reward_model", steps=4, name="judge") for _ in range(2)]
+    folders = [give_model(run, "reward_model") for run in runs]
+    page = open_page(f"?tab=live&run={runs[0].run_dir.name}")
+    page.locator("#live-page").get_by_role("link", name="Try it").click()
+    chosen = page.locator("#rs-playground-choice")
+    expect(chosen).to_have_value(str(folders[0]))
+    expect(chosen.locator("option:checked")).to_have_text(f"judge, step 2 \u00b7 {runs[0].run_dir.name}")
+    expect(page.locator("#rs-playground-model")).to_be_hidden()
+    page.goto(page.url.split("?")[0] + "?tab=runs")
+    page.locator("[data-action=menu]").first.click()
+    page.get_by_role("menuitem", name="Try it").click()
+    expect(chosen).to_have_value(str(folders[1]))
+    page.goto(page.url.split("?")[0] + "?tab=talk&reward=gone")
+    expect(page.get_by_role("alert").filter(has_text="has kept no reward model")).to_be_visible()

@@ -94,6 +94,24 @@ def test_ticked_runs_are_compared_and_the_address_leads_there_and_back(open_page
     assert page.evaluate("window.__pwned") is None
 
 
+def test_seeds_of_the_same_settings_and_their_mean_have_colours_of_their_own(open_page: Callable[..., Any], server: Server) -> None:
+    run = FakeRun(server.workspace.root, steps=10, seed=7, name="another seed", kl_coef=0.05)  # the settings of the first one
+    run.run()
+    run.step(10)
+    run.finish()
+    first = next(one.run_id for one in server.workspace.runs() if one.name == NAMES[0])
+    page = open_page(f"?tab=runs&compare={first},{run.run_id}&metric=objective/scores")
+    page.get_by_text("Mean of 2 seeds").wait_for()
+    legend = page.locator(".rs-swatch").filter(visible=True)
+    swatches = legend.evaluate_all("nodes => nodes.slice(0, 3).map((node) => getComputedStyle(node).getPropertyValue('--c'))")
+    page.get_by_label("Single seeds too").check()
+    drawn = "document.querySelector('[data-metric=\"objective/scores\"] .rs-curve')?.data?.filter((line) => line.line.width > 0)"
+    page.wait_for_function(f"{drawn}?.length === 3")
+    lines = page.evaluate(f"{drawn}.map((line) => line.line.color)")
+    server.workspace.delete(run.run_id)
+    assert len(set(swatches)) == 3 and len(set(lines)) == 3, (swatches, lines)
+
+
 def test_the_keyboard_alone_opens_a_menu_and_varies_settings(open_page: Callable[..., Any], server: Server) -> None:
     page = opened(open_page)
     page.locator("[data-action=menu]").first.focus()

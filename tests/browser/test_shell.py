@@ -9,6 +9,8 @@ import pytest
 
 from rlhf_studio.ui.app import Server, launch
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:

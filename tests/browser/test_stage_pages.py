@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.app import Server, launch
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.fake_stages import pairs_run, sft_run
@@ -66,6 +68,10 @@ def test_a_form_for_every_stage_and_links_that_fill_it(open_page: Callable[..., 
 def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Callable[..., Any], server: Server) -> None:
     sft = sft_run(server.workspace.root, steps=20)
     give_model(sft, "policy")
+    with RunWriter(sft.run_dir) as writer:
+        told = {"sft/eval_loss": 6.0, "sft/eval_perplexity": 403.4}
+        writer.event(EventRecord("info", "start", "Before training.", told))
+        writer.set_state("finished", "")
     reward, dpo = (pairs_run(server.workspace.root, stage, steps=20) for stage in ("reward_model", "dpo"))
     page = open_page(f"?tab=live&run={dpo.run_dir.name}")
     live = page.locator("#live-page")
@@ -80,6 +86,10 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     compared = "Step 1 compared with the mean of the last 2 steps; held-out numbers: the first measurement and the newest one:"
     expect(live.locator("#rs-summary-title")).to_have_text(compared)
     expect(live.locator('.rs-tile[data-term="sft/eval_perplexity"] .rs-tile-label')).to_have_text("Held-out perplexity")
+    drawn = """() => { const plot = document.querySelector('[data-chart="perplexity"] .js-plotly-plot');
+        return plot?.layout && [plot.layout.yaxis.type, plot.data.at(-1).x[0], plot.data.at(-1).y[0]]; }"""
+    page.wait_for_function(drawn)
+    assert page.evaluate(drawn) == ["log", 0, 403.4]
     for gone in (".rs-learned", ".rs-gauges", ".rs-guide-start", ".rs-formulas"):
         expect(live.locator(gone)).to_be_hidden()
     live.get_by_role("link", name="Train a reward model on it").click()
@@ -97,7 +107,7 @@ def test_a_finished_evaluation_leads_to_its_table(open_page: Callable[..., Any],
     (checkpoint / "manifest.json").write_text('{"step": 2}')
     page = open_page(f"?tab=live&run={run.run_dir.name}")
     banner = page.locator("#live-page .rs-banner")
-    expect(page.locator("#live-page .rs-verdict-sentence")).to_contain_text("The last policy wins 100%")
+    expect(page.locator("#live-page .rs-verdict-sentence")).to_contain_text("The last policy wins 100 %")
     expect(banner).to_contain_text("the table compares the policies")
     expect(banner).not_to_contain_text("saved")
     expect(banner).not_to_contain_text("Suggested next")

@@ -14,7 +14,7 @@ from rlhf_studio.engine.stages.evaluating import loading
 from rlhf_studio.engine.stages.evaluating.questions import NOT_HELD_OUT, learned_from, read_questions, read_texts
 from rlhf_studio.engine.stages.evaluating.stage import ppo_settings
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.bundled import bundled_path, resolve
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.runs.create import create_run
@@ -136,7 +136,7 @@ def test_what_an_evaluation_was_made_from_is_on_record(tmp_path: Path) -> None:
         config = evaluation(tmp_path, [policies["policy"], policies["other"]], evaluation=settings)
         create_run(tmp_path / name, config, name=name)
         assert run_engine(tmp_path / name, mode) == DONE
-        found = sources(RunReader(tmp_path / name), hash_of)
+        found = sources(RunReader(tmp_path / name), hash_of, bundled_path)
         assert [(one.setting, one.name, one.standing) for one in found if one.setting.startswith("evaluation.")] == [
             ("evaluation.policies", "policy", "as it was"),
             ("evaluation.policies", "other", "as it was"),

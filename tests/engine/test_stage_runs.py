@@ -25,6 +25,7 @@ from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.metrics.stages import STAGE_METRICS
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.manifest import is_used
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.small_models import save_reward_model
 from tests.engine.stage_settings import STAGES, settings
@@ -231,6 +232,7 @@ def test_a_run_keeps_to_the_step_that_another_run_had_reached(finished: dict[str
     assert run_engine(follower, "train") == DONE
     model = RunReader(follower).config().model
     assert (model.policy, model.reference) == (f"{run_dir}@8", f"{run_dir}@8")  # type: ignore[attr-defined]
+    assert is_used(run_dir / "checkpoints" / "step-000008"), "the other run keeps it from the start of this one on"
     later = shutil.copytree(run_dir / "checkpoints" / "step-000008", run_dir / "checkpoints" / "step-000016")
     assert model_of_run(str(run_dir)) == later / "policy" and model_of_run(model.policy) == run_dir / "checkpoints/step-000008/policy"
 

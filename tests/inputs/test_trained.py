@@ -13,7 +13,7 @@ import pytest
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, SFTRunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.models.load_model import fetch
-from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.bundled import ASSETS, bundled_path, resolve
 from rlhf_studio.inputs.models.files import ModelError, find_model, folder_files
 from rlhf_studio.inputs.provenance import hash_of, ingredients
 from rlhf_studio.inputs.trained import DamagedError, model_of_run, require_intact, run_of_model
@@ -225,10 +225,10 @@ def test_a_changed_or_lost_file_breaks_the_lineage_visibly(run: Path, tmp_path: 
     made.append({**made[1], "setting": "data.same", "name": "same", "path": str(files["same"])})
     with RunWriter(run) as writer:
         writer.event(EventRecord("info", EVENT, "Made from files.", {EVENT: made}))
-    assert {one.standing for one in sources(RunReader(run), hash_of)} == {"as it was"}
+    assert {one.standing for one in sources(RunReader(run), hash_of, bundled_path)} == {"as it was"}
     files["changed"].write_text('{"prompt": "new"}\n', encoding="utf-8")
     files["gone"].unlink()
-    found = {one.setting: one for one in sources(RunReader(run), hash_of)}
+    found = {one.setting: one for one in sources(RunReader(run), hash_of, bundled_path)}
     assert {setting: one.standing for setting, one in found.items()} == {
         "model.policy": "as it was",
         "data.source": "changed",
@@ -237,6 +237,22 @@ def test_a_changed_or_lost_file_breaks_the_lineage_visibly(run: Path, tmp_path: 
     }
     assert "has changed since the run began (data.source)" in found["data.source"].sentence
     assert json.dumps(made)  # what is kept is plain data
+
+
+def test_what_ships_with_the_project_is_found_in_another_installation(run: Path) -> None:
+    """By its bundled name, also where an earlier version recorded the path, and where a policy of an evaluation has a name of its own."""
+    values = {"model": {"policy": "bundled/world-policy"}, "data": {"prompts": "bundled/world-prompts"}}
+    config = EvaluationRunConfig.model_validate(values)
+    made = [asdict(one) for one in ingredients(config, policies={"mine": "bundled/world-policy"})]
+    assert {one["path"] for one in made if one["setting"] != "reward.components.0"} == {"bundled/world-policy", "bundled/world-prompts"}
+    earlier = {**made[0], "setting": "earlier", "path": "/opt/old/assets/world/policy"}
+    with RunWriter(run) as writer:
+        writer.event(EventRecord("info", EVENT, "Made from files.", {EVENT: [*made, earlier]}))
+    found = sources(RunReader(run), hash_of, bundled_path)
+    assert {one.standing for one in found} == {"as it was"} and len(found) == len(made) + 1
+    assert found[-1].path == str(ASSETS / "world" / "policy")
+    changed = sources(RunReader(run), lambda path: "another", bundled_path)
+    assert {one.standing for one in changed} == {"changed"}
 
 
 def test_the_family_of_a_run_is_oldest_first_and_ends_at_a_circle() -> None:

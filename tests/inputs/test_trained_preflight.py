@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config_io import config_to_yaml, parse_config
+from rlhf_studio.inputs.models.files import ModelError, find_model
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.create import create_run
 
@@ -90,3 +91,46 @@ def test_a_run_whose_settings_are_damaged_is_told(make_model: MakeModel, tmp_pat
     (run / "config.yaml").write_text("nonsense", encoding="utf-8")
     (note,) = warnings(config("ppo", model={"policy": str(run)}), tmp_path)
     assert note.startswith("Whether this run writes its prompts as the run broken did")
+
+
+def judged(workspace: Path, judge: str, policies: str = "bundled/world-policy", reward: str = "bundled/world-reward") -> list[str]:
+    """What the check of an evaluation says of its judge."""
+    components = [{"kind": "reward_model", "model": reward}]
+    made = config("evaluation", evaluation={"policies": policies, "judge": judge}, reward={"components": components})
+    notes = inspect_run(made, workspace, free_bytes=lambda _: ROOMY, gpus=lambda: ()).notes
+    return [note for note in notes if "evaluation.judge" in note]
+
+
+def test_a_judge_that_a_policy_learned_from_is_no_independent_one(
+    make_model: MakeModel, make_reward: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the model is named, there and here; a judge that nobody learned from is not spoken of."""
+    judge = trained(tmp_path / "judge", make_reward, "reward_model")
+    monkeypatch.chdir(tmp_path)
+    reward = {"components": [{"kind": "ensemble", "models": "judge@3,bundled/world-reward"}]}
+    run = trained(tmp_path / "policy", make_model, "ppo")
+    (run / "config.yaml").write_text(config_to_yaml(config("ppo", reward=reward)), encoding="utf-8")
+    monkeypatch.chdir("/")
+    names = (str(judge), f"{judge}@3", str(judge / "checkpoints" / "step-000003" / "reward_model"), "bundled/world-reward")
+    kept = str(run / "checkpoints" / "step-000003" / "policy")
+    for name in names:
+        (note,) = judged(tmp_path, name, policies=f"bundled/world-policy\n{kept if name == names[0] else f'{run}@start'}")
+        assert note.startswith("Warning: evaluation.judge is the reward model that the run policy was trained with. It is no independent")
+    assert judged(tmp_path, str(make_reward("another")), policies=kept) == []
+    (note,) = judged(tmp_path, str(judge), reward=f"{judge}@3")
+    assert note.endswith("only says again what the score says.")
+    assert judged(tmp_path, str(judge)) == [] == judged(tmp_path, "")
+    (run / "config.yaml").write_text("nonsense", encoding="utf-8")
+    (note,) = judged(tmp_path, str(judge), policies=kept)
+    assert note.startswith("Whether the run policy learned from evaluation.judge is not known: ")
+
+
+def test_the_id_of_a_run_is_never_asked_of_the_hub() -> None:
+    """It is a folder's name: what would be right is said instead."""
+    for name in ("20261121-025433-k3f9xa", "20261121-025433-k3f9xa@40"):
+        with pytest.raises(ModelError) as refused:
+            find_model(name)
+        said = (
+            f"there is no folder {name} here. It looks like the id of a run: name the run's folder instead, such as WORKSPACE/runs/{name}"
+        )
+        assert str(refused.value) == said

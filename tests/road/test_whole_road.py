@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.analysis.evaluation.report import report_of
+from rlhf_studio.inputs.bundled import bundled_path
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.road.state import list_roads
 from rlhf_studio.runs.lineage import Source, sources
@@ -29,7 +30,7 @@ def test_two_rounds_to_the_end(tmp_path: Path) -> None:
     readers = {part.key: RunReader(tmp_path / "runs" / part.run) for part in road.parts if part.run}
     assert len(readers) == 6 and all(reader.status().state == "finished" for reader in readers.values())
 
-    found = {key: sources(reader, hash_of) for key, reader in readers.items()}
+    found = {key: sources(reader, hash_of, bundled_path) for key, reader in readers.items()}
     assert all(found.values())
     checked = [source for own in found.values() for source in own if source.name != "bundled/world-reviews"]  # written from a seed: no file
     assert {source.standing for source in checked} == {"as it was"}

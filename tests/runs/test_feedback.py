@@ -18,6 +18,7 @@ import pytest
 from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback import turns
+from rlhf_studio.runs.feedback.database import MIGRATIONS
 from rlhf_studio.runs.feedback.exchange import agreed_rows, export_rows, pairs_of_ranks, read_lines
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote, Turn
 from rlhf_studio.runs.feedback.store import Feedback, Refused
@@ -489,6 +490,47 @@ def test_equal_votes_are_rows_of_their_own_and_one_guess_stays_a_guess(feedback:
         feedback.vote(task, "Anna", NewVote(task, turn.shown.item.id, verdict, value, 0.5))  # type: ignore[union-attr,arg-type]
         (agreed,) = agreed_rows(feedback.task(task), feedback.items(task), feedback.votes(task))
         assert agreed["confidence"] == 0.5, kind
+
+
+def test_nobody_is_sure_who_did_not_say_so(feedback: Feedback) -> None:
+    """Where nobody said it there is no column; in the vote of most, who did not say it counts like one who is sure."""
+    task = task_with(feedback, [NewItem("p", ("a", "b"))], annotators=3)
+
+    def exported() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        about = feedback.task(task), feedback.items(task), feedback.votes(task)
+        (agreed,) = agreed_rows(*about)
+        return list(export_rows(*about)), agreed
+
+    for name, response, confidence in (("Anna", 0, None), ("Ben", 1, 0.5)):
+        turn = feedback.turn(task, name)
+        place = turn.shown.order.index(response)  # type: ignore[union-attr]
+        feedback.vote(task, name, NewVote(name, turn.shown.item.id, "chosen", place, confidence))  # type: ignore[union-attr]
+        rows, agreed = exported()
+        if name == "Anna":
+            assert "confidence" not in rows[0] and agreed["confidence"] == 1.0
+    assert [row["confidence"] for row in rows] == [None, 0.5] and agreed["chosen"] == "a"
+    assert agreed["confidence"] == pytest.approx(1 / (1 + 0.5))
+    ratings = task_with(feedback, [NewItem("p", ("a",))], kind="rating")
+    answer(feedback, ratings, "Anna", feedback.turn(ratings, "Anna"), "rating", 4)
+    (agreed,) = agreed_rows(feedback.task(ratings), feedback.items(ratings), feedback.votes(ratings))
+    assert agreed["rating"] == 4 and "confidence" not in agreed
+
+
+def test_a_store_of_the_first_version_is_carried_forward(tmp_path: Path) -> None:
+    """Its votes stay as they are, and new ones need not say how sure somebody was."""
+    path = tmp_path / "feedback.db"
+    schema.migrate(old := schema.connect(path, create=True), path, MIGRATIONS[:1])
+    old.close()
+    columns = "id, task, item, annotator, attempt, verdict, value, confidence, seconds, shown, at"
+    with schema.transaction(old := schema.connect(path), path):
+        old.execute(f"INSERT INTO votes ({columns}) VALUES ('v', 'gone', 7, 'Anna', 0, 'tie', 'null', 1.0, 2.0, '[0, 1]', 3.0)")
+    old.close()
+    feedback = Feedback(tmp_path)
+    task = task_with(feedback, PAIRS[:1])
+    answer(feedback, task, "Ben", feedback.turn(task, "Ben"))
+    assert [vote.confidence for vote in feedback.votes(task)] == [None]
+    (kept,) = feedback.votes("gone")
+    assert (kept.id, kept.annotator, kept.confidence, kept.shown) == ("v", "Anna", 1.0, (0, 1))
 
 
 def test_rankings_become_pairs_and_means() -> None:

@@ -117,8 +117,8 @@ def test_every_class_of_ours_has_the_prefix_and_is_used():
 
 
 def test_what_all_pages_share_is_said_once():
-    """The colour of a verdict, and which theme the browser's own elements follow."""
-    for words, only in (("data-kind", "colours.css"), ("color-scheme:", "theme.css")):
+    """The colour of a verdict, which theme the browser's own elements follow, and how a box to tick looks."""
+    for words, only in (("data-kind", "colours.css"), ("color-scheme:", "theme.css"), ('[type="checkbox"]', "page.css")):
         assert [path.name for path in STYLES if words in path.read_text(encoding="utf-8")] == [only]
 
 

@@ -18,9 +18,11 @@ from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.evaluate.arena import Arena
 from rlhf_studio.ui.evaluate.page import EvaluatePage
+from tests.runs.stage_helpers import write_stage_run
 from tests.runs.store_helpers import new_run
 from tests.runs.test_answers import answer
 from tests.runs.test_evaluation_policies import run_with
+from tests.ui.fake_stages import sft_run
 from tests.ui.train_helpers import OPERATOR, VIEWER
 
 Json = dict[str, Any]
@@ -79,6 +81,20 @@ def test_the_report_is_that_of_the_statistics(page: EvaluatePage) -> None:
     assert page.report({"run": "evaluation-1", "first": "late"}, VIEWER)["first"] == "late"
     assert "no answers of 'nobody'" in page.report({"run": "evaluation-1", "first": "nobody"}, VIEWER)["problem"]
     assert page.report({"run": "../etc"}, VIEWER)["problem"]
+
+
+def test_what_kl_refers_to_is_told_by_the_name_of_its_run(tmp_path: Path) -> None:
+    tuned = sft_run(tmp_path, steps=2, name="my fine-tuned one")
+    folders = [
+        tuned.run_dir / "checkpoints" / "step-000002" / "policy",
+        tmp_path / "runs" / "gone" / "checkpoints" / "step-000004" / "policy",
+    ]
+    told, rows = [], [replace(row, sample=place) for place, row in enumerate(answers("start", 0.0))]
+    for folder in folders:
+        settings = {"evaluation": {"reference": str(folder)}}
+        run = write_stage_run(tmp_path, "evaluation", [{}], rollouts=rows, **settings)
+        told.append(EvaluatePage(Workspace(tmp_path), Access()).report({"run": run.run_dir.name}, VIEWER)["reference"])
+    assert told == ["my fine-tuned one@2", "gone@4"]
 
 
 def test_the_matrix_marks_what_differs_and_comes_in_pages(page: EvaluatePage) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from rlhf_studio.config import PairsConfig
 from rlhf_studio.estimate.speed import Calibration
+from rlhf_studio.inputs.examples import read_pairs
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote
 from rlhf_studio.runs.feedback.store import Feedback, Refused
@@ -111,6 +113,11 @@ def test_from_a_new_task_to_its_results(server: Server) -> None:
     assert (person["name"], person["votes"], person["seconds"], person["rounds"]) == ("Anna", 3, 2.0, 1)
     lines = operator.ask("export", task=task, rows="each")["lines"].splitlines()
     assert [(json.loads(line)["chosen"], json.loads(line)["confidence"]) for line in lines] == [("good", 0.75)] * 3
+    handed = operator.ask("train_on", task=task)
+    path = Path(handed["values"]["data.source"])
+    assert handed["recipe"] == "own-reward_model" and path.read_text("ascii").splitlines() == lines
+    pairs = read_pairs(PairsConfig(source=str(path))).rows
+    assert [(pair.chosen, pair.weight) for pair in pairs] == [("good", 0.75)] * 3
     shown = {page: next(row for row in page.ask("boot")["tasks"] if row["id"] == task) for page in (operator, viewer, rater)}
     assert all(row["progress"]["votes"] == 3 for row in shown.values())
     assert "alpha" in shown[operator] and "alpha" not in shown[rater], "raters are not told how others rate"
@@ -118,6 +125,7 @@ def test_from_a_new_task_to_its_results(server: Server) -> None:
         (viewer, "vote"),
         (viewer, "turn"),
         (rater, "results"),
+        (rater, "train_on"),
         (rater, "export"),
         (rater, "manage"),
         (rater, "rating_link"),
@@ -322,7 +330,7 @@ def test_a_runs_own_task_takes_no_rows(tmp_path: Path) -> None:
     feedback.ask("a-task", "a-run", NewTask("t", kind="rating"), [NewItem("p", ("a",), step=1)], 1.0)
     with pytest.raises(Refused, match="belongs to a run"):
         TaskWork(feedback, Workspace(tmp_path)).add({"task": "a-task", "lines": '{"response": "x"}'})
-    assert sent.new_vote({"id": "x", "item": 1, "verdict": "tie"}).confidence == 1.0
+    assert sent.new_vote({"id": "x", "item": 1, "verdict": "tie"}).confidence is None
 
 
 def test_the_answers_of_an_evaluation_become_a_task(tmp_path: Path) -> None:

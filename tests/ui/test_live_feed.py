@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui import live_feed
 from rlhf_studio.ui.live_feed import LiveFeed, Position
+from tests.runs.stage_helpers import write_stage_run
 from tests.ui.fake_run import FakeRun, config
 from tests.waiting import wait_until
 
@@ -83,6 +87,26 @@ def test_a_new_viewer_gets_everything_and_then_only_what_is_new(feed, run):
     news = ask(feed, at, until=lambda reply: reply.get("last_step") == 5)
     assert not news["full"] and "settings" not in news and news["series"]["x"][0] == [4, 5]
     assert news["status"]["step"] == 5 and news["sample_steps"] == [[1, 5]]
+
+
+def test_the_curves_of_a_stage_begin_with_what_was_measured_before_training(feed, workspace):
+    """The event ``start`` tells it; a viewer who looked before it came gets it too."""
+    reader = write_stage_run(workspace.root, "sft", [], state="running")
+    run = SimpleNamespace(run_id=reader.run_dir.name)
+    early = ask(feed, Position(run=run.run_id))
+    assert early["last_step"] == 0 and early["series"]["names"] == []
+    with RunWriter(reader.run_dir) as writer:
+        measured = {"sft/eval_loss": 4.0, "sft/eval_perplexity": 54.6}
+        writer.event(EventRecord("info", "start", "Before training.", {**measured, "note": "no number"}))
+        first = ask(feed, position_after(run, early), until=lambda reply: reply.get("series", {}).get("names"))
+        writer.commit_step(StepRecord(1, {"sft/loss": 3.0, "sft/eval_loss": 3.5, "episode": 64.0}, []))
+    later = ask(feed, position_after(run, first), until=lambda reply: reply.get("last_step") == 1)
+    new = ask(feed, Position(run=run.run_id))
+    for reply, steps, losses in ((first, [0], [4.0]), (later, [0, 1], [4.0, 3.5]), (new, [0, 1], [4.0, 3.5])):
+        series, place = reply["series"], reply["series"]["names"].index("sft/eval_loss")
+        assert reply["full"] and "note" not in series["names"]
+        assert series["x"][series["at"][place]] == steps and series["y"][place] == losses
+    assert new["series"]["y"][new["series"]["names"].index("episode")] == [0, 64]
 
 
 def test_events_come_once(feed, run):

@@ -17,8 +17,10 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.playground.page import RewardPlayground
 from rlhf_studio.ui.talk.line import Line
+from tests.runs.stage_helpers import write_stage_run
 from tests.ui.fake_run import FakeRun, config
 from tests.ui.playground_stand_in import COMMAND
+from tests.ui.test_stages import give_model
 from tests.ui.train_helpers import OPERATOR, VIEWER
 from tests.waiting import wait_until
 
@@ -107,9 +109,14 @@ def test_models_of_runs_are_offered_and_described(make: Callable[..., RewardPlay
     settings = config(2).model_copy(update={"name": "mine", "reward": RewardConfig(components=[ensemble])})
     (run.folder / "config.yaml").write_text(config_to_yaml(settings))
     run.close()
+    reader = write_stage_run(tmp_path, "reward_model", [{}] * 2, name="judge")
+    trained = give_model(reader, "reward_model")
+    write_stage_run(tmp_path, "reward_model", [{}], name="has kept none")
     page = make()
     assert page.playground_boot({}, OPERATOR)["models"] == [
-        {"name": MODEL, "from": "the review world"}, {"name": "a/one", "from": "mine"}, {"name": "a/two", "from": "mine"},
+        {"name": MODEL, "kind": "bundled", "from": "the review world", "run": ""},
+        {"name": str(trained), "kind": "trained", "from": "judge, step 2", "run": reader.run_dir.name},
+        {"name": "a/one", "kind": "used", "from": "mine", "run": ""}, {"name": "a/two", "kind": "used", "from": "mine", "run": ""},
     ]  # fmt: skip
     told = page.playground_model({"model": MODEL}, OPERATOR)["model"]
     assert told["architecture"] == "GPT2ForSequenceClassification" and told["scored"].startswith("The last token")

@@ -112,7 +112,7 @@ def test_what_starts_changes_deletes_or_costs_is_for_operators() -> None:
     buttons = {"stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"}
     buttons |= {"discard_run", "step_run", "phase_run", "set_run"}
     costly = {"train-page.from_yaml", "train-page.try_reward", "runs-page.loss", "measure"}
-    costly |= {f"feedback-page.{name}" for name in ("results", "rating_link", "add_items", "manage", "export")}
+    costly |= {f"feedback-page.{name}" for name in ("results", "rating_link", "add_items", "manage", "export", "train_on")}
     costly |= {f"{page}-page.{name}" for page in ("live", "runs") for name in ("resume_question", "experiment_start")}
     assert {name for name, role in roles.FUNCTIONS.items() if role >= Role.OPERATOR} >= {"start_run", "act_on_run", *buttons, *costly}
     assert {name for name, role in roles.FUNCTIONS.items() if role is Role.PLAYER} == {

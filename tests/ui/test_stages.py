@@ -13,6 +13,7 @@ from rlhf_studio.config import STAGES, USED_ONLY_BY, EnsembleReward
 from rlhf_studio.config_io import apply_overrides, config_from_yaml, parse_config, walk_fields
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import list_recipes, load_recipe
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import live_samples, outlook
 from rlhf_studio.ui.access import Access
@@ -199,7 +200,9 @@ def test_a_reward_model_leads_to_ppo_with_the_policy_it_grew_from(tmp_path: Path
     assert "model.policy" in values and "model" in values["reward.components"][0]  # what the form fills in is there
 
 
-def test_reward_models_of_several_seeds_lead_to_an_ensemble(tmp_path: Path) -> None:
+def test_reward_models_of_several_seeds_lead_to_an_ensemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, policies = list[Path](), RunReader.policies
+
     def trained(seed: int, **settings: Any) -> Any:
         reader = write_stage_run(tmp_path, "reward_model", [{}] * 2, recipe="world-reward", engine={"seed": seed}, **settings)
         return reader, str(give_model(reader, "reward_model"))
@@ -207,7 +210,9 @@ def test_reward_models_of_several_seeds_lead_to_an_ensemble(tmp_path: Path) -> N
     (one, model), (other, again), (unlike, _) = trained(0), trained(1), trained(2, reward_model={"epochs": 3})
     without = write_stage_run(tmp_path, "reward_model", [{}], recipe="world-reward", engine={"seed": 4})  # has kept no model
     assert len(next_stages(one, [unlike, without])) == 1
+    monkeypatch.setattr(RunReader, "policies", lambda self: asked.append(self.run_dir) or policies(self))
     together = next_stages(one, [unlike, other, without])[1]
+    assert asked == [one.run_dir, other.run_dir, without.run_dir]  # folders of runs with other settings are not looked at
     assert together.title == "Use all 2 as an ensemble" and together.recipe == "world"
     assert together.values["reward.components.0.kind"] == "ensemble"
     assert EnsembleReward(models=together.values["reward.components.0.models"]).model_names() == [model, again]

@@ -13,6 +13,7 @@ from rlhf_studio.analysis.doctor.wording import settings_finding as finding
 from rlhf_studio.analysis.doctor.wording import times
 from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import RunConfig, StageConfig
+from rlhf_studio.units import percent
 
 FULL_RATE, LORA_RATE = 1e-3, 1e-2  # the highest that people use: large models take 1e-6 to 1e-5 (adapters ten times that), tiny ones more
 FAR_ABOVE, WILD = 10.0, 100.0  # times the recipe's or the highest usual rate
@@ -161,7 +162,8 @@ def _credit(config: RunConfig) -> Iterator[Finding]:
     if ppo.gamma < LOW_GAMMA:
         left = ppo.gamma ** (config.generation.response_length - 1)
         title, rule = f"Discount γ {ppo.gamma:g} hides the score from early tokens", f"below {LOW_GAMMA:g}"
-        cause = f"The score comes with the last token. Of it {left:.1%} is left at the first of {config.generation.response_length} tokens."
+        many = config.generation.response_length
+        cause = f"The score comes with the last token. Of it {percent(left, 1)} is left at the first of {many} tokens."
         yield finding(
             "gamma", "warning", title, rule, cause, "Use 1: a response is short.", {"ppo.gamma": 1.0}, setting=f"ppo.gamma {ppo.gamma:g}"
         )

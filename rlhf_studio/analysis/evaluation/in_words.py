@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE
 from rlhf_studio.analysis.evaluation.report import Report
+from rlhf_studio.units import percent
 
 _BY = {GOLD: "by the gold score", JUDGE: "by the judge"}
 
@@ -20,6 +21,6 @@ def in_words(report: Report) -> str:
     rate = last.win_rates[report.decides].rate if report.decides in last.win_rates else None
     if rate is None or rate.value is None:
         return ""
-    sure = "" if rate.low is None or rate.high is None else f" ({rate.low:.0%} to {rate.high:.0%})"
+    sure = "" if rate.low is None or rate.high is None else f" ({percent(rate.low)} to {percent(rate.high)})"
     by = _BY.get(report.decides, "by the score")
-    return f"The last policy wins {rate.value:.0%} of comparisons with the first{sure}, {by}."
+    return f"The last policy wins {percent(rate.value)} of comparisons with the first{sure}, {by}."

@@ -22,6 +22,7 @@ from rlhf_studio.analysis.reward_model.accuracy import (
 from rlhf_studio.analysis.reward_model.calibration import Calibration, Histogram, calibration, histogram
 from rlhf_studio.analysis.reward_model.consistency import Consistency, consistency
 from rlhf_studio.analysis.reward_model.pairs import ScoredPairs, scored_pairs
+from rlhf_studio.units import percent
 
 MOST_WRONG = 12
 TOO_SURE = 0.03  # mean predicted less mean right, from which words say so
@@ -188,4 +189,4 @@ def _steadiness(steady: Consistency | None) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"
+    return percent(share, 0 if share >= 0.1 else 1)

@@ -40,7 +40,7 @@ from rlhf_studio.runs.create import complete_config
 from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.evaluation.policies import sources_of
 from rlhf_studio.runs.heartbeat import Heartbeat
-from rlhf_studio.runs.lineage import EVENT
+from rlhf_studio.runs.lineage import EVENT, keep_sources
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
@@ -208,6 +208,8 @@ class Worker:
             self._writer.plan(self._config.planned_steps)
         for place in (paths.CHECKPOINTS, paths.SNAPSHOTS):
             checkpoints.tidy(self._run_dir / place)
+        for problem in keep_sources(self._run_dir, self._config, RunReader(self._run_dir).working_folder()):
+            self._writer.event(EventRecord("warning", "kept", problem))
         compute = choose_compute(self._config)
         self._writer.set_state("loading", phase="Starting", device=compute.describe())
         run, events = build_stage(self._config, compute, self._report, self._session.permissions)

@@ -63,7 +63,8 @@ class PreparedDemonstrations:
         lengths: tokens of each demonstration that is left, before anything is cut.
         texts: prompt (or the front of a chat) and response of each demonstration that is left, as they were encoded.
         left_out: demonstrations left out here, by reason.
-        counts: what else happened, by kind: ``cut``, ``divided``, ``spaced``, ``stuck``, ``unended``.
+        counts: what else happened, by kind: ``cut``, ``divided``, ``spaced``, ``stuck``, ``unended``; ``followed`` are all
+            responses that were looked at for being spaced or stuck.
     """
 
     items: list[EncodedExample] = field(default_factory=list)
@@ -104,7 +105,7 @@ def _changes(counts: Counter[str], total: int, data: DemonstrationsConfig | Pair
         "cut": f"{counts['cut']:,} of {total:,} have more than {data.max_tokens:,} tokens and lost the beginning of their prompt.",
         "divided": f"{counts['divided']:,} of {total:,} texts have more than {data.max_tokens:,} tokens and were divided.",
         "spaced": f"{counts['spaced']:,} responses got a space in front, which would else stick to the form of their prompt.",
-        "stuck": f"Nothing stands between prompt and response in {counts['stuck']:,} of {total:,}, not even a space; "
+        "stuck": f"Nothing stands between the prompt and {counts['stuck']:,} of {counts['followed']:,} responses, not even a space; "
         "data.prompt_format can say what does.",
     }
     return [sentence for kind, sentence in sentences.items() if counts[kind]]

@@ -19,6 +19,7 @@ from rlhf_studio.inputs.examples.rows import Demonstration, Demonstrations, Pair
 from rlhf_studio.inputs.examples.texts import demonstration_parts, pair_texts
 from rlhf_studio.inputs.prompts.preview import Lengths, lengths_of, shortened
 from rlhf_studio.inputs.tokens import load_encoder
+from rlhf_studio.units import percent
 
 MEASURED_CHARACTERS = 2_000_000  # about two seconds of work
 KEPT_TEXTS = 200
@@ -176,7 +177,7 @@ def held_out_notes(measured: Measured, data: DemonstrationsConfig | PairsConfig,
         return []
     total = len(measured.read.rows)
     if not measured.whole:
-        return [f"Of all examples {data.eval_share:.0%} are held out, at most 1,000: training never sees them (data.eval_share)."]
+        return [f"Of all examples {percent(data.eval_share)} are held out, at most 1,000: training never sees them (data.eval_share)."]
     if aside:
         return [f"{aside:,} of {total:,} examples are held out: training never sees them (data.eval_share)."]
     return [f"None of the {total:,} examples is held out: there are too few, or all have the same prompt."]

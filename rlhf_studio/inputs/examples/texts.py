@@ -63,6 +63,7 @@ def _plain_texts(row: Pair, data: PairsConfig, counts: Counter[str]) -> tuple[st
 def _spaced(prompt: str, response: str, data: DemonstrationsConfig | PairsConfig, counts: Counter[str]) -> str:
     """The response as it follows its prompt: behind a form with a space, else as it stands."""
     apart = joined(prompt, response)
+    counts["followed"] += 1
     counts["spaced" if data.prompt_format else "stuck"] += apart != response
     return apart if data.prompt_format else response
 

@@ -23,6 +23,7 @@ HUB_MEMORY_SECONDS = 60.0
 SMALL_FILE_BYTES = 40_000_000
 DESCRIPTIONS = ("config.json", "adapter_config.json")  # of a whole model, and of an adapter
 MOST_ADAPTERS = 4  # LoRA adapters on top of each other, before the whole model below them
+_RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{6}(@.*)?")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 
 
@@ -144,8 +145,17 @@ def find_model(name: str, revision: str = "main", hub: Hub | None = None) -> Mod
     if os.path.exists(path):
         raise ModelError(f"{name} is a file; give the folder that holds config.json and the safetensors weights")
     if name in BUNDLED or not HUB_ID.fullmatch(name) or name.endswith((".", "-")) or "--" in name or ".." in name:
-        raise ModelError(f"there is no folder {name}")
+        raise ModelError(f"there is no folder {name}{_meant_a_run(name)}")
+    if meant := _meant_a_run(name):
+        raise ModelError(f"there is no folder {name}{meant}")
     return (hub or _DEFAULT_HUB).files(name, revision)
+
+
+def _meant_a_run(name: str) -> str:
+    """What would be right where a person has written the id of a run, as the app makes them; empty for any other name."""
+    if not _RUN_ID.fullmatch(name):
+        return ""
+    return f" here. It looks like the id of a run: name the run's folder instead, such as WORKSPACE/runs/{name}"
 
 
 def moved_base(base: str, adapter: Path) -> str:

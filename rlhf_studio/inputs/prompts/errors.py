@@ -5,6 +5,9 @@ from __future__ import annotations
 SOURCE = "data.prompts"
 """The setting that readers blame for a source; where another one names it, ``open_source`` puts that in its place."""
 
+NO_COLUMN = "there is no column"
+"""How the message of :func:`no_column` begins."""
+
 
 class PromptsError(ValueError):
     """The prompts, or the examples of another stage, cannot be read. ``field`` is the dotted name of the setting to blame."""
@@ -18,4 +21,4 @@ class PromptsError(ValueError):
 def no_column(field: str, column: str, columns: list[str]) -> PromptsError:
     """The error for a column that a source does not have; it names those that there are."""
     names = ", ".join(str(name)[:40] for name in columns[:12]) + (", ..." if len(columns) > 12 else "")
-    return PromptsError(field, f"there is no column {column!r}; the columns are: {names or '(none)'}")
+    return PromptsError(field, f"{NO_COLUMN} {column!r}; the columns are: {names or '(none)'}")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.units import percent
 
 FEWEST_PROMPTS = 100
 """Of fewer prompts none is set aside: training needs them more."""
@@ -84,7 +85,7 @@ def held_out_notes(data: DataConfig, count: int | None, aside: int, evals: int |
         return []
     among = "training never draws them, and the watched prompts are among them (data.eval_share)"
     if count is None:
-        return [f"Of the prompts {data.eval_share:.0%} are held out, at most {MOST_SET_ASIDE}: {among}."]
+        return [f"Of the prompts {percent(data.eval_share)} are held out, at most {MOST_SET_ASIDE}: {among}."]
     if aside:
         return [f"{aside:,} of {count:,} prompts are held out: {among}."]
     few = f", which are fewer than {FEWEST_PROMPTS}" if count < FEWEST_PROMPTS else ""

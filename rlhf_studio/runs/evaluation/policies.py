@@ -80,6 +80,12 @@ def source_at(name: str, runs: Path | None = None) -> PolicySource:
     return found[0]
 
 
+def settings_of_run(folder: Path) -> tuple[StageConfig, Path]:
+    """The settings of a policy's run, and the folder where relative names in them start. Raises :class:`ConfigError`, StoreError."""
+    reader = RunReader(folder)
+    return reader.config(), reader.working_folder()
+
+
 def run_named(line: str, runs: Path | None) -> tuple[Path, str] | None:
     """The run folder that a line names, and what stands behind its ``@``; None where it names no run."""
     whole = _run_folder(line, runs)

@@ -47,6 +47,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE calibrations (task TEXT NOT NULL, annotator TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (task, annotator))",
         "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     ),
+    (  # votes.confidence may be empty: nobody said how sure they were
+        """CREATE TABLE new_votes (
+            number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, task TEXT NOT NULL, item INTEGER NOT NULL,
+            annotator TEXT NOT NULL, attempt INTEGER NOT NULL, verdict TEXT NOT NULL, value TEXT NOT NULL, confidence REAL,
+            seconds REAL NOT NULL, shown TEXT NOT NULL, at REAL NOT NULL, undone_at REAL)""",
+        "INSERT INTO new_votes SELECT * FROM votes",
+        "DROP TABLE votes",
+        "ALTER TABLE new_votes RENAME TO votes",
+        "CREATE UNIQUE INDEX votes_once ON votes (item, annotator, attempt) WHERE undone_at IS NULL",
+        "CREATE INDEX votes_of ON votes (task, annotator, number)",
+    ),
 )
 VERSION = len(MIGRATIONS)
 

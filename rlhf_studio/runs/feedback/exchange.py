@@ -161,8 +161,10 @@ def export_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
     """One row for each answer; skips give none. Rows that differ in ``annotator`` alone are different judgements of the same item.
 
     A pair has ``prompt, chosen, rejected, tie, confidence``: the columns of preference data. Where both were equal, or both bad, ``tie``
-    is true. A ranking has ``responses`` with their ``ranks``, a rating ``response`` with its ``rating``.
+    is true. A ranking has ``responses`` with their ``ranks``, a rating ``response`` with its ``rating``. ``confidence`` is None where
+    somebody did not say how sure they were, and there is no such column where nobody said it.
     """
+    asked = any(vote.confidence is not None for vote in votes if vote.verdict != "skip")
     known = {item.id: item for item in items}
     for vote in votes:
         if vote.verdict == "skip" or vote.item not in known:
@@ -171,7 +173,7 @@ def export_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
         yield {
             "prompt": item.prompt,
             **_answer(item, vote),
-            "confidence": vote.confidence,
+            **({"confidence": vote.confidence} if asked else {}),
             "annotator": vote.annotator,
             "criterion": task.settings.criterion,
             "task": task.settings.name,
@@ -199,7 +201,8 @@ def agreed_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
     """One row for each item that was answered: what most annotators said.
 
     ``confidence`` is the share of the answers that say so, weighted by how sure each was, times how sure those were on average who say so:
-    one guess stays a guess. ``annotators`` is how many answered. Rankings and ratings are averaged, and so is how sure people were.
+    one guess stays a guess. Who did not say how sure they were counts as 1, as in training. ``annotators`` is how many answered. Rankings
+    and ratings are averaged, and so is how sure people were: they have no ``confidence`` where nobody said it.
     """
     of: dict[int, list[Vote]] = {}
     for vote in votes:
@@ -213,14 +216,14 @@ def agreed_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
 
 def _agreed(item: Item, given: Sequence[Vote]) -> Row:
     if given[0].verdict == "rating":
-        return {"response": item.responses[0], "rating": sum(vote.value for vote in given) / len(given), "confidence": _sure(given)}
+        return {"response": item.responses[0], "rating": sum(vote.value for vote in given) / len(given), **_said(given)}
     if given[0].verdict == "ranks":
         means = [sum(vote.value[place] for vote in given) for place in range(len(item.responses))]
-        return {"responses": list(item.responses), "ranks": dense(means), "confidence": _sure(given)}
+        return {"responses": list(item.responses), "ranks": dense(means), **_said(given)}
     said: tuple[list[Vote], ...] = ([], [], [])  # for the first response, for the second, for none of them
     for vote in given:
         said[vote.value if vote.verdict == "chosen" else 2].append(vote)
-    weights = [sum(max(vote.confidence, 1e-9) for vote in votes) for votes in said]
+    weights = [sum(max(_weight(vote), 1e-9) for vote in votes) for votes in said]
     none_of_them = weights[2] > max(weights[:2])
     best = 0 if weights[0] >= weights[1] else 1
     winner = 2 if none_of_them else best
@@ -234,7 +237,17 @@ def _agreed(item: Item, given: Sequence[Vote]) -> Row:
 
 def _sure(votes: Sequence[Vote]) -> float:
     """How sure people were on average."""
-    return sum(vote.confidence for vote in votes) / len(votes)
+    return sum(_weight(vote) for vote in votes) / len(votes)
+
+
+def _said(votes: Sequence[Vote]) -> Row:
+    """How sure people were on average, where anybody said it."""
+    return {"confidence": _sure(votes)} if any(vote.confidence is not None for vote in votes) else {}
+
+
+def _weight(vote: Vote) -> float:
+    """How much an answer counts beside others."""
+    return 1.0 if vote.confidence is None else vote.confidence
 
 
 def pairs_of_ranks(ranks: Sequence[int]) -> dict[tuple[int, int], int]:

@@ -136,6 +136,7 @@ class NewVote:
         id: made by the page, new for each answer; the same one sent again counts once.
         value: for ``chosen`` the place of the response, from 0; for ``ranks`` a list with the rank of each place, 1 is best; for
             ``rating`` the number; else None.
+        confidence: how sure the annotator was, from 0 to 1. None: nobody said.
         seconds: how long the annotator looked.
     """
 
@@ -143,14 +144,14 @@ class NewVote:
     item: int
     verdict: Verdict
     value: Any = None
-    confidence: float = 1.0
+    confidence: float | None = None
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Raises ValueError that says what is wrong."""
         if not is_whole(self.item, 1, LARGEST_ID):
             raise ValueError("there is no such item")
-        if not is_number(self.confidence, 0, 1):
+        if self.confidence is not None and not is_number(self.confidence, 0, 1):
             raise ValueError("the confidence is a number from 0 to 1")
         if not is_number(self.seconds, 0, LONGEST_LOOK):
             raise ValueError(f"the seconds are a number from 0 to {LONGEST_LOOK:,.0f}")
@@ -166,7 +167,7 @@ class Vote:
     attempt: int
     verdict: Verdict
     value: Any
-    confidence: float
+    confidence: float | None
     seconds: float
     shown: tuple[int, ...]
     at: float

@@ -23,6 +23,7 @@ from rlhf_studio.runs import checkpoints, paths, rows, schema
 from rlhf_studio.runs.create import create_run, new_folder, write_durably, write_reserve
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.lab.names import fork_name
+from rlhf_studio.runs.lineage import keep_sources
 from rlhf_studio.runs.manifest import read_object
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, State
@@ -175,6 +176,7 @@ def fork_run(
             why = "; ".join(problems)
             raise StoreError(f"The run {reader.run_dir.name} cannot be forked from step {step}: {why}.", "damaged")
         _settle(whole)
+    keep_sources(run_dir, config, reader.working_folder())
 
 
 # --- copying -------------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
 from rlhf_studio.runs.listing import Listing
-from rlhf_studio.runs.paths import RUNS
+from rlhf_studio.runs.paths import RUNS, is_run_name
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
@@ -123,11 +123,22 @@ class EvaluatePage:
                     self._known[key] = values
                     while len(self._known) > REMEMBERED:
                         self._known.popitem(last=False)
-            votes, reference = self._votes(run, values["first"]), refers_to(reader.config())
+            votes, reference = self._votes(run, values["first"]), self._by_name(refers_to(reader.config()))
         except (StoreError, ValueError) as error:
             return {"problem": str(error)}
         state = {"state": status.state, "step": status.step, "total": status.total_steps, "phase": status.phase, "cause": status.cause}
         return {"problem": "", "name": status.name, **state, **values, **votes, "reference": reference}
+
+    def _by_name(self, reference: str) -> str:
+        """A reference ``RUN@STEP`` with the name of the run, where it is one of this workspace that has a name."""
+        run, _, step = reference.rpartition("@")
+        if not is_run_name(run):
+            return reference
+        try:
+            name = self._workspace.reader(run).status().name
+        except StoreError:  # it is gone, or somebody else's
+            return reference
+        return f"{name}@{step}" if name else reference
 
     def _votes(self, run: str, first: str) -> Json:
         counted = self._arena.votes(run, list(self._policies(run).values()))
@@ -186,7 +197,7 @@ class EvaluatePage:
             if kind == "jsonl":
                 text = "".join(f"{line}\n" for line in answer_lines(reader.answers()))
             elif kind == "md":
-                text = as_markdown(report_of(reader, against))
+                text = as_markdown(report_of(reader, against), refers_to(reader.config()))
             else:
                 table = io.StringIO()
                 write_csv(report_of(reader, against), table)

@@ -58,10 +58,10 @@ class FeedbackPage:
         return gr.update(value=f"{task}@{next(_counter)}")
 
     def build(self) -> gr.HTML:
-        """The component."""
+        """The component. Its event ``feedback_train`` leads to the Train page."""
         voting = [self._answer(name, self._voting) for name in ("join", "turn", "vote", "undo", "begin_again")]
-        reading = [self._answer(name, self._reading) for name in ("boot", "results", "rating_link", "manage", "export")]
-        self.component = panel("feedback", [], [*voting, *reading, self._answer("add_items", self._importing)])
+        reading = [self._answer(name, self._reading) for name in ("boot", "results", "rating_link", "manage", "export", "train_on")]
+        self.component = panel("feedback", ["feedback_train"], [*voting, *reading, self._answer("add_items", self._importing)])
         return self.component
 
     def _answer(self, name: str, pool: Bounded) -> Callable[..., Any]:
@@ -179,6 +179,10 @@ class FeedbackPage:
     def _export(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
         return self._work.export(data)
+
+    def _train_on(self, data: Any, request: Any) -> Json:
+        self._require(Role.OPERATOR, data, request)
+        return self._work.train_on(data)
 
     def close(self) -> None:
         """Take no more answers."""

@@ -78,7 +78,8 @@ def new_vote(data: Any) -> NewVote:
     if isinstance(value, list) and len(value) > 20:
         raise Refused("This answer is too long.")
     item, seconds = whole(data, "item", 0), number(data, "seconds", 0.0)
+    confidence = None if member(data, "confidence") is None else number(data, "confidence", 1.0)
     try:
-        return NewVote(text(data, "id", 80), item, verdict, value, number(data, "confidence", 1.0), seconds)
+        return NewVote(text(data, "id", 80), item, verdict, value, confidence, seconds)
     except ValueError as error:
         raise Refused(f"This answer cannot be stored: {error}.") from error

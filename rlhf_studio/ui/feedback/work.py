@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.feedback.exchange import ReadRow, agreed_rows, as_lines, export_rows, read_lines
 from rlhf_studio.runs.feedback.from_answers import items_of
 from rlhf_studio.runs.feedback.records import MOST_ITEMS, Added, NewItem, Task
@@ -20,6 +21,8 @@ from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.sent import member, run_id
 
 LONGEST_PASTED = 900_000  # characters in one request; the page sends more in several
+FOLDER = "feedback"  # of the workspace, with the answers that were handed to the Train page
+RECIPE = "own-reward_model"  # the card of the Train page for one's own data
 AT_ONCE = 5000  # rows in one transaction, so that a long file does not keep the people who vote waiting
 Json = dict[str, Any]
 
@@ -124,6 +127,27 @@ class TaskWork:
         items, votes = self._feedback.items(task.id), self._feedback.votes(task.id)
         make = agreed_rows if member(data, "rows") == "agreed" else export_rows
         return {"name": _file_name(task), "lines": as_lines(make(task, items, votes))}
+
+    def train_on(self, data: Any) -> Json:
+        """Keep each answer as a file of the workspace, and say how the Train page's form begins with it: ``recipe`` and ``values``.
+
+        The file's name tells its contents, so that a run that was started with it finds it as it was. Raises Refused and StoreError.
+        """
+        task = self._feedback.task(sent.task_id(data))
+        lines = as_lines(export_rows(task, self._feedback.items(task.id), self._feedback.votes(task.id)))
+        if not lines:
+            raise Refused("There are no answers yet, so there is nothing to train on.")
+        contents = lines.encode("ascii")
+        name = f"{Path(_file_name(task)).stem}-{hashlib.sha256(contents).hexdigest()[:8]}.jsonl"
+        path = self._workspace.root / FOLDER / name
+        try:
+            path.parent.mkdir(exist_ok=True)
+            whole = path.with_suffix(".part")
+            whole.write_bytes(contents)
+            whole.replace(path)
+        except OSError as error:
+            raise store_error(error, path) from error
+        return {"recipe": RECIPE, "values": {"data.source": str(path)}}
 
 
 def _parts(rows: Iterator[ReadRow]) -> Iterator[list[ReadRow]]:

@@ -97,10 +97,11 @@ def _together(config: RewardModelRunConfig, folder: Path, others: Sequence[RunRe
     folders = [folder]
     for reader in others:
         try:
-            kept, alike = reader.policies(), _but_for_the_seed(reader.config()) == _but_for_the_seed(config)
+            alike = _but_for_the_seed(reader.config()) == _but_for_the_seed(config)
+            kept = reader.policies() if alike else []  # whose folders are looked at: dearer than to compare
         except (StoreError, ConfigError):  # a run that cannot be read is offered for nothing
             continue
-        if kept and alike and (model := _model(Path(kept[-1].path))):
+        if kept and (model := _model(Path(kept[-1].path))):
             folders.append(model)
     if len(folders) == 1:
         return []

@@ -32,7 +32,7 @@ from rlhf_studio.ui.talk.sent import Refused
 COMMAND = "playground-server"
 BUNDLED = "bundled/world-reward"
 MOST_RUNS = 40  # that are looked into
-MOST_MODELS = 20
+MOST_MODELS = 60
 MOST_EVENTS = 200  # in one reply
 QUANTITIES = (
     {"name": "change", "label": "Change by this token", "scale": "diverging", "noise": 1e-4, "centred": False},
@@ -67,33 +67,47 @@ class RewardPlayground:
         return [self.playground_boot, self.playground_model, self.playground_ask, playground_news, self.playground_halt]
 
     def playground_boot(self, data: Any, request: gr.Request) -> Json:
-        """Which models can be chosen, newest first, and what the component needs once."""
+        """Which models can be chosen, those of new runs first, and what the component needs once."""
         operator = self._access.is_operator(request, data)
         static = {"quantities": QUANTITIES, "examples": EXAMPLES, "limits": {"text": LONGEST_TEXT, "candidates": MOST_CANDIDATES}}
         return {"why_not": "" if operator else self._access.why_not(), "models": self._models(), **static}
 
     def _models(self) -> list[Json]:
-        """Reward models that runs have made or used, and the bundled one, each once."""
-        found = {BUNDLED: {"name": BUNDLED, "from": "the review world"}}
+        """The bundled reward model, then those that runs have trained, then what else runs have used, each once.
+
+        ``kind`` is bundled, trained or used; ``from`` says which run, and of a trained one its step; ``run`` is the id of the run that
+        trained it, else empty.
+        """
+        found = {BUNDLED: {"name": BUNDLED, "kind": "bundled", "from": "the review world", "run": ""}}
         try:
-            runs = self._all.runs()[:MOST_RUNS]
+            runs = self._all.runs()
         except StoreError:
             runs = []  # the list of runs itself says so on its page
-        for run in runs:
-            for name in self._models_of(run.run_id):
-                found.setdefault(name, {"name": name, "from": run.name or run.run_id})
+        for run in [run for run in runs if run.stage == "reward_model"][:MOST_RUNS]:
+            for name, step in self._trained_by(run.run_id):
+                told = f"{run.name or run.run_id}, step {step:,}"
+                found.setdefault(name, {"name": name, "kind": "trained", "from": told, "run": run.run_id})
+        for run in [run for run in runs if run.stage == "ppo"][:MOST_RUNS]:
+            for name in self._used_by(run.run_id):
+                found.setdefault(name, {"name": name, "kind": "used", "from": run.name or run.run_id, "run": ""})
         return list(found.values())[:MOST_MODELS]
 
-    def _models_of(self, run_id: str) -> list[str]:
+    def _trained_by(self, run_id: str) -> list[tuple[str, int]]:
+        """The newest reward model of a run, and its step."""
         try:
-            reader = self._workspace.reader(run_id)
-            config = reader.config()
-            if isinstance(config, RunConfig):
-                return [name for component in config.reward.components for name in component.model_names()]
-            kept = reader.policies() if config.stage == "reward_model" else []
-            return [str(paths.checkpoint_dir(self._workspace.run_dir(run_id), info.step) / "reward_model") for info in kept[-1:]]
+            kept = self._workspace.reader(run_id).policies()[-1:]
+            folders = [(paths.checkpoint_dir(self._workspace.run_dir(run_id), info.step) / "reward_model", info.step) for info in kept]
         except (StoreError, ValueError, OSError):
             return []  # a run that cannot be read offers no model
+        return [(str(folder), step) for folder, step in folders]
+
+    def _used_by(self, run_id: str) -> list[str]:
+        try:
+            config = self._workspace.reader(run_id).config()
+        except (StoreError, ValueError, OSError):
+            return []
+        rewards = config.reward.components if isinstance(config, RunConfig) else []
+        return [name for component in rewards for name in component.model_names()]
 
     def playground_model(self, data: Any, request: gr.Request) -> Json:
         """What a model's files tell: ``model``, the fields of a ``RewardModelDescription``, and ``report``, those of a ``RewardReport``.

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.inputs.bundled import bundled_path
 from rlhf_studio.inputs.trained import run_of_model
 from rlhf_studio.road.plan import policy_for_pairs
 from rlhf_studio.road.state import Part, Road
@@ -35,7 +36,7 @@ def _run(part: Part, titles: dict[str, str], workspace: Workspace, hash_of: Call
     """The row of a run; None while its folder is not made: the road notes the run's id first."""
     row: Json = {"title": part.title, "run": part.run, "sources": [], "problem": ""}
     try:
-        found = sources(workspace.reader(part.run), hash_of)
+        found = sources(workspace.reader(part.run), hash_of, bundled_path)
     except StoreError as error:
         to_be_made = error.reason == "missing" and part.state != "done"
         return None if to_be_made else {**row, "problem": str(error)}

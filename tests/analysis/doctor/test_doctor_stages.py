@@ -208,6 +208,18 @@ def test_a_healthy_run_has_no_finding_at_any_step_and_learns(stage: str, tmp_pat
     assert set(kinds[:4]) == {"too early"} and set(kinds[4:-1]) == {"learning"} and kinds[-1] == "learned"
 
 
+@pytest.mark.parametrize(("end", "held_out", "since"), [(1.5, 200, []), (2.0, 200, [40]), (None, 0, list(range(20, 41)))])
+def test_a_loss_is_not_said_to_stay_before_the_held_out_loss_can_say_otherwise(
+    end: float | None, held_out: int, since: list[int], tmp_path: Path
+) -> None:
+    """Batches of few examples hide what is learned. The held-out loss is measured at the beginning and at the end alone."""
+    metrics = {"sft/loss": lambda step: 2.0 + wobble(step), "sft/eval_loss": lambda step: end if step == 40 else None}
+    told = {"start": {"sft/eval_loss": 2.0}} if held_out else {}
+    reader = Made("sft", metrics=metrics, examples={"held_out": held_out}, told=told).write(tmp_path / "run")
+    said = [diagnose(reader, step) for step in range(1, 41)]
+    assert [one.step for one in said if any(finding.check == "loss-stays" for finding in one.findings)] == since
+
+
 def noisy(seed: int, fall: float) -> Recorded:
     """A run of fine-tuning whose loss moves by chance from batch to batch, as that of a batch of a few texts does."""
     draw = np.random.default_rng(seed)
@@ -274,7 +286,7 @@ def test_learned_is_said_with_its_numbers(tmp_path: Path) -> None:
     said = verdict(Made("sft"), tmp_path / "a")
     assert said.sentence == "Learned: held-out loss 2.50 → 1.35 nats per token, perplexity 12.2 → 3.84."
     said = verdict(Made("reward_model"), tmp_path / "b")
-    assert said.sentence == "Learned: held-out loss 0.700 → 0.460 nats per pair, accuracy 50.0% → 78.8% of the held-out pairs."
+    assert said.sentence == "Learned: held-out loss 0.700 → 0.460 nats per pair, accuracy 50.0 % → 78.8 % of the held-out pairs."
     assert verdict(Made("dpo", state="running"), tmp_path / "c").kind in ("learning", "learned")
 
 
@@ -329,6 +341,12 @@ def test_a_loss_that_falls_in_training_only_has_learned_nothing(tmp_path: Path) 
         "nothing learned",
         "Nothing learned: held-out loss 2.00 → 2.00 nats per token, perplexity 7.39 → 7.39.",
     )
+
+
+def test_pairs_that_are_still_guessed_are_nothing_learned_though_the_loss_fell(tmp_path: Path) -> None:
+    said = verdict(Made("reward_model", metrics={"reward_model/eval_accuracy": measured(lambda step: 0.51)}), tmp_path / "run")
+    assert said.kind == "nothing learned"
+    assert said.sentence.startswith("Nothing learned that tells new pairs apart: held-out loss 0.700 → 0.460 nats per pair, accuracy")
 
 
 def test_divergence_comes_first(tmp_path: Path) -> None:
@@ -398,5 +416,5 @@ def test_a_finished_evaluation_says_who_won(tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "evaluation", [{}], rollouts=samples)
     said = diagnose(reader).verdict
     assert said.kind == "evaluated"
-    assert said.sentence.startswith("Evaluated. The last policy wins 100% of comparisons with the first")
+    assert said.sentence.startswith("Evaluated. The last policy wins 100 % of comparisons with the first")
     assert said.sentence.endswith("by the gold score.")

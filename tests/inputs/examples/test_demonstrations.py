@@ -191,6 +191,19 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         "data.completion_column",
         "there is no column 'gold'; the columns are: prompt, completion",
     ),
+    "which are needed": (
+        {"prompt": "x", "completion": "y"},
+        {"text_column": "text"},
+        "data.text_column",
+        "there is no column 'text'; the columns are: prompt, completion; name another one in data.text_column, or empty it where the "
+        "columns have their usual names; demonstrations need a prompt and a completion, or messages, or text",
+    ),
+    "which are needed beside it": (
+        {"a": "x", "q": "y"},
+        {"prompt_column": "q"},
+        "data.completion_column",
+        "there is no column 'completion'; the columns are: a, q; demonstrations need a prompt and a completion",
+    ),
     "the other is missing": ({"a": "x", "q": "y"}, {"prompt_column": "q"}, "data.completion_column", "there is no column 'completion'"),
     "named together": (
         {"text": "x", "prompt": "y"},

@@ -92,7 +92,7 @@ def test_of_a_large_file_the_first_rows_are_looked_at(facts: ModelFacts, tmp_pat
     data = DemonstrationsConfig(source=write(tmp_path, [*many(40), {"prompt": 4}]), max_tokens=128)
     shown = preview_examples(data, 3, facts.tokenizer)
     assert (shown.total, shown.whole, len(shown.rows)) == (30, False, 3)
-    assert shown.notes == ["Of all examples 5% are held out, at most 1,000: training never sees them (data.eval_share)."]
+    assert shown.notes == ["Of all examples 5 % are held out, at most 1,000: training never sees them (data.eval_share)."]
     checked = check_examples(SFTRunConfig(data=data), facts)
     assert (checked.count, checked.held_out, checked.whole) == (None, None, False) and checked.texts == (6,) * 30
     monkeypatch.setattr(preview, "MEASURED_CHARACTERS", 50)

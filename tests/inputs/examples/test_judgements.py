@@ -114,16 +114,16 @@ SURE_READ = "How sure people were is read from the column 'confidence'."
 
 @pytest.mark.parametrize("written", [(True, False), (1, 0), ("true", "false")])
 def test_exported_feedback_is_read_without_naming_its_columns(written: tuple[Any, Any], tmp_path: Path) -> None:
-    """The rows are those of ``export_rows``: a vote for one response, and a vote for none of them."""
+    """The rows are those of ``export_rows``: a vote for one response, one for none of them, and one that does not say how sure it is."""
     feedback = Feedback(tmp_path)
-    task, _ = feedback.create(NewTask("A task", annotators=2), [NewItem("p", ("good", "bad"))])
-    for name, verdict, value, sure in (("Ann", "chosen", 0, 1.0), ("Bob", "tie", None, 0.5)):
+    task, _ = feedback.create(NewTask("A task", annotators=3), [NewItem("p", ("good", "bad"))])
+    for name, verdict, value, sure in (("Ann", "chosen", 0, 1.0), ("Bob", "tie", None, 0.5), ("Cyd", "chosen", 0, None)):
         turn = feedback.turn(task.id, name)
         assert turn.shown is not None
         feedback.vote(task.id, name, NewVote(name, turn.shown.item.id, verdict, value, sure))  # type: ignore[arg-type]
     rows = list(export_rows(task, feedback.items(task.id), feedback.votes(task.id)))
     found = read(tmp_path, [row | {"tie": written[0] if row["tie"] else written[1]} for row in rows])
-    assert [(row.annotator, row.tie, row.weight) for row in found.rows] == [("Ann", False, 1.0), ("Bob", True, 0.5)]
+    assert [(row.annotator, row.tie, row.weight) for row in found.rows] == [("Ann", False, 1.0), ("Bob", True, 0.5), ("Cyd", False, 1.0)]
     assert found.notes[:2] == [TIES_READ, SURE_READ]
     named = read(tmp_path, rows, tie_column="tie", confidence_column="confidence")
     assert named.rows == found.rows and TIES_READ not in named.notes and SURE_READ not in named.notes

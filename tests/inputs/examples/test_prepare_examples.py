@@ -187,11 +187,19 @@ def test_ppo_reads_chats_in_the_form_too(tmp_path: Path) -> None:
     assert prepared.texts == ["Human: Hi\n\nAssistant: Hello.\n\nHuman: And?\n\nAssistant:"] and prepared.answered == 1
 
 
+def test_a_missing_space_is_counted_in_responses_of_pairs_too() -> None:
+    """Of two pairs, one is left out for its length: what was looked at are four responses, three of them without a space."""
+    done = pairs(Pair(1, "10", "20", "21"), Pair(2, "10", " 20", numbers(9, 20)), max_tokens=6)
+    assert len(done.lengths) == 1 and done.left_out.total() == 1
+    (told,) = (note for note in done.notes(PairsConfig(max_tokens=6), Counter()) if "between" in note)
+    assert told == "Nothing stands between the prompt and 3 of 4 responses, not even a space; data.prompt_format can say what does."
+
+
 def test_without_a_form_a_missing_space_is_told() -> None:
     done = demonstrations(("Who?", "Ada."), ("Who?", " Eve."))
     assert done.texts[0] == ("Who?", "Ada.")
     assert done.notes(DemonstrationsConfig(), Counter()) == [
-        "Nothing stands between prompt and response in 1 of 2, not even a space; data.prompt_format can say what does."
+        "Nothing stands between the prompt and 1 of 2 responses, not even a space; data.prompt_format can say what does."
     ]
 
 

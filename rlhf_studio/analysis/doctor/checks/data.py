@@ -8,6 +8,7 @@ from rlhf_studio.analysis.doctor.check import Course, check
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.units import percent
 
 FAMILY = "Data"
 
@@ -22,8 +23,8 @@ OTHER_TOKENIZER = "has another tokenizer than the policy"  # the same
     "duplicate-prompts",
     FAMILY,
     title="The same prompts come again and again",
-    rule=f"of the first {FEWEST_PROMPTS} or more recorded prompts fewer than {FEW_DISTINCT:.0%} (warning: "
-    f"{VERY_FEW_DISTINCT:.0%}) are distinct",
+    rule=f"of the first {FEWEST_PROMPTS} or more recorded prompts fewer than {percent(FEW_DISTINCT)} (warning: "
+    f"{percent(VERY_FEW_DISTINCT)}) are distinct",
     cause="The prompts file is small or has many repeats, so the policy learns these prompts by heart.",
     advice="Use more prompts, or drop repeats.",
 )

@@ -11,6 +11,7 @@ from rlhf_studio.analysis.doctor.series import levels, streak
 from rlhf_studio.analysis.doctor.stages.losses import CHANCE
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import DPORunConfig
+from rlhf_studio.units import percent
 
 FAMILY = "DPO"
 
@@ -25,7 +26,7 @@ HIGHEST_BETA = 100.0
     "accuracy-without-margin",
     FAMILY,
     title="The order is right, the difference next to nothing",
-    rule=f"accuracy at least {RIGHT:.0%} with a reward margin below {THIN:g}, {THIN_STEPS} steps in a row",
+    rule=f"accuracy at least {percent(RIGHT)} with a reward margin below {THIN:g}, {THIN_STEPS} steps in a row",
     cause="The policy leans the right way and has hardly moved: β times its log-ratios is small. Its answers read as before.",
     advice="Train longer or with a higher learning rate; a smaller β asks for larger moves.",
     stages=("dpo",),

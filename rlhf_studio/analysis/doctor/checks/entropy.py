@@ -8,6 +8,7 @@ from rlhf_studio.analysis.doctor.check import Course, check, seen
 from rlhf_studio.analysis.doctor.remedies import calmer
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, levels, streak
+from rlhf_studio.units import percent
 
 FAMILY = "Entropy"
 
@@ -21,7 +22,7 @@ ENTROPY_STEPS = 3
     "entropy-collapse",
     FAMILY,
     title="The policy has stopped exploring",
-    rule=f"entropy below {LOW_ENTROPY:g} nats per token and below {SHARE_OF_START:.0%} of the start, {ENTROPY_STEPS} steps in a row; "
+    rule=f"entropy below {LOW_ENTROPY:g} nats per token and below {percent(SHARE_OF_START)} of the start, {ENTROPY_STEPS} steps in a row; "
     f"alarm: below {DEAD_ENTROPY:g}",
     cause="The policy has become certain of every token. All its responses are alike, so there is nothing left to "
     "compare and to learn from.",

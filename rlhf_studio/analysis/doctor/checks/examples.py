@@ -18,6 +18,7 @@ from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING
 from rlhf_studio.analysis.doctor.stages.losses import whole_number
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import SFTRunConfig
+from rlhf_studio.units import percent
 
 FAMILY = "Examples"
 
@@ -37,7 +38,7 @@ def _course(run: Recorded, level: int, text: str, changes: dict[str, Any] | None
     "examples-cut",
     FAMILY,
     title="Many examples are cut",
-    rule=f"above {SOME:.0%} of the examples lost the beginning of their prompt; warning: {MOST:.0%}",
+    rule=f"above {percent(SOME)} of the examples lost the beginning of their prompt; warning: {percent(MOST)}",
     cause="They have more tokens than the longest example may have, so the model learns answers to questions that it sees only in part.",
     advice="Allow longer examples as far as memory and the model's positions allow, or leave the long ones out.",
     stages=SUPERVISED,
@@ -58,7 +59,7 @@ def examples_cut(run: Recorded) -> Course | None:
     "rows-left-out",
     FAMILY,
     title="Much of the data is left out",
-    rule=f"above {SOME:.0%} of the rows left out; warning: {MOST:.0%}",
+    rule=f"above {percent(SOME)} of the rows left out; warning: {percent(MOST)}",
     cause="Rows are empty, repeated, too long, or equal in both responses. Often another column was meant.",
     advice="See by which reasons they are left out, and look at such rows.",
     stages=SUPERVISED,
@@ -101,7 +102,7 @@ def few_tokens_count(run: Recorded) -> Course | None:
     "held-out-seen",
     FAMILY,
     title="Held-out examples are in the training data",
-    rule=f"any held-out example that training sees, word for word; warning: above {LEAK:.0%} of them",
+    rule=f"any held-out example that training sees, word for word; warning: above {percent(LEAK)} of them",
     cause="The held-out loss then falls also where the model only learns by heart, and nothing shows that.",
     advice="Hold out other examples, or let a share of the data be set aside; repeats go together then.",
     stages=SUPERVISED,

@@ -13,6 +13,7 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.runs.phases import PHASES
+from rlhf_studio.units import percent
 
 FAMILY = "Machine"
 
@@ -30,7 +31,8 @@ MEMORY_GROWS, GROWTH_STEPS = 1.5, 20  # times what it was so many steps before
     "one-phase-dominates",
     FAMILY,
     title="One phase takes almost all of the time",
-    rule=f"one phase above {DOMINATES:.0%} of the step time (recording: {RECORDING:.0%}) on average over {TIME_STEPS} steps of more than "
+    rule=f"one phase above {percent(DOMINATES)} of the step time (recording: {percent(RECORDING)}) on average over {TIME_STEPS} steps "
+    "of more than "
     f"{WORTH:g} s",
     cause="The rest of the machine waits for this phase.",
     advice="Sampling: shorter responses, a larger sampling batch. Scoring: a smaller reward model, or a faster server. "
@@ -46,7 +48,7 @@ def one_phase_dominates(run: RunData) -> Course | None:
         return Course(levels(note=found), lambda since, last: [])
     last = int(np.flatnonzero(found)[-1])
     name = max((name for name in TIMED if over[name][last]), key=lambda name: shares[name][last])
-    text = f"{PHASES[name].what} took {shares[name][last]:.0%} of the last {TIME_STEPS} steps"
+    text = f"{PHASES[name].what} took {percent(shares[name][last])} of the last {TIME_STEPS} steps"
     evidence = [Evidence(text, step=int(run.steps[last]), metric=f"time/{name}")]
     return Course(levels(note=found), lambda since, last: evidence, title=f"Almost all of the time goes into {PHASES[name].what}")
 
@@ -55,7 +57,7 @@ def one_phase_dominates(run: RunData) -> Course | None:
     "memory-near-limit",
     FAMILY,
     title="Memory is nearly used up",
-    rule=f"peak memory above {NEAR_LIMIT:.0%} of what the machine has (where the run's records say how much), or "
+    rule=f"peak memory above {percent(NEAR_LIMIT)} of what the machine has (where the run's records say how much), or "
     f"{MEMORY_GROWS:g} times what "
     f"it was {GROWTH_STEPS} steps before, after the first ones",
     cause="Longer responses, larger batches or something that grows with every step. The next long batch may end the run.",

@@ -10,6 +10,7 @@ from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_median
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.units import percent
 
 FAMILY = "Optimisation"
 
@@ -209,7 +210,8 @@ def not_training(run: RunData) -> Course | None:
     "learning-rate-gone",
     FAMILY,
     title="The learning rate is zero",
-    rule=f"learning rate 0 in 2 steps in a row after the warm-up, or below {DECAYED:.0%} of the planned one for {DECAYED_STEPS:.0%} of the "
+    rule=f"learning rate 0 in 2 steps in a row after the warm-up, or below {percent(DECAYED)} of the planned one for "
+    f"{percent(DECAYED_STEPS)} of the "
     "planned steps (at least 3)",
     cause="The schedule has decayed away, or ends before the run does: these steps cost time and teach nothing.",
     advice="Plan fewer steps, or use the constant schedule.",

@@ -11,6 +11,7 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import NOTE, WARNING, at_start, carried, levels, streak
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.runs.records import RolloutRecord
+from rlhf_studio.units import percent
 
 FAMILY = "Reward"
 
@@ -35,7 +36,7 @@ GOLD_ROSE = 0.25  # standard deviations of single scores that the score must hav
     "reward-no-spread",
     FAMILY,
     title="All responses earn the same",
-    rule=f"spread of the scores within a step below {SPREAD_SHARE:.0%} of the start's, {SPREAD_STEPS} steps in a row; a "
+    rule=f"spread of the scores within a step below {percent(SPREAD_SHARE)} of the start's, {SPREAD_STEPS} steps in a row; a "
     f"note where the score "
     "has risen since the start; without any spread from the first step on a warning",
     cause="The reward cannot tell the responses apart any more, or never could, so the advantages are noise.",
@@ -59,7 +60,7 @@ def reward_no_spread(run: RunData) -> Course | None:
     "score-pinned",
     FAMILY,
     title="Scores stand at the clip",
-    rule=f"at least {PINNED_SHARE:.0%} of a step's recorded scores exactly at plus or minus the score clip",
+    rule=f"at least {percent(PINNED_SHARE)} of a step's recorded scores exactly at plus or minus the score clip",
     cause="The clip is narrower than what the reward gives, so better answers earn no more than good ones.",
     advice="Use a wider clip, or scale the scores first.",
 )
@@ -77,7 +78,8 @@ def score_pinned(run: RunData) -> Course | None:
     def evidence(since: int, last: int) -> list[Evidence]:
         places = [step for step, level in found.items() if level][:1] + [step for step, level in found.items() if level][-1:]
         return [
-            Evidence(f"{shares[step]:.0%} of the scores at the clip of {reward.score_clip:g}", step=step) for step in dict.fromkeys(places)
+            Evidence(f"{percent(shares[step])} of the scores at the clip of {reward.score_clip:g}", step=step)
+            for step in dict.fromkeys(places)
         ]
 
     return Course(carried(run.steps, found), evidence, changes={"reward.score_clip": 0.0}, from_start=True)
@@ -119,7 +121,7 @@ def _zero_advantages(run: RunData, step: int) -> bool:
     title="The score follows the length",
     rule=f"correlation of score and length above {LENGTH_CORRELATION:g} (or below minus that) over at least "
     f"{LENGTH_POOL} recorded responses; "
-    f"warning: the length moved by {LENGTH_MOVED:.0%} the way that pays",
+    f"warning: the length moved by {percent(LENGTH_MOVED)} the way that pays",
     cause="The reward takes length for quality, a common weakness of reward models.",
     advice="Add a length component that pulls the other way, or judge with a reward that was trained on answers of equal length.",
 )

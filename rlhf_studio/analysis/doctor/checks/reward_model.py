@@ -14,6 +14,7 @@ from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, carried, le
 from rlhf_studio.analysis.doctor.stages.losses import FEWEST_PAIRS, MEASURED, at_all_steps, chance_error, held_out_pairs, late
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import RewardModelRunConfig, Stage
+from rlhf_studio.units import percent
 
 FAMILY = "Reward models"
 PAIRS: tuple[Stage, ...] = ("reward_model", "dpo")
@@ -64,7 +65,7 @@ def accuracy_at_chance(run: Recorded) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         newest = int(np.searchsorted(places, last, side="right")) - 1
-        text = f"{accuracy[newest]:.1%} of {pairs:,} held-out pairs, ± {chance_error(pairs):.1%}"
+        text = f"{percent(accuracy[newest], 1)} of {pairs:,} held-out pairs, ± {percent(chance_error(pairs), 1)}"
         return [Evidence(text, step=int(run.steps[places[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
     return Course(levels(warning=found), evidence, changes=bolder(run.in_force), from_start=True)
@@ -115,7 +116,8 @@ def margin_explosion(run: Recorded) -> Course | None:
     "told-apart-at-once",
     FAMILY,
     title="The pairs are told apart at once",
-    rule=f"accuracy on the training pairs at least {AT_ONCE:.0%}, {AT_ONCE_STEPS} steps and {AT_ONCE_PAIRS} pairs in a row, within the "
+    rule=f"accuracy on the training pairs at least {percent(AT_ONCE)}, {AT_ONCE_STEPS} steps and {AT_ONCE_PAIRS} pairs in a row, within "
+    "the "
     f"first {EARLY_STEPS} steps or twice those",
     cause="Real preferences are never that easy. Something outward gives the better response away: its length, an end token, a phrase, or "
     "that all chosen responses come from one source and all rejected ones from another.",
@@ -137,7 +139,7 @@ def told_apart_at_once(run: Recorded) -> Course | None:
     FAMILY,
     title="Held-out accuracy has stopped rising",
     rule=f"the last {LEVEL_MEASUREMENTS} held-out accuracies within 2 standard errors of each other, without a rise and below "
-    f"{NEAR_CERTAIN:.0%}, while the training pairs of these steps are told apart by {KNOWN_BETTER:.0%} more",
+    f"{percent(NEAR_CERTAIN)}, while the training pairs of these steps are told apart by {percent(KNOWN_BETTER)} more",
     cause="What is left may be noise: people who label the same pair twice agree in 60 to 80 % of the cases, and no model can be right "
     "more often than the labels are.",
     advice="Have some pairs labelled twice: the agreement is about the ceiling. Label smoothing fits a known share of wrong labels.",
@@ -160,7 +162,7 @@ def labels_disagree(run: Recorded) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         newest = int(np.searchsorted(places, last, side="right")) - 1
-        text = f"{accuracy[newest]:.1%} of {pairs:,} held-out pairs"
+        text = f"{percent(accuracy[newest], 1)} of {pairs:,} held-out pairs"
         return [Evidence(text, step=int(run.steps[places[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
     return Course(at_all_steps(run, places, found), evidence, changes=_smoother(run, only=True), from_start=True)
@@ -187,7 +189,8 @@ def too_confident(run: Recorded) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         at = places[int(np.searchsorted(places, last, side="right")) - 1]
-        text = f"log loss {figure(losses[at])} with an accuracy of {accuracies[at]:.1%}, which allows {figure(entropy(accuracies[at]))}"
+        allowed = figure(entropy(accuracies[at]))
+        text = f"log loss {figure(losses[at])} with an accuracy of {percent(accuracies[at], 1)}, which allows {allowed}"
         return [Evidence(text, step=int(run.steps[at]), metric="reward_model/eval_loss")]
 
     return Course(at_all_steps(run, places, WARNING * over), evidence, changes=_smoother(run), from_start=True)
@@ -222,7 +225,8 @@ def _smoother(run: Recorded, only: bool = False) -> dict[str, Any]:
     "length-bias",
     FAMILY,
     title="It goes by the length",
-    rule=f"held-out accuracy where the chosen response is the longer one and where it is the shorter one apart by {LENGTH_GAP:.0%} and by "
+    rule=f"held-out accuracy where the chosen response is the longer one and where it is the shorter one apart by {percent(LENGTH_GAP)} "
+    "and by "
     f"{LENGTH_SURE:g} standard errors; alarm: worse than guessing on one of the two",
     cause="In the training pairs the longer response is preferred more often, and length is easier to see than quality. PPO will write "
     "longer and longer answers.",
@@ -277,7 +281,7 @@ def _length_level(longer: Share, shorter: Share) -> tuple[int, str]:
     biased = abs(first - second) > max(LENGTH_GAP, LENGTH_SURE * error)
     lower, count = min(longer, shorter)
     worse = biased and lower < 0.5 - LENGTH_SURE * chance_error(count)
-    text = f"{first:.1%} of {many:,} pairs whose chosen response is longer, {second:.1%} of {few:,} where it is shorter"
+    text = f"{percent(first, 1)} of {many:,} pairs whose chosen response is longer, {percent(second, 1)} of {few:,} where it is shorter"
     return (ALARM if worse else WARNING if biased else 0), text
 
 

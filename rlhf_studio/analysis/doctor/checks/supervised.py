@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,12 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     fallen,
     held_out,
     late,
+    measured_late,
     training,
 )
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import LoraConfig
+from rlhf_studio.units import percent
 
 FAMILY = "Supervised stages"
 
@@ -41,7 +44,8 @@ LATE_STEPS, FEWEST_STEPS = 20, 5  # as in the verdict of PPO
     "overfitting",
     FAMILY,
     title="It learns its examples by heart",
-    rule=f"held-out loss above its best by {RISE_SHARE['sft']:.0%} and {LEAST_RISE['sft']:g} nats (of pairs {RISE_SHARE['dpo']:.0%} and "
+    rule=f"held-out loss above its best by {percent(RISE_SHARE['sft'])} and {LEAST_RISE['sft']:g} nats (of pairs "
+    f"{percent(RISE_SHARE['dpo'])} and "
     f"{LEAST_RISE['dpo']:g}), {RISES} measurements in a row or at the last one of a run that has ended, while the training loss is below "
     "what it was then; alarm: above its first measurement as well; note: above its best at all",
     cause="The training loss still falls, the held-out loss rises: the model remembers these examples instead of what they have in common. "
@@ -61,11 +65,6 @@ def overfitting(run: Recorded) -> Course | None:
     last = np.flatnonzero(over if over.any() else risen)
     best = int(measured.best[last[-1]]) if len(last) else 0
 
-    def evidence(since: int, until: int) -> list[Evidence]:
-        number = int(np.searchsorted(measured.places, until, side="right")) - 1
-        lowest = int(measured.best[number])
-        return [_told(run, measured, at) for at in dict.fromkeys([lowest, number])]
-
     step = int(measured.steps[best])
     changes: dict[str, Any] = {f"{stage}.max_steps": step} if len(last) and step > 1 else {}
     # The schedule is planned by the number of steps, so that stopping earlier is another run from its beginning.
@@ -73,7 +72,7 @@ def overfitting(run: Recorded) -> Course | None:
     past = not over.any()  # it may yet turn, or the training loss rose as well
     return Course(
         found,
-        evidence,
+        _measurements(run, measured, lambda number: int(measured.best[number])),
         title="The held-out loss is above its best" if past else "",
         cause="It rose again after its lowest point: by chance, by steps that are too large, or because the model begins to learn its "
         "examples by heart."
@@ -85,9 +84,18 @@ def overfitting(run: Recorded) -> Course | None:
     )
 
 
-def _told(run: Recorded, measured: HeldOut, at: int) -> Evidence:
-    text = f"held-out loss {figure(measured.losses[at])}, training loss {figure(measured.training[at])}"
-    return Evidence(text, step=int(measured.steps[at]), metric=f"{run.config.stage}/eval_loss")
+def _measurements(run: Recorded, measured: HeldOut, before: Callable[[int], int]) -> Callable[[int, int], list[Evidence]]:
+    """Evidence of two measurements: the newest at the finding's last step, and the one that it is compared with, both by their numbers."""
+
+    def told(at: int) -> Evidence:
+        text = f"held-out loss {figure(measured.losses[at])}, training loss {figure(measured.training[at])}"
+        return Evidence(text, step=int(measured.steps[at]), metric=f"{run.config.stage}/eval_loss")
+
+    def evidence(since: int, until: int) -> list[Evidence]:
+        newest = int(np.searchsorted(measured.places, until, side="right")) - 1
+        return [told(at) for at in dict.fromkeys([before(newest), newest])]
+
+    return evidence
 
 
 @check(
@@ -105,14 +113,8 @@ def held_out_worse(run: Recorded) -> Course | None:
     measured = held_out(run)
     if len(measured.places) < 2:
         return None
-    worse = measured.worse & ~measured.by_heart
-
-    def evidence(since: int, until: int) -> list[Evidence]:
-        number = int(np.searchsorted(measured.places, until, side="right")) - 1
-        return [_told(run, measured, at) for at in (0, number)]
-
-    found = at_all_steps(run, measured.places, levels(alarm=worse))
-    return Course(found, evidence, changes=calmer(run.in_force), from_start=True)
+    found = at_all_steps(run, measured.places, levels(alarm=measured.worse & ~measured.by_heart))
+    return Course(found, _measurements(run, measured, lambda number: 0), changes=calmer(run.in_force), from_start=True)
 
 
 @check(
@@ -140,7 +142,7 @@ def loss_rises(run: Recorded) -> Course | None:
     title="The training loss does not fall",
     rule=f"mean loss of the last tenth of the steps not below that of the first {WINDOW} by more than {REAL_FALL:g} nats and {SURE:g} "
     f"standard errors, after {LATE_STEPS} steps and half of the plan, or when the run has ended after {2 * WINDOW}; not where the held-out "
-    "loss fell",
+    "loss fell, nor before it was measured so late",
     cause="The learning rate is too small for so few steps, the weights are frozen, or the examples hold nothing that this model does not "
     "know.",
     advice="Raise the learning rate by factors of 3 while the loss stays calm. Look at some examples: can anybody learn this from them?",
@@ -150,7 +152,8 @@ def loss_stays(run: Recorded) -> Course | None:
     gain, error = fallen(run)
     measured = held_out(run)
     better = at_all_steps(run, measured.places, measured.fell).astype(bool)
-    stays = late(run, LATE_STEPS, 2 * WINDOW) & (gain <= np.maximum(REAL_FALL, SURE * error)) & ~(gain < -ROSE) & ~better
+    said = measured_late(run, measured, late(run, LATE_STEPS, 2 * WINDOW))
+    stays = said & (gain <= np.maximum(REAL_FALL, SURE * error)) & ~(gain < -ROSE) & ~better
     start = training(run).start
     evidence = seen(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(start)} on average in the first {WINDOW} steps")
     return Course(levels(warning=stays), evidence, changes=bolder(run.in_force), from_start=True)

@@ -16,6 +16,7 @@ from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES
 from rlhf_studio.analysis.learned.responses import FEWEST_OF_A_SIDE
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.runs.records import RolloutRecord
+from rlhf_studio.units import percent
 
 FAMILY = "Text"
 
@@ -62,7 +63,8 @@ def _of_reward(run: RunData, course: Course, cause: str) -> Course:
     "all-cut-off",
     FAMILY,
     title="No response ends by itself",
-    rule=f"at least {ALL:.0%} cut off, {END_STEPS} steps in a row; alarm: when at most {ENDED_BEFORE:.0%} were cut off at the start",
+    rule=f"at least {percent(ALL)} cut off, {END_STEPS} steps in a row; alarm: when at most {percent(ENDED_BEFORE)} were cut off at the "
+    "start",
     cause="The policy writes no stop token before the length limit: it forgot how to end, or the limit is shorter than its answers.",
     advice="If it was so from the beginning, allow more tokens. If not, the policy is damaged: go back, with a lower learning rate or a "
     "penalty for missing ends.",
@@ -84,7 +86,7 @@ def all_cut_off(run: RunData) -> Course | None:
     "cut-off-rising",
     FAMILY,
     title="More and more responses do not end",
-    rule=f"at least {HALF_CUT:.0%} cut off, {CUT_RISING_STEPS} steps in a row, after at most {FEW_CUT:.0%} at the start",
+    rule=f"at least {percent(HALF_CUT)} cut off, {CUT_RISING_STEPS} steps in a row, after at most {percent(FEW_CUT)} at the start",
     cause=f"{LONGER_PAYS} {UNPAID}",
     advice="A penalty for responses without an end makes ending worth it again.",
 )
@@ -102,7 +104,7 @@ def cut_off_rising(run: RunData) -> Course | None:
     "all-end",
     FAMILY,
     title="Every response now ends by itself",
-    rule=f"none cut off, 5 steps in a row, after at least {MANY_CUT:.0%} at the start",
+    rule=f"none cut off, 5 steps in a row, after at least {percent(MANY_CUT)} at the start",
     cause="The policy learned to finish in time: the reward, or a penalty for missing ends, asks for it.",
     advice="Usually good. Read some endings: a short stock phrase may do the ending.",
 )
@@ -117,7 +119,7 @@ def all_end(run: RunData) -> Course | None:
     "ends-at-once",
     FAMILY,
     title="Responses end almost at once",
-    rule=f"mean length below {AT_ONCE_TOKENS:g} tokens and below {AT_ONCE_SHARE:.0%} of the start, {END_STEPS} steps in a row",
+    rule=f"mean length below {AT_ONCE_TOKENS:g} tokens and below {percent(AT_ONCE_SHARE)} of the start, {END_STEPS} steps in a row",
     cause=f"{SILENCE_PAYS} {UNPAID}",
     advice="Look at what the reward gives for an empty answer. A stronger KL coefficient keeps the policy writing.",
 )
@@ -160,8 +162,8 @@ def _looked(run: RunData, judge: Callable[[list[RolloutRecord]], int]) -> np.nda
     "repetition",
     FAMILY,
     title="Responses repeat themselves",
-    rule=f"share of a response's 4-grams that it had before, or of its words that follow themselves, on average above {REPEATS:.0%} "
-    f"(alarm: {MOSTLY_REPEATS:.0%}) and {REPEATS:.0%} more than at the start",
+    rule=f"share of a response's 4-grams that it had before, or of its words that follow themselves, on average above {percent(REPEATS)} "
+    f"(alarm: {percent(MOSTLY_REPEATS)}) and {percent(REPEATS)} more than at the start",
     cause=f"{PAYS_AGAIN} {UNPAID}",
     advice="Raise the KL coefficient; a repetition component in the reward makes repeats cost something. Where the score did not rise, "
     "lower the learning rate.",
@@ -183,7 +185,7 @@ def repetition(run: RunData) -> Course | None:
         for step in _steps(run, since, last):
             rows = run.responses[step]
             worst = max(rows, key=lambda row: phrases.repetition([row]))
-            text = f"{phrases.repetition(rows):.0%} repeats on average; most in response {worst.sample}"
+            text = f"{percent(phrases.repetition(rows))} repeats on average; most in response {worst.sample}"
             found.append(Evidence(text, step=step, sample=worst.sample))
         return found
 
@@ -201,8 +203,9 @@ def _steps(run: RunData, since: int, last: int) -> list[int]:
     "diversity-loss",
     FAMILY,
     title="Different prompts get the same response",
-    rule=f"more than {MOST_LOOKS_ALIKE:.0%} (alarm: {ALL_ALIKE:.0%}) of a step's responses word for word the same as another one's, to a "
-    f"different prompt; note: fewer than {DISTINCT_LOST:.0%} as many distinct word pairs as at the start",
+    rule=f"more than {percent(MOST_LOOKS_ALIKE)} (alarm: {percent(ALL_ALIKE)}) of a step's responses word for word the same as another "
+    "one's, to a "
+    f"different prompt; note: fewer than {percent(DISTINCT_LOST)} as many distinct word pairs as at the start",
     cause=f"{ALWAYS_PAYS} {UNPAID}",
     advice="Raise the KL coefficient, lower the learning rate, or reward answers that fit their prompt.",
 )
@@ -221,11 +224,11 @@ def diversity_loss(run: RunData) -> Course | None:
         return NOTE if phrases.distinct_pairs(rows) < DISTINCT_LOST * start else 0
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        text = "{:.0%} of the responses are alike; distinct word pairs {:.0%}, {:.0%} at the start"
-        return [
-            Evidence(text.format(phrases.alike(run.responses[step]), phrases.distinct_pairs(run.responses[step]), start), step=step)
-            for step in _steps(run, since, last)
-        ]
+        def text(rows: list[RolloutRecord]) -> str:
+            alike, distinct = percent(phrases.alike(rows)), percent(phrases.distinct_pairs(rows))
+            return f"{alike} of the responses are alike; distinct word pairs {distinct}, {percent(start)} at the start"
+
+        return [Evidence(text(run.responses[step]), step=step) for step in _steps(run, since, last)]
 
     found = _looked(run, judge)
     title = "The responses have become less varied" if found.max(initial=0) == NOTE else ""
@@ -236,8 +239,9 @@ def diversity_loss(run: RunData) -> Course | None:
     "one-phrase",
     FAMILY,
     title="One phrase is taking over",
-    rule=f"a phrase of 2 to {phrases.PHRASE_WORDS[-1]} words (or a word that hardly any response had) in at least {phrases.SHARE:.0%} of "
-    f"the responses of the last tenth of the steps, {phrases.RISE:.0%} more than in the first tenth, by more than {phrases.SURE:g} "
+    rule=f"a phrase of 2 to {phrases.PHRASE_WORDS[-1]} words (or a word that hardly any response had) in at least "
+    f"{percent(phrases.SHARE)} of "
+    f"the responses of the last tenth of the steps, {percent(phrases.RISE)} more than in the first tenth, by more than {phrases.SURE:g} "
     f"standard deviations; a tenth is {FEWEST_OF_A_SIDE} steps or more, and of all episodes where they were kept",
     cause=f"{PHRASE_PAYS} {UNPAID}",
     advice="Read the responses that have it beside those that have not. If the reward is fooled, a stronger KL coefficient slows it down; "

@@ -162,6 +162,20 @@ def late(run: Recorded, steps: int, fewest: int) -> np.ndarray:
     return found
 
 
+def measured_late(run: Recorded, measured: HeldOut, late: np.ndarray) -> np.ndarray:
+    """Of the steps that are ``late``, (S,), those at which the held-out loss has been measured late as well.
+
+    All of them where nothing is held out, and the last one of a run that has ended: nothing more will be measured.
+    """
+    holds_out = bool(whole_number(run.told("examples"), "held_out"))
+    counts = np.searchsorted(measured.places, np.arange(len(run.steps)), side="right")
+    at_a_late_step = np.array([place >= 0 and bool(late[place]) for place in measured.places], dtype=bool)
+    found = late & (at_all_steps(run, measured.places, at_a_late_step).astype(bool) | ((counts == 0) & (not holds_out)))
+    if run.ended and len(found):
+        found[-1] = late[-1]
+    return np.asarray(found)
+
+
 def whole_number(data: dict[str, Any], name: str) -> int | None:
     """A count in an event's data; None where it is missing or no count."""
     value = data.get(name)

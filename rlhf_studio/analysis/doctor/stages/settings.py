@@ -11,6 +11,7 @@ from rlhf_studio.analysis.doctor.wording import settings_finding as finding
 from rlhf_studio.analysis.doctor.wording import times
 from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, SFTRunConfig, StageConfig, SupervisedConfig
+from rlhf_studio.units import percent
 
 HIGHEST_RATE = {"sft": 1e-3, "reward_model": 1e-3, "dpo": 1e-4}
 """The highest that people use in full training: large models take 1e-6 to 5e-5, tiny ones more. DPO takes a tenth of the others."""
@@ -122,7 +123,7 @@ def _smoothing(config: RewardModelRunConfig | DPORunConfig) -> Iterator[Finding]
     share = config.training.label_smoothing
     if share > MUCH_SMOOTHING:
         title, rule = f"Label smoothing {share:g} hides what the labels say", f"above {MUCH_SMOOTHING:g}"
-        cause = f"It takes {share:.0%} of the pairs for wrong, so a margin of {_widest(share):.2f} is already too sure."
+        cause = f"It takes {percent(share)} of the pairs for wrong, so a margin of {_widest(share):.2f} is already too sure."
         changes, setting = {f"{config.stage}.label_smoothing": 0.1}, f"{config.stage}.label_smoothing {share:g}"
         yield finding("smoothing", "warning", title, rule, cause, "0.05 to 0.2 are usual.", changes, setting=setting)
 
@@ -148,6 +149,6 @@ def _evaluation(config: EvaluationRunConfig) -> Iterator[Finding]:
     settings = config.evaluation
     if 0 < settings.prompts < 30:
         title, rule = f"{settings.prompts} prompts tell little", "fewer than 30 prompts"
-        cause = f"A win rate of so few is known to ± {1 / settings.prompts**0.5:.0%} at best."
+        cause = f"A win rate of so few is known to ± {percent(1 / settings.prompts**0.5)} at best."
         changes, setting = {"evaluation.prompts": 128}, f"evaluation.prompts {settings.prompts}"
         yield finding("prompts", "note", title, rule, cause, "Fine for a try; take more to decide.", changes, setting=setting)

@@ -30,6 +30,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
 from rlhf_studio.analysis.evaluation.in_words import in_words
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
+from rlhf_studio.units import percent
 
 LATE_STEPS = 20
 KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "learning", "overfits", "got worse", "diverged")
@@ -59,7 +60,8 @@ def stage_verdict(run: Recorded, found: Mapping[str, Course], findings: list[Fin
         changed = np.flatnonzero(kinds != now)
         since = int(run.steps[changed[-1] + 1 if len(changed) else 0])
         kind: VerdictKind = "learned" if now == LEARNING and run.ended else KINDS[now]
-        sentence, reason = _words(run, kind)
+        guessed = bool(_level(run, found, "accuracy-at-chance")[-1] >= WARNING)
+        sentence, reason = _words(run, kind, guessed=guessed)
     return Verdict(kind, sentence, reason, _notes(run, kind, findings), since)
 
 
@@ -93,6 +95,7 @@ def _kinds(run: Recorded, found: Mapping[str, Course]) -> np.ndarray:
         twice, learned = np.zeros(len(run.steps), dtype=bool), by_training
     kinds[late(run, LATE_STEPS, 2 * WINDOW) & (np.isfinite(gain) | twice)] = NOTHING
     kinds[learned] = LEARNING
+    kinds[(kinds == LEARNING) & (_level(run, found, "accuracy-at-chance") >= WARNING)] = NOTHING
     if len(measured.places) >= 2:
         kinds[at_all_steps(run, measured.places, measured.worse).astype(bool)] = WORSE
     kinds[_level(run, found, "overfitting") >= WARNING] = OVERFITS
@@ -106,7 +109,8 @@ def _kinds(run: Recorded, found: Mapping[str, Course]) -> np.ndarray:
 # --- words -------------------------------------------------------------------------------------------------------------------------
 
 
-def _words(run: Recorded, kind: VerdictKind) -> tuple[str, str]:
+def _words(run: Recorded, kind: VerdictKind, *, guessed: bool) -> tuple[str, str]:
+    """``guessed``: of the held-out pairs about as many are right as by chance, however the loss went."""
     measured = held_out(run)
     change, reason = _by_held_out(run, measured) if len(measured.places) >= 2 else _by_training(run)
     if kind == "too early":
@@ -124,7 +128,7 @@ def _words(run: Recorded, kind: VerdictKind) -> tuple[str, str]:
         now = f"is {figure(loss.now[-1])} now" if np.isfinite(loss.now[-1]) else "is not finite any more"
         return f"Diverged: the training loss began at {figure(loss.start)} and {now}.", "The steps were too large for this model."
     if kind == "nothing learned":
-        return f"Nothing learned: {change}.", reason
+        return f"Nothing learned{' that tells new pairs apart' if guessed else ''}: {change}.", reason
     if kind == "got worse":
         return f"Got worse: {change}.", f"The model that it started from predicts the held-out examples better. {reason}"
     return f"{kind.capitalize()}: {change}{_past_best(run, measured)}.", reason
@@ -149,7 +153,7 @@ def _by_held_out(run: Recorded, measured: HeldOut) -> tuple[str, str]:
         change += f", perplexity {figure(ends[0])} → {figure(ends[1])}"
     known = at_measurements(run, "eval_accuracy")[1]
     if len(known):
-        change += f", accuracy {known[0]:.1%} → {known[-1]:.1%} of the held-out pairs"
+        change += f", accuracy {percent(known[0], 1)} → {percent(known[-1], 1)} of the held-out pairs"
     steps = [int(measured.steps[at]) for at in (0, -1)]
     reason = f"{len(measured.places)} measurements of the same held-out examples, from step {steps[0]} to step {steps[1]}; "
     return change, reason + f"more than {REAL_FALL:g} nats count."

@@ -95,10 +95,6 @@ class SupervisedStage(ABC):
         """The model's answers to the watched prompts; nothing in a stage whose model does not write."""
         return []
 
-    def finish(self) -> list[EventRecord]:
-        """What is done with the model after the last step, before its checkpoint is written."""
-        return []
-
     def fill(self, folder: Path, run_dir: Path) -> None:
         """Write the model into the folder of a checkpoint or a snapshot."""
         save_model(self.model, folder / self.kept, run_dir / "base")
@@ -150,8 +146,6 @@ class SupervisedStage(ABC):
         if numbers.problem:
             events.append(self._skip(numbers.problem))
         measured = Measured()
-        if self.finished:
-            events += self.finish()
         if self._due(self._config.training.eval_every):
             with costs("evaluation"):
                 measured = self.measure()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rlhf_studio.config import DemonstrationsConfig
 from rlhf_studio.inputs.examples.reading.notes import source_notes
 from rlhf_studio.inputs.examples.reading.shapes import CHAT, COMPLETIONS
-from rlhf_studio.inputs.examples.reading.table import Cells, Table, blaming_source, bounded, nothing_left_of, open_table_of, spoken
+from rlhf_studio.inputs.examples.reading.table import Cells, Table, bounded, nothing_left_of, open_table_of, said_here, spoken
 from rlhf_studio.inputs.examples.rows import Demonstration, Demonstrations
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
@@ -31,7 +31,7 @@ def read_demonstrations(
         table = open_table_of(data, limit, seconds, tick)
         rows = list(bounded(_demonstrations(table), data, table))
     except PromptsError as error:
-        raise blaming_source(error) from None
+        raise said_here(error, data) from None
     if not rows and not table.partial:
         raise nothing_left_of(table.data, table.left_out)
     shape = table.found.sentence if table.found else ""

@@ -13,10 +13,10 @@ from rlhf_studio.inputs.examples.reading.shapes import OWN, PAIRS, RANKINGS, USU
 from rlhf_studio.inputs.examples.reading.table import (
     Cells,
     Table,
-    blaming_source,
     bounded,
     nothing_left_of,
     open_table_of,
+    said_here,
     spoken,
     texts_of,
     weight_of,
@@ -52,7 +52,7 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
         except PromptsError as error:
             part = _unfit_part(error, data)
             if part is None:
-                raise blaming_source(error) from None
+                raise said_here(error, data) from None
             unfit[part] = error.message  # a column of another origin, which only has the name: read all again without it
     if not table.partial:
         _check(rows, table)

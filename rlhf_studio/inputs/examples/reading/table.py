@@ -11,11 +11,11 @@ from typing import Any
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.bundled import WRITTEN
-from rlhf_studio.inputs.examples.reading.shapes import PAIRS, PREFERRED, Found, named_columns, recognise, setting_of, usual_columns
+from rlhf_studio.inputs.examples.reading.shapes import NEEDED, PAIRS, PREFERRED, Found, named_columns, recognise, setting_of, usual_columns
 from rlhf_studio.inputs.examples.reading.world import open_world
 from rlhf_studio.inputs.examples.rows import SETTINGS as SETTINGS_OF_REASONS
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair, reasons
-from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
+from rlhf_studio.inputs.prompts.errors import NO_COLUMN, SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.messages import Message, messages_of, text_of
 from rlhf_studio.inputs.prompts.sources.opening import open_source
 from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick
@@ -275,6 +275,12 @@ def nothing_left_of(data: DemonstrationsConfig | PairsConfig, left_out: Counter[
     return PromptsError(SETTINGS_OF_REASONS.get(worst, SETTING), f"{data.source} holds no {noun} that are left: {reasons(left_out, data)}")
 
 
-def blaming_source(error: PromptsError) -> PromptsError:
-    """The error at the setting that names the source here."""
-    return PromptsError(SETTING, error.message) if error.field == SOURCE else error
+def said_here(error: PromptsError, data: DemonstrationsConfig | PairsConfig) -> PromptsError:
+    """The error at the setting that names the source here; of a column that is missing, also with which ones are needed."""
+    if error.field == SOURCE:
+        return PromptsError(SETTING, error.message)
+    if not error.message.startswith(NO_COLUMN):
+        return error
+    named = any(error.field == setting_of(part) for part in named_columns(data))
+    way_out = f"; name another one in {error.field}, or empty it where the columns have their usual names" if named else ""
+    return PromptsError(error.field, f"{error.message}{way_out}; {NEEDED[type(data)]}")

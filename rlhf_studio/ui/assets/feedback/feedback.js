@@ -12,7 +12,7 @@ const LOOK_AGAIN = 4000; // milliseconds between two looks at how far the tasks 
 const WHILE_RATING = 15000;
 
 class FeedbackPage {
-  constructor({ host, server, props }) {
+  constructor({ host, server, trigger, props }) {
     Object.assign(this, { host, props, wanted: "", tasks: [] });
     this.server = withView(server);
     this.message = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
@@ -24,7 +24,7 @@ class FeedbackPage {
       changed: () => this.poller.wake(),
     });
     this.rating = new Rating(this.server, { leave, onScreen: () => isOnScreen(this.host) });
-    this.results = new Results(this.server, { leave });
+    this.results = new Results(this.server, { leave, openTrain: () => trigger("feedback_train", {}) });
     this.create = new NewTask(this.server, { leave, made: (task) => this.made(task) });
     this.views = { list: this.list, rate: this.rating, results: this.results, new: this.create };
     fill(

@@ -279,12 +279,12 @@ export class Rating {
     if (this.shown === key) return;
     this.shown = key;
     this.since = performance.now();
-    this.confidence = 2;
+    this.confidence = null; // nobody is sure before saying so
     this.answer = new ANSWERS[this.task.kind](item, (verdict, value) => this.vote(verdict, value), this.task);
     this.sure = NAMES.map((label, index) =>
       el(
         "button",
-        { type: "button", class: "rs-segment", "aria-pressed": String(index === 2), onclick: () => this.be(index) },
+        { type: "button", class: "rs-segment", "aria-pressed": "false", onclick: () => this.be(index) },
         label,
         this.task.kind === "pair" ? el("kbd", { "aria-hidden": "true" }, String(index + 1)) : null,
       ),
@@ -297,7 +297,7 @@ export class Rating {
     const confidence = el(
       "div",
       { class: "rs-how-sure" },
-      el("span", { class: "rs-help" }, question),
+      el("span", { class: "rs-help" }, question, " Optional, before you answer."),
       el("div", { class: "rs-segments", role: "group", "aria-label": question }, this.sure),
     );
     fill(
@@ -318,15 +318,17 @@ export class Rating {
     if (this.node.getBoundingClientRect().top < 0) this.node.scrollIntoView({ block: "start" });
   }
 
+  /** How sure the person is; the same said again takes it back. */
   be(index) {
-    this.confidence = index;
-    this.sure.forEach((one, place) => one.setAttribute("aria-pressed", String(place === index)));
+    this.confidence = this.confidence === index ? null : index;
+    this.sure.forEach((one, place) => one.setAttribute("aria-pressed", String(place === this.confidence)));
   }
 
   vote(verdict, value) {
     if (this.busy || this.turn?.state !== "item") return;
     const seconds = (performance.now() - this.since) / 1000;
-    const confidence = this.task.ask_confidence ? this.rights.confidences[this.confidence] : 1;
+    const said = this.task.ask_confidence && this.confidence !== null;
+    const confidence = said ? this.rights.confidences[this.confidence] : null;
     const sent = { ...this.me, id: randomName(), item: this.turn.item.id, verdict, value, confidence, seconds };
     this.send(sent);
   }

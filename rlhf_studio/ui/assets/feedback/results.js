@@ -1,6 +1,7 @@
 // What a task has found: agreement, how each annotator leans, and where people disagree. For operators.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
+import { handRecipe } from "../shared/handover.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { ALPHA } from "./tasks.js";
 
@@ -13,12 +14,17 @@ const WORDS = {
 };
 
 export class Results {
-  constructor(server, { leave }) {
-    Object.assign(this, { server, task: null, known: "" });
+  constructor(server, { leave, openTrain }) {
+    Object.assign(this, { server, openTrain, task: null, known: "" });
     this.title = el("h3", {});
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.body = el("div", { class: "rs-results-body" });
     const small = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
+    this.train = el(
+      "button",
+      { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.trainOn() },
+      "Train a reward model on these",
+    );
     this.node = el(
       "section",
       { class: "rs-results", hidden: true },
@@ -32,6 +38,7 @@ export class Results {
           { class: "rs-rate-buttons" },
           small("Export each answer", () => this.take("each")),
           small("Export what most said", () => this.take("agreed")),
+          this.train,
         ),
       ),
       this.problem,
@@ -69,12 +76,24 @@ export class Results {
     setTimeout(() => URL.revokeObjectURL(url), 1000);
   }
 
+  /** The answers become a file of the app's machine, and the Train page's form is filled with it. */
+  async trainOn() {
+    this.train.disabled = true;
+    const reply = await this.server.train_on({ task: this.task.id }).catch(() => ({ problem: NO_ANSWER }));
+    this.train.disabled = false;
+    this.say(reply.problem || "");
+    if (reply.problem) return;
+    handRecipe(reply.recipe, reply.values);
+    this.openTrain();
+  }
+
   draw({ agreement, verdicts, people, disagreements }) {
     const { progress } = this.task;
+    show(this.train, progress.votes > 0);
     const order = Object.keys(WORDS);
     const answers = Object.entries(verdicts)
       .sort(([one], [other]) => order.indexOf(one) - order.indexOf(other) || one.localeCompare(other))
-      .map(([word, count]) => `${integer(count)} ${WORDS[word] || `\u00d7 ${word}`}`);
+      .map(([word, count]) => `${WORDS[word] || word}: ${integer(count)}`);
     fill(
       this.body,
       el(
@@ -82,7 +101,7 @@ export class Results {
         {},
         `${integer(progress.done)} of ${counted(progress.items, "item")} complete, `,
         counted(progress.votes, "answer"),
-        answers.length ? `: ${answers.join(", ")}.` : ".",
+        answers.length ? ` (${answers.join(", ")}).` : ".",
       ),
       progress.votes
         ? [agreementOf(agreement), peopleOf(people, this.task.kind), disagreementsOf(disagreements)]

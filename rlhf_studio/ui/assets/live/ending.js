@@ -2,10 +2,13 @@
 import { ask } from "../shared/dialogs.js";
 import { el, fill, memory, setText } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
+import { rewardAddress } from "../shared/handover.js";
 import { nextStages } from "../shared/next_stage.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 
 const WRITES = ["ppo", "sft", "dpo"]; // the stages whose model writes
+
+const tryLink = (run) => el("a", { class: "rs-button rs-small rs-primary", href: rewardAddress(run) }, "Try it");
 
 export class Ending {
   /**
@@ -42,6 +45,7 @@ export class Ending {
       !evaluation &&
       saved && [
         WRITES.includes(stage) && this.button("Talk to it", () => this.send("open_talk"), true),
+        stage === "reward_model" && tryLink(this.run().run),
         this.button("Take it home", () => this.takeHome(this.run()), false),
       ];
     const list = [

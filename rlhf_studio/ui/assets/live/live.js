@@ -287,7 +287,7 @@ class LivePage {
   }
 
   showNews() {
-    const begun = this.store.points > 0;
+    const begun = this.store.lastStep > 0; // step 0 is what was measured before training
     for (const node of [this.verdict.node, this.tiles.node, this.learned.node, this.chartPanel.node]) show(node, begun);
     for (const node of this.charts.first) if (!begun) show(node, false);
     this.tiles.update(this.store, this.settings);
@@ -322,7 +322,7 @@ class LivePage {
     notices.show(status);
     this.header.update(status, this.operator, this.serverNow(), this.settingsNow());
     this.banner.update(bannerOf(status, this.operator));
-    this.waiting.update(status, this.store.points === 0, this.settings);
+    this.waiting.update(status, this.store.lastStep < 1, this.settings);
   }
 
   /** The settings as they are now: an adaptive controller moves the KL coefficient by itself. */

@@ -176,6 +176,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
     automargin: false,
   };
   const wide = (side) => {
+    if (spec.log && side === "left") return { type: "log" }; // which Plotly's own range fits
     const fromZero = spec.zero === side || spec.zero === "both";
     return {
       rangemode: fromZero ? "tozero" : "normal",

@@ -1,7 +1,7 @@
 // The reward playground: one reward model reads one text. It shows the score at each token, and what changes when a
 // word is left out or swapped. Put `new RewardPlayground(server).node` on a page whose server has its functions.
 import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { integer, number, signed, spoken } from "../shared/format.js";
+import { integer, number, readable, signed, spoken } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Legend, TokenView } from "../shared/tokens.js";
 import { NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
@@ -15,25 +15,41 @@ const SCALE_WORDS = {
   prefix: "score, around its mean in this response",
 };
 
+const GROUPS = { trained: "Trained here", bundled: "Bundled", used: "Used by runs" };
+
+/** The models as options, those that runs have trained first; runs of one name are told apart by their ids. */
+function optionsOf(models) {
+  const titleOf = ({ kind, name, from, run }) => {
+    if (kind !== "trained") return `${readable(name, 120)} (${readable(from, 80)})`;
+    const twin = models.some((other) => other.run !== run && other.from === from);
+    return `${readable(from, 120)}${twin ? ` \u00b7 ${run}` : ""}`;
+  };
+  const groups = Object.entries(GROUPS).map(([kind, label]) => {
+    const own = models.filter((model) => model.kind === kind);
+    const options = own.map((model) => el("option", { value: model.name }, titleOf(model)));
+    return own.length ? el("optgroup", { label }, options) : null;
+  });
+  return [...groups.filter(Boolean), el("option", { value: "" }, "Another one: type its folder or its name")];
+}
+
 export class RewardPlayground {
   /** @param server  the page's functions, with those of ui/playground/page.py */
   constructor(server) {
-    Object.assign(this, { server, key: null, known: false });
+    Object.assign(this, { server, key: null, known: false, awaited: "", missing: "", models: [] });
     this.build();
     whenShown(this.node, () => this.boot());
   }
 
   build() {
+    this.choice = el("select", { id: "rs-playground-choice", class: "rs-input", onchange: () => this.chosen() });
     this.model = el("input", {
       id: "rs-playground-model",
       class: "rs-input",
-      list: "rs-playground-models",
       autocomplete: "off",
       spellcheck: "false",
       placeholder: "A folder, a Hugging Face hub id, or bundled/world-reward",
       onchange: () => this.describe(),
     });
-    this.models = el("datalist", { id: "rs-playground-models" });
     this.prompt = this.text("prompt", "Prompt", 2);
     this.response = this.text("response", "Response", 3);
     this.swap = el("input", {
@@ -74,7 +90,8 @@ export class RewardPlayground {
           this.ask();
         },
       },
-      field("rs-playground-model", "Reward model", this.model, this.models),
+      field("rs-playground-choice", "Reward model", this.choice),
+      (this.typed = field("rs-playground-model", "Its folder or its name", this.model)),
       this.loaded,
       this.prompt.node,
       this.response.node,
@@ -145,17 +162,15 @@ export class RewardPlayground {
   async boot() {
     const reply = await this.server.playground_boot({ view: onlyWatches() }).catch(() => null);
     if (!reply) return this.fail(NO_ANSWER);
-    fill(
-      this.models,
-      reply.models.map((model) => el("option", { value: model.name }, model.from)),
-    );
+    this.models = reply.models;
+    fill(this.choice, optionsOf(reply.models));
     this.locked = reply.why_not;
-    for (const control of this.form.querySelectorAll("button, textarea, input"))
+    for (const control of this.form.querySelectorAll("button, textarea, input, select"))
       control.disabled = Boolean(reply.why_not) || (control === this.button && Boolean(this.key));
     setText(this.status, reply.why_not || this.status.textContent);
-    if (this.known) return undefined;
+    const changed = this.takeModel();
+    if (this.known) return changed && !this.locked ? this.describe() : undefined;
     Object.assign(this, { known: true, quantities: reply.quantities, examples: reply.examples });
-    this.model.value = memory.get("playground-model", reply.models[0]?.name || "");
     const options = reply.quantities.map(({ name, label }) => ({ value: name, label }));
     const segments = new Segments({ "aria-label": "Colour tokens by" }, options, options[0].value, (name) =>
       this.colour(this.quantities.find((one) => one.name === name)),
@@ -166,6 +181,42 @@ export class RewardPlayground {
     return this.locked ? undefined : this.describe();
   }
 
+  /** Show the model of the run that was asked for, else the one of before. Tells whether it is another one now. */
+  takeModel() {
+    const before = this.model.value;
+    const asked = this.awaited && this.models.find(({ run }) => run === this.awaited);
+    if (this.awaited) this.missing = asked ? "" : "The run that you come from has kept no reward model.";
+    this.fail(this.missing);
+    if (asked) memory.set("playground-model", asked.name);
+    this.awaited = "";
+    this.showModel(asked?.name || before || memory.get("playground-model", this.models[0]?.name || ""));
+    return this.model.value !== before;
+  }
+
+  /** Another page leads to the reward model that a run has trained. */
+  choose(run) {
+    this.awaited = run;
+    return this.boot();
+  }
+
+  /** A name that is not in the list stands in a field of its own. */
+  showModel(name) {
+    const listed = this.models.some((model) => model.name === name);
+    this.choice.value = listed ? name : "";
+    this.model.value = name;
+    show(this.typed, !listed);
+  }
+
+  chosen() {
+    this.missing = "";
+    this.showModel(this.choice.value);
+    if (this.choice.value) this.describe();
+    else {
+      fill(this.loaded);
+      this.model.focus();
+    }
+  }
+
   /** Another reward model was named: what do its files say? */
   async describe() {
     const asked = this.model.value;
@@ -173,7 +224,7 @@ export class RewardPlayground {
       .playground_model({ model: asked, view: onlyWatches() })
       .catch(() => ({ error: NO_ANSWER }));
     if (asked !== this.model.value) return;
-    this.fail(reply.error || "");
+    this.fail(this.missing || reply.error || "");
     fill(this.loaded, reply.model ? loadedPanel(reply.model) : null, reply.report ? measuredPanel(reply.report) : null);
   }
 

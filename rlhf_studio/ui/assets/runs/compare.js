@@ -6,7 +6,7 @@ import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
-import { runHead, swatch, table, written } from "./values.js";
+import { givePlaces, runHead, severalSeeds, swatch, table, written } from "./values.js";
 
 const MOST = 20;
 const FRESH = 10_000; // milliseconds for which an answer that was asked for early is used
@@ -112,6 +112,7 @@ export class CompareView {
       this.notes,
       reply.notes.map((note) => el("li", {}, readable(note, 600))),
     );
+    givePlaces(reply.runs, reply.groups);
     this.drawLegend(reply);
     this.curves.draw(reply);
     this.drawSettings(reply);
@@ -129,7 +130,7 @@ export class CompareView {
         el(
           "li",
           {},
-          swatch(run.group),
+          swatch(run.place),
           el(
             "a",
             { href: `?tab=live&run=${run.run_id}`, onclick: (event) => this.open(event, { id: run.run_id }) },
@@ -154,6 +155,9 @@ export class CompareView {
               )
             : null,
         ),
+      ),
+      severalSeeds(groups).map((group) =>
+        el("li", {}, swatch(group.place), el("span", { class: "rs-muted" }, meanOf(group, runs, groups))),
       ),
     );
   }
@@ -194,3 +198,9 @@ export class CompareView {
 }
 
 const fromTo = (first, last) => (last === null ? "\u2013" : `${number(first)} \u2192 ${number(last)}`);
+
+/** What the line with a band is the mean of. */
+function meanOf({ runs: own }, runs, groups) {
+  const which = severalSeeds(groups).length > 1 ? `, as ${runs[own[0]].label}` : "";
+  return `Mean of ${own.length} seeds${readable(which, 200)}; the band is from the lowest to the highest`;
+}

@@ -2,10 +2,9 @@
 import { debounce, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { loadPlotly } from "../shared/plotly.js";
-import { runHead } from "./values.js";
+import { colourName, dashOf, runHead, severalSeeds } from "./values.js";
 
 const MOST_CHARTS = 12;
-const DASHES = ["solid", "dash", "dot"];
 const CONFIG = { displayModeBar: false, doubleClick: "reset", responsive: false, showTips: false, scrollZoom: false };
 
 export class Curves {
@@ -56,10 +55,7 @@ export class Curves {
     this.units = new Map(metrics.map(({ name, unit }) => [name, unit]));
     this.metrics = shown;
     this.known = new Map(curves.map((curve) => [curve.metric, curve]));
-    show(
-      this.lines,
-      groups.some((group) => group.runs.length > 1),
-    );
+    show(this.lines, severalSeeds(groups).length > 0);
     this.boxes = metrics.map(({ name, title }) => {
       const box = el("input", { type: "checkbox", onchange: (event) => this.toggle(name, event.target) });
       box.checked = shown.includes(name);
@@ -195,30 +191,29 @@ function valueAt({ steps, values }, step) {
   return values[low];
 }
 
-const colourOf = (group, colour) => colour(`--rs-run-${1 + (group % 10)}`);
-
 /** Plotly is given no text that a person wrote: the legend is our own. */
 function tracesOf(curve, runs, groups, colour, single) {
   const banded = new Set(curve.bands.map((band) => band.group));
   const base = { type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false };
   const bands = curve.bands.flatMap(({ group, steps, mean, low, high }) => {
-    const own = colourOf(group, colour);
+    const { place } = groups[group];
+    const own = colour(colourName(place));
     const edge = { ...base, x: steps, line: { width: 0, color: own } };
     return [
       { ...edge, y: low },
       { ...edge, y: high, fill: "tonexty", fillcolor: faint(own) },
-      { ...base, x: steps, y: mean, line: { color: own, width: 2 } },
+      { ...base, x: steps, y: mean, line: { color: own, width: 2, dash: dashOf(place) } },
     ];
   });
   const lines = curve.lines
     .filter(({ run }) => single || !banded.has(runs[run].group))
     .map(({ run, steps, values }) => {
-      const { group } = runs[run];
+      const { group, place } = runs[run];
       const seed = banded.has(group);
       const line = {
-        color: colourOf(group, colour),
+        color: colour(colourName(place)),
         width: seed ? 0.8 : 1.6,
-        dash: DASHES[Math.floor(group / 10) % DASHES.length],
+        dash: dashOf(place),
       };
       const mode = values.length <= 2 ? "lines+markers" : "lines";
       return { ...base, mode, x: steps, y: values, opacity: seed ? 0.6 : 1, line };

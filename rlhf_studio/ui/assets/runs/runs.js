@@ -4,7 +4,7 @@ import { address } from "../shared/address.js";
 import { ask, forceStop } from "../shared/dialogs.js";
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
-import { handOver } from "../shared/handover.js";
+import { handOver, rewardAddress } from "../shared/handover.js";
 import { loadPlotly } from "../shared/plotly.js";
 import { Poller } from "../shared/poll.js";
 import { mountTips } from "../shared/tips.js";
@@ -248,6 +248,9 @@ class RunsPage {
         item("Open", () => this.trigger("open_run", { run: row.id })),
         item("Settings", () => this.forms.settings(row)),
         item("Copy settings to Train", () => this.copySettings(row)),
+        row.stage === "reward_model" &&
+          row.state === "finished" &&
+          item("Try it", () => location.assign(rewardAddress(row.id))),
         item("Take home", () => this.takeHome.open({ run: row.id, name: row.name })),
       ],
       [

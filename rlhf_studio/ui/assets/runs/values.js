@@ -11,10 +11,25 @@ export function written(value) {
   return readable(typeof value === "object" ? JSON.stringify(value) : String(value), 400);
 }
 
-export const swatch = (group) =>
-  el("i", { class: "rs-swatch", "aria-hidden": "true", style: { "--c": `var(--rs-run-${1 + (group % 10)})` } });
+const COLOURS = 10;
+const DASHES = ["solid", "dash", "dot"];
 
-export const runHead = (run) => el("span", { class: "rs-run-head" }, swatch(run.group), readable(run.label, 80));
+/** The colour of a run, or of a mean of several, by its place among all lines; after ten they come again, dashed. */
+export const colourName = (place) => `--rs-run-${1 + (place % COLOURS)}`;
+export const dashOf = (place) => DASHES[Math.floor(place / COLOURS) % DASHES.length];
+
+/** Give each run a place for its colour, and behind them each group of several seeds one for its mean. */
+export function givePlaces(runs, groups) {
+  for (const [place, run] of runs.entries()) run.place = place;
+  for (const [number, group] of severalSeeds(groups).entries()) group.place = runs.length + number;
+}
+
+export const severalSeeds = (groups) => groups.filter((group) => group.runs.length > 1);
+
+export const swatch = (place) =>
+  el("i", { class: "rs-swatch", "aria-hidden": "true", style: { "--c": `var(${colourName(place)})` } });
+
+export const runHead = (run) => el("span", { class: "rs-run-head" }, swatch(run.place), readable(run.label, 80));
 
 /** A table in a box that scrolls by itself; `heads` are contents of cells, `rows` lists of cells. */
 export function table(heads, rows, label) {

@@ -6,7 +6,7 @@ const OWN = {
   train: [],
   live: ["run", "step", "sample", "token"],
   runs: ["compare", "metric"],
-  talk: ["talk"],
+  talk: ["talk", "reward"],
   feedback: ["task", "show"],
   road: ["road"],
   evaluate: ["evaluation", "show"],

@@ -1,5 +1,6 @@
-// Settings of a run on their way to the Train page's form.
+// What one page hands to another: settings of a run to the Train page's form, a reward model to the Talk page.
 import { memory } from "./dom.js";
+import { onlyWatches } from "./visit.js";
 
 /**
  * Fill the form: at once when the Train page is there, and from memory when it is opened for the first time.
@@ -24,4 +25,9 @@ export function recipeAddress(recipe, values) {
 export function handRecipe(recipe, values) {
   memory.set("train.recipe", { recipe, values });
   window.dispatchEvent(new CustomEvent("rlhf-studio:recipe"));
+}
+
+/** The address of the Talk page with the reward model that a run has trained. */
+export function rewardAddress(run) {
+  return `?${new URLSearchParams({ tab: "talk", reward: run, ...(onlyWatches() ? { view: "1" } : {}) })}`;
 }

@@ -48,7 +48,8 @@ class TalkPage {
     this.build();
     this.policyView = el("div", {}, this.lost, this.empty, this.body);
     this.playground = new RewardPlayground(server);
-    fill(host, this.views().node, this.policyView, this.playground.node);
+    this.viewChoice = this.views();
+    fill(host, this.viewChoice.node, this.policyView, this.playground.node);
     this.poller = new Poller({
       ask: () => server.boot({ view: onlyWatches() }),
       onreply: (reply) => this.receive(reply),
@@ -88,16 +89,25 @@ class TalkPage {
       { value: "policies", label: "Policies" },
       { value: "reward", label: "Reward model" },
     ];
-    const turn = (view) => {
-      show(this.policyView, view === "policies");
-      show(this.playground.node, view === "reward");
-    };
     const chosen = memory.get("talk-view", "policies");
-    turn(chosen);
+    this.turn(chosen);
     return new Segments({ class: "rs-segments rs-talk-views", "aria-label": "Talk to" }, options, chosen, (view) => {
       memory.set("talk-view", view);
-      turn(view);
+      this.turn(view);
     });
+  }
+
+  turn(view) {
+    show(this.policyView, view === "policies");
+    show(this.playground.node, view === "reward");
+  }
+
+  /** Another page leads to the reward model that a run has trained. */
+  tryReward(run) {
+    memory.set("talk-view", "reward");
+    this.viewChoice.show("reward");
+    this.turn("reward");
+    this.playground.choose(run);
   }
 
   say(text) {
@@ -245,8 +255,11 @@ const runOf = (value) =>
 export function mount(options) {
   const page = new TalkPage(options);
   mountTips(options.host);
-  address.watch("talk", ({ talk }) => {
-    if (talk && page.runs) page.open(talk);
+  const { reward } = address.params("talk");
+  if (reward) page.tryReward(reward);
+  address.watch("talk", ({ talk, reward: asked }) => {
+    if (asked) page.tryReward(asked);
+    else if (talk && page.runs) page.open(talk);
   });
   options.watch("value", () => {
     const run = runOf(options.props.value);

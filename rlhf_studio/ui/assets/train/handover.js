@@ -1,7 +1,7 @@
 // Settings handed over: saved as a YAML file and loaded from one, asked for by a link, or sent by another page.
 import { el, fill, memory } from "../shared/dom.js";
 import { isOnScreen } from "../shared/visit.js";
-import { askedFor, NO_FORM } from "./state.js";
+import { askedFor, kindsOf, NO_FORM } from "./state.js";
 
 const LARGEST = 64e3; // bytes; also in train_page.py
 
@@ -39,8 +39,7 @@ export function takeRecipe(page) {
   if (!asked) return;
   const { state } = page;
   if (!state.has(asked.recipe)) return void page.say("The link names a recipe that there is not.", true);
-  const kinds = Object.values(page.boot.forms).find((form) => form.components.length).components;
-  const { values, unknown } = state.withTexts(asked.recipe, asked.texts, kinds);
+  const { values, unknown } = state.withTexts(asked.recipe, asked.texts, kindsOf(page.boot));
   page.choose(asked.recipe, values);
   for (const [name] of asked.texts) page.sections.openAt(name);
   const { title } = state.own.get(asked.recipe) || state.recipe;

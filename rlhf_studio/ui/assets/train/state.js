@@ -6,6 +6,9 @@ const MOST_TEXT = 5000; // characters of a value in an address
 
 export const NO_FORM = "There is no form for this stage; the command line takes its settings as a file.";
 
+/** The kinds of reward component that there are: those of the form that has components. */
+export const kindsOf = ({ forms }) => Object.values(forms).find((form) => form.components.length).components;
+
 /** The name of the card of one's own model, for a stage. */
 export const ownCard = (stage) => (stage === "ppo" ? "own" : `own-${stage}`);
 

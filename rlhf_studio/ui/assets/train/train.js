@@ -8,7 +8,7 @@ import { fileButtons, inOne, saveText, showWanted, take, takeRecipe, tooLarge } 
 import { Outlook } from "./outlook.js";
 import { Preview } from "./preview.js";
 import { levelSwitch, Sections } from "./sections.js";
-import { NO_FORM, State } from "./state.js";
+import { kindsOf, NO_FORM, State } from "./state.js";
 import { TryIt } from "./tryit.js";
 
 const CHECK_AFTER = 300;
@@ -51,7 +51,7 @@ class TrainPage {
       value: (name) => this.state.value(name),
       reveal: (field) => this.sections.reveal(field),
       prompts: async () => (await this.ask("preview")).rows.map((row) => row.text),
-      kinds: Object.values(boot.forms).find((form) => form.components.length).components,
+      kinds: kindsOf(boot),
     });
     this.sections = this.formOf(this.state.stage);
     this.checkSoon = debounce(CHECK_AFTER, () => this.check());
