@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, fork, logs, prepare, road, score, show, talk, train
+from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, fork, lessons, logs, prepare, road, score, show, talk, train
 from rlhf_studio.cli.options import folder_of_run
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
@@ -72,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     fork.add_commands(commands)
     score.add_commands(commands)
     talk.add_commands(commands)
+    lessons.add_commands(commands)
     evaluate.add_commands(commands)
     completions.add_commands(commands)
     ensemble.add_commands(commands)

@@ -42,6 +42,7 @@ from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
+from rlhf_studio.ui.learn.page import LearnPage
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.playground.page import COMMAND, RewardPlayground
 from rlhf_studio.ui.road.page import RoadPage
@@ -51,7 +52,7 @@ from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
 
-TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD = "train", "live", "runs", "talk", "feedback", "evaluate", "road"
+TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
 QUEUE_SECONDS = 0.05
 
 
@@ -67,6 +68,7 @@ def build_app(
     desk: Desk | None = None,
     feedback_page: FeedbackPage | None = None,
     playground_line: Line | None = None,
+    learn_page: LearnPage | None = None,
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
@@ -83,6 +85,8 @@ def build_app(
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
+            with gr.Tab("Learn", id=LEARN):
+                (learn_page or LearnPage()).build()
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):
@@ -198,6 +202,7 @@ class Server:
     desk: Desk | None = None
     feedback_page: FeedbackPage | None = None
     playground_line: Line | None = None
+    learn_page: LearnPage | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -214,7 +219,7 @@ class Server:
         self.feed.close()
         if self.feedback_page is not None:
             self.feedback_page.close()
-        for helper in (self.try_reward, self.talk_line, self.exports, self.desk, self.playground_line):
+        for helper in (self.try_reward, self.talk_line, self.exports, self.desk, self.playground_line, self.learn_page):
             if helper is not None:
                 helper.close()
 
@@ -255,8 +260,8 @@ def launch(
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
     inspect, wake = partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None
     desk = Desk(workspace, access, feed.insights, inspect, wake)
-    playground_line = _playground_line(workspace, keep_hub_token=keep_hub_token)
-    pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line)
+    playground_line, learn_page = _playground_line(workspace, keep_hub_token=keep_hub_token), LearnPage()
+    pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line, learn_page)
     demo = build_app(workspace, feed, access, dispatcher, permissions, *pages)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)

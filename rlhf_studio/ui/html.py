@@ -41,6 +41,7 @@ STYLES = {
     "feedback": (*_SHARED_STYLES, "feedback/feedback.css", "feedback/rate.css"),
     "road": (*_SHARED_STYLES, "road/road.css"),
     "evaluate": (*_SHARED_STYLES, "shared/colours.css", "evaluate/evaluate.css"),
+    "learn": (*_SHARED_STYLES, "shared/colours.css", "learn/learn.css", "learn/reading.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
 _TEMPLATES = {
@@ -52,6 +53,7 @@ _TEMPLATES = {
     "road": '<div class="rs-page rs-road"></div>',
     "feedback": '<div class="rs-page rs-feedback"></div>',
     "evaluate": '<div class="rs-page rs-evaluate"></div>',
+    "learn": '<div class="rs-page rs-learn"></div>',
 }
 
 _IMPORTED = re.compile(r'^(?:import|\}) .*from "(\.[^"]+)";$', re.MULTILINE)

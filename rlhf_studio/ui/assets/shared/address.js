@@ -10,8 +10,15 @@ const OWN = {
   feedback: ["task", "show"],
   road: ["road"],
   evaluate: ["evaluation", "show"],
+  learn: ["lesson", "scene", "set", "seed"],
 };
 const PAGES = Object.keys(OWN);
+/** Parameters that lead to a page where no tab is named. */
+const LEADING = [
+  ["talk", "talk"],
+  ["lesson", "learn"],
+  ["run", "live"],
+];
 
 class Address {
   constructor() {
@@ -25,7 +32,8 @@ class Address {
   read() {
     const query = new URLSearchParams(location.search);
     const named = query.get("tab");
-    const page = PAGES.includes(named) ? named : query.has("talk") ? "talk" : query.has("run") ? "live" : "train";
+    const leading = LEADING.find(([key]) => query.has(key));
+    const page = PAGES.includes(named) ? named : leading ? leading[1] : "train";
     const params = Object.fromEntries(OWN[page].filter((key) => query.has(key)).map((key) => [key, query.get(key)]));
     return { page, params };
   }

@@ -1,0 +1,80 @@
+// What a reader can change: native range fields with buttons beside them, segments, and boxes to tick.
+import { el, setText } from "../shared/dom.js";
+import { Segments } from "../shared/segments.js";
+
+let count = 0;
+
+/** A control as {name, values, node, put(value)}. A reader changes it: `changed(value)`; is about to: `touched()`. */
+export function control(description, label, word, { changed, touched }) {
+  const kinds = { slider, choice, toggle };
+  return {
+    name: description.name,
+    values: description.values,
+    ...kinds[description.kind](description, label, word, changed, touched),
+  };
+}
+
+const minus = (text) => text.replace("-", "\u2212");
+
+function slider({ values, start, digits, unit }, label, word, changed, touched) {
+  const id = `rs-learn-${(count += 1)}`;
+  const text = (value) => minus(value.toFixed(digits));
+  const output = el("output", { for: id, class: "rs-learn-value" });
+  const range = el("input", { type: "range", id, min: 0, max: values.length - 1, step: 1 });
+  const say = () => {
+    const value = text(values[range.value]);
+    setText(output, unit ? `${value} ${unit}` : value);
+    range.setAttribute("aria-valuetext", unit ? `${value} ${unit}` : value);
+  };
+  const put = (value) => {
+    range.value = values.indexOf(value);
+    say();
+  };
+  const moved = () => {
+    say();
+    changed(values[range.value]);
+  };
+  const step = (by, name) =>
+    el(
+      "button",
+      {
+        type: "button",
+        class: "rs-learn-step",
+        "aria-label": name,
+        onclick: () => {
+          range.value = Number(range.value) + by;
+          moved();
+        },
+      },
+      by < 0 ? "\u2212" : "+",
+    );
+  for (const event of ["pointerdown", "focus"]) range.addEventListener(event, touched);
+  range.addEventListener("input", moved);
+  put(start);
+  const node = el(
+    "div",
+    { class: "rs-learn-control" },
+    el("div", { class: "rs-learn-label" }, el("label", { for: id }, label), output),
+    el("div", { class: "rs-learn-range" }, step(-1, "Less"), range, step(1, "More")),
+  );
+  return { node, put };
+}
+
+function choice({ values, start }, label, word, changed) {
+  const id = `rs-learn-${(count += 1)}`;
+  const options = values.map((value) => ({ value, label: word(`@${value}`) }));
+  const segments = new Segments({ "aria-labelledby": id }, options, start, changed, { radio: true, framed: true });
+  const node = el(
+    "div",
+    { class: "rs-learn-control" },
+    el("div", { class: "rs-learn-label", id }, label),
+    segments.node,
+  );
+  return { node, put: (value) => segments.show(value) };
+}
+
+function toggle({ start }, label, word, changed) {
+  const box = el("input", { type: "checkbox", checked: start, onchange: () => changed(box.checked) });
+  const node = el("label", { class: "rs-learn-control rs-learn-toggle" }, box, el("span", {}, label));
+  return { node, put: (value) => (box.checked = value) };
+}

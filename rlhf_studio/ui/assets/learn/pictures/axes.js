@@ -1,0 +1,65 @@
+// Where numbers lie on the page: scales, ticks, and the frame of a picture with two axes.
+import { svg } from "../../shared/dom.js";
+import { number } from "../../shared/format.js";
+
+export const HEIGHT = 260;
+const EDGES = { left: 48, right: 14, top: 12, bottom: 40 };
+const STEPS = [1, 2, 2.5, 5, 10];
+
+/** A function from numbers of `range` to pixels. */
+export const scale =
+  ([low, high], [from, to]) =>
+  (value) =>
+    from + ((value - low) / (high - low || 1)) * (to - from);
+
+/** Round numbers inside a range, about `count` of them. */
+export function ticks([low, high], count) {
+  const rough = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * STEPS.find((one) => one * power >= rough * 0.999);
+  const first = Math.ceil(low / step - 1e-9);
+  const found = [];
+  for (let place = first; place * step <= high + 1e-9 * step; place += 1) found.push(place * step);
+  return found;
+}
+
+export const tone = (name) =>
+  name === "plus" ? "var(--plus)" : name === "minus" ? "var(--minus)" : `var(--q-${name === "quiet" ? "zero" : name})`;
+
+export const text = (x, y, words, properties = {}) => svg("text", { x, y, ...properties }, words);
+
+/** The frame of a picture with two axes: {node, x, y, box}, with scales in pixels. */
+export function frame({ x_range, y_range, x: xName, y: yName }, width, word, name) {
+  const box = { left: EDGES.left, right: width - EDGES.right, top: EDGES.top, bottom: HEIGHT - EDGES.bottom };
+  const x = scale(x_range, [box.left, box.right]);
+  const y = scale(y_range, [box.bottom, box.top]);
+  const node = svg("svg", { width, height: HEIGHT, role: "img", "aria-label": name });
+  for (const value of ticks(y_range, 5)) {
+    const zero = Math.abs(value) < 1e-12;
+    node.append(
+      svg("line", {
+        x1: box.left,
+        x2: box.right,
+        y1: y(value),
+        y2: y(value),
+        class: zero ? "rs-axis-zero" : "rs-axis-grid",
+      }),
+      text(box.left - 6, y(value) + 4, number(value, 3), { "text-anchor": "end" }),
+    );
+  }
+  for (const value of ticks(x_range, width < 360 ? 4 : 7)) {
+    node.append(
+      svg("line", { x1: x(value), x2: x(value), y1: box.bottom, y2: box.bottom + 4, class: "rs-axis-zero" }),
+      text(x(value), box.bottom + 16, number(value, 3), { "text-anchor": "middle" }),
+    );
+  }
+  node.append(
+    text((box.left + box.right) / 2, HEIGHT - 6, word(xName), { "text-anchor": "middle", class: "rs-axis-name" }),
+    text(0, 0, word(yName), {
+      "text-anchor": "middle",
+      class: "rs-axis-name",
+      transform: `translate(12 ${(box.top + box.bottom) / 2}) rotate(-90)`,
+    }),
+  );
+  return { node, x, y, box };
+}

@@ -1,0 +1,45 @@
+// Horizontal bars from 0, one or several for each label.
+import { el } from "../../shared/dom.js";
+import { fixed, NONE } from "../../shared/format.js";
+import { scale } from "./axes.js";
+
+const COLOURS = ["var(--q-score)", "var(--q-part-2)", "var(--q-part-3)", "var(--q-part-4)"];
+
+export function bars(picture, width, word) {
+  const at = scale([Math.min(picture.low, 0), Math.max(picture.high, 0)], [0, 100]);
+  const bar = (value, place) => {
+    const [from, to] = [at(0), Math.max(0, Math.min(100, at(value ?? 0)))];
+    const style = {
+      left: `${Math.min(from, to)}%`,
+      width: `${Math.abs(to - from)}%`,
+      background: COLOURS[place % COLOURS.length],
+    };
+    return el(
+      "div",
+      { class: "rs-bar" },
+      el(
+        "div",
+        { class: "rs-bar-track" },
+        el("i", { class: "rs-bar-zero", style: { left: `${from}%` } }),
+        el("i", { class: "rs-bar-fill", style }),
+      ),
+      el("span", { class: "rs-bar-value" }, value === null ? NONE : fixed(value, picture.digits)),
+    );
+  };
+  const rows = picture.items.map((item) =>
+    el(
+      "li",
+      { class: item.mark ? "rs-bar-row rs-bar-marked" : "rs-bar-row" },
+      el("span", { class: "rs-bar-label" }, word(item.label)),
+      el("div", { class: "rs-bar-group" }, item.values.map(bar)),
+    ),
+  );
+  const keys = picture.series.map((name, place) =>
+    el("li", {}, el("i", { class: "rs-key-line", style: { background: COLOURS[place % COLOURS.length] } }), word(name)),
+  );
+  return [
+    el("p", { class: "rs-learn-unit" }, word(picture.label)),
+    el("ul", { class: "rs-bars" }, rows),
+    keys.length > 1 ? el("ul", { class: "rs-learn-legend" }, keys) : null,
+  ];
+}

@@ -1,0 +1,105 @@
+// Curves, and points in a plane with zones and arrows.
+import { el, svg } from "../../shared/dom.js";
+import { frame, text, tone } from "./axes.js";
+
+const DOT = 5;
+const HEAD = 5; // of an arrow
+
+const points = (series, x, y) =>
+  series.x
+    .map((value, place) => [value, series.y[place]])
+    .filter(([, value]) => value !== null)
+    .map(([a, b]) => [x(a), y(b)]);
+
+function curve(series, { x, y }) {
+  const parts = [];
+  let open = false;
+  series.x.forEach((value, place) => {
+    const other = series.y[place];
+    if (other !== null) parts.push(`${open ? "L" : "M"}${x(value).toFixed(1)} ${y(other).toFixed(1)}`);
+    open = other !== null;
+  });
+  return svg("path", { d: parts.join(""), class: "rs-curve", style: { stroke: tone(series.tone) } });
+}
+
+const dots = (series, { x, y }) =>
+  points(series, x, y).map(([cx, cy]) =>
+    svg("circle", { cx, cy, r: DOT, class: "rs-dot", style: { fill: tone(series.tone) } }),
+  );
+
+/** What each colour means, below the picture. */
+function legend(series, word) {
+  if (series.length < 2) return null;
+  const items = series.map((one) =>
+    el(
+      "li",
+      {},
+      el("i", { class: one.dots ? "rs-key-dot" : "rs-key-line", style: { background: tone(one.tone) } }),
+      word(one.label),
+    ),
+  );
+  return el("ul", { class: "rs-learn-legend" }, items);
+}
+
+const named = (series, word) => series.map((one) => word(one.label)).join(", ");
+
+let clips = 0;
+
+/** A group whose content is cut at the frame. */
+function inside({ box }, ...children) {
+  const id = `rs-clip-${(clips += 1)}`;
+  const area = { x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top };
+  return [svg("clipPath", { id }, svg("rect", area)), svg("g", { "clip-path": `url(#${id})` }, ...children)];
+}
+
+export function line(picture, width, word) {
+  const place = frame(picture, width, word, `${named(picture.series, word)}; ${word(picture.y)} by ${word(picture.x)}`);
+  const { node, x, y, box } = place;
+  const levels = Object.entries(picture.levels).flatMap(([label, level]) => [
+    svg("line", { x1: box.left, x2: box.right, y1: y(level), y2: y(level), class: "rs-level" }),
+    text(box.right, y(level) - 4, word(label), { "text-anchor": "end" }),
+  ]);
+  const at =
+    picture.at === null
+      ? []
+      : [svg("line", { x1: x(picture.at), x2: x(picture.at), y1: box.top, y2: box.bottom, class: "rs-level" })];
+  const drawn = picture.series.flatMap((series) => (series.dots ? dots(series, place) : [curve(series, place)]));
+  node.append(...at, ...inside(place, ...drawn), ...levels);
+  return [node, legend(picture.series, word)];
+}
+
+function arrow({ x: from, y: up, dx, dy, tone: colour, label }, { x, y }, word) {
+  const [x1, y1, x2, y2] = [x(from), y(up), x(from + dx), y(up + dy)];
+  const long = Math.hypot(x2 - x1, y2 - y1);
+  if (long < 1) return [];
+  const [ux, uy] = [(x2 - x1) / long, (y2 - y1) / long];
+  const corner = (side) => `${x2 - HEAD * (ux + side * uy)},${y2 - HEAD * (uy - side * ux)}`;
+  const style = { stroke: tone(colour) };
+  const tip = svg("polyline", { points: `${corner(1)} ${x2},${y2} ${corner(-1)}`, class: "rs-arrow", style });
+  const name = label ? [text(x2, y2 - 8, word(label), { "text-anchor": "middle" })] : [];
+  return [svg("line", { x1, y1, x2, y2, class: "rs-arrow", style }), tip, ...name];
+}
+
+function zone({ x: [left, right], y: [low, high], label, tone: colour }, { x, y }, word) {
+  const [x1, x2, y1, y2] = [x(left), x(right), y(high), y(low)];
+  if (x2 - x1 < 1 || y2 - y1 < 1) return [];
+  const area = svg("rect", {
+    x: x1,
+    y: y1,
+    width: x2 - x1,
+    height: y2 - y1,
+    class: "rs-zone",
+    style: { fill: tone(colour) },
+  });
+  const words = word(label);
+  const fits = words.length * 6.5 < x2 - x1;
+  return fits ? [area, text((x1 + x2) / 2, (y1 + y2) / 2, words, { "text-anchor": "middle" })] : [area];
+}
+
+export function plane(picture, width, word) {
+  const place = frame(picture, width, word, `${named(picture.points, word)}; ${word(picture.y)} by ${word(picture.x)}`);
+  const zones = picture.zones.flatMap((one) => zone(one, place, word));
+  const arrows = picture.arrows.flatMap((one) => arrow(one, place, word));
+  place.node.append(...inside(place, ...zones, ...arrows, ...picture.points.flatMap((series) => dots(series, place))));
+  return [place.node, legend(picture.points, word)];
+}

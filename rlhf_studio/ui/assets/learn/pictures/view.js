@@ -1,0 +1,40 @@
+// A picture with its caption and its numbers as a table. It is drawn anew when its width or its data changes.
+import { el, fill } from "../../shared/dom.js";
+import { bars } from "./bars.js";
+import { line, plane } from "./curves.js";
+import { flow } from "./flow.js";
+import { heat, ledger } from "./grids.js";
+import { numbersOf } from "./numbers.js";
+import { tokens } from "./tokens.js";
+
+const DRAW = { bars, flow, heat, ledger, line, plane, tokens };
+const NARROWEST = 220;
+
+export class PictureView {
+  /** @param word  what a label is called in the lesson's language */
+  constructor(caption, word) {
+    this.word = word;
+    this.place = el("div", { class: "rs-learn-drawing" });
+    this.table = el("div", { class: "rs-learn-wide", tabindex: "0", role: "group", "aria-label": "Numbers" });
+    this.more = el("details", {}, el("summary", {}, "Numbers"), this.table);
+    this.more.addEventListener("toggle", () => this.list());
+    this.node = el("figure", { class: "rs-learn-picture" }, this.place, el("figcaption", {}, caption), this.more);
+    new ResizeObserver(() => this.place.clientWidth !== this.width && this.redraw()).observe(this.place);
+  }
+
+  put(picture) {
+    this.picture = picture;
+    this.redraw();
+  }
+
+  redraw() {
+    this.width = this.place.clientWidth;
+    if (!this.picture || !this.width) return;
+    fill(this.place, DRAW[this.picture.kind](this.picture, Math.max(this.width, NARROWEST), this.word));
+    this.list();
+  }
+
+  list() {
+    if (this.picture && this.more.open) fill(this.table, numbersOf(this.picture, this.word));
+  }
+}

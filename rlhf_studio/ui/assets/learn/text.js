@@ -1,0 +1,94 @@
+// A lesson's text, from its tree to elements. Text reaches the document only as text nodes; formulas become MathML.
+import { address } from "../shared/address.js";
+import { el } from "../shared/dom.js";
+
+const MATH = "http://www.w3.org/1998/Math/MathML";
+const WAITING = "…";
+
+function math([tag, attributes, ...children]) {
+  const node = document.createElementNS(MATH, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children.map((child) => (typeof child === "string" ? child : math(child))));
+  return node;
+}
+
+const LINKS = {
+  lesson: (to, lead) => ({ href: "#", onclick: (event) => (event.preventDefault(), lead.lesson(to)) }),
+  tab: (to) => ({ href: "#", onclick: (event) => (event.preventDefault(), address.lead(to, {})) }),
+};
+
+function link({ to, content }, lead) {
+  const [kind, rest] = [to.slice(0, to.indexOf(":")), to.slice(to.indexOf(":") + 1)];
+  if (kind === "term")
+    return el("span", { class: "rs-learn-term", tabindex: "0", "data-term": rest }, inline(content, lead));
+  const how = LINKS[kind] ? LINKS[kind](rest, lead) : { href: to, target: "_blank", rel: "noopener noreferrer" };
+  return el("a", how, inline(content, lead));
+}
+
+/** Pieces of a line. `lead.slot(key, node)` is told of each slot, so that its number can be put there. */
+export function inline(pieces, lead) {
+  return pieces.map((piece) => {
+    if (typeof piece === "string") return piece;
+    if (piece.kind === "code") return el("code", {}, piece.text);
+    if (piece.kind === "formula") return math(piece.tree);
+    if (piece.kind === "slot") {
+      const node = el("span", { class: "rs-learn-slot" }, WAITING);
+      lead.slot?.(piece.key, node);
+      return node;
+    }
+    if (piece.kind === "link") return link(piece, lead);
+    return el(piece.kind === "strong" ? "strong" : "em", {}, inline(piece.content, lead));
+  });
+}
+
+const items = (block, lead) => block.items.flatMap((item) => blockNode(item, lead));
+
+const KINDS = {
+  paragraph: (block, lead) => el("p", {}, inline(block.content, lead)),
+  heading: (block, lead) => el("h3", {}, inline(block.content, lead)),
+  formula: (block) =>
+    el("div", { class: "rs-learn-formula", tabindex: "0", role: "group", "aria-label": "Formula" }, math(block.tree)),
+  bullet_list: (block, lead) => el("ul", {}, items(block, lead)),
+  ordered_list: (block, lead) => el("ol", {}, items(block, lead)),
+  list_item: (block, lead) => el("li", {}, items(block, lead)),
+  table: (block, lead) =>
+    el(
+      "div",
+      { class: "rs-learn-wide", tabindex: "0", role: "group", "aria-label": "Table" },
+      el("table", {}, items(block, lead)),
+    ),
+  row: (block, lead) => el("tr", {}, items(block, lead)),
+  header: (block, lead) =>
+    el(
+      "th",
+      { scope: "col" },
+      block.items.flatMap((item) => inline(item.content, lead)),
+    ),
+  cell: (block, lead) =>
+    el(
+      "td",
+      {},
+      block.items.flatMap((item) => inline(item.content, lead)),
+    ),
+  code,
+};
+
+function blockNode(block, lead) {
+  return KINDS[block.kind](block, lead);
+}
+
+/** The elements of plain blocks. */
+export const blocks = (list, lead) => list.map((block) => blockNode(block, lead));
+
+function code({ symbol, path, lines }) {
+  const rows = lines.flatMap((pieces, number) => [
+    number ? "\n" : "",
+    ...pieces.map(([kind, text]) => (kind ? el("span", { class: `rs-code-${kind}` }, text) : text)),
+  ]);
+  return el(
+    "figure",
+    { class: "rs-learn-code" },
+    el("figcaption", {}, "In our code: ", el("code", {}, symbol), el("span", { class: "rs-muted" }, path)),
+    el("pre", { tabindex: "0" }, el("code", {}, rows)),
+  );
+}

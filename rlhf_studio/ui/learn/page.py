@@ -1,0 +1,110 @@
+"""What the Learn page asks; ``assets/learn/`` draws it. Everyone may read, and move what can be moved."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import gradio as gr
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from rlhf_studio.glossary import GLOSSARY
+from rlhf_studio.lessons import shelf
+from rlhf_studio.ui import html, sent
+from rlhf_studio.ui.learn.computing import SLOW_PATIENCE, Computer, NotComputed
+
+OPS = ("describe", "compute", "sweep", "draw")
+LONGEST_NAME, MOST_CONTROLS = 60, 8
+Json = dict[str, Any]
+
+
+class LearnPage:
+    """The functions of the page.
+
+    Args:
+        computer: answers at once; ``slow_computer`` measures what takes longer.
+    """
+
+    def __init__(self, computer: Computer | None = None, slow_computer: Computer | None = None) -> None:
+        self._computer = computer or Computer()
+        self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)
+
+    def build(self) -> gr.HTML:
+        """The component of the page."""
+
+        async def learn_ask(data: Any, request: gr.Request) -> Response:
+            return await run_in_threadpool(self.learn_ask, data, request)
+
+        return html.panel("learn", [], [self.learn_shelf, self.learn_text, learn_ask])
+
+    def learn_shelf(self, data: Any, request: gr.Request) -> Json:
+        """All lessons, in order."""
+        return {
+            "lessons": [asdict(entry) for entry in shelf.entries(_language(data))],
+            "glossary": {name: asdict(term) for name, term in GLOSSARY.items()},
+        }
+
+    def learn_text(self, data: Any, request: gr.Request) -> Json:
+        """The text of a lesson as a tree; ``error`` where there is no such lesson."""
+        try:
+            return shelf.text_of(str(sent.member(data, "lesson"))[:LONGEST_NAME], _language(data)).as_data()
+        except shelf.NoLesson as error:
+            return {"error": str(error)}
+
+    def learn_ask(self, data: Any, request: gr.Request) -> Response:
+        """Numbers: what the data asks of :mod:`rlhf_studio.lessons.server`. Gives ``answer``, or ``error``."""
+        self._computer.rest()
+        self._slow.rest()
+        try:
+            question = _question(data)
+            computer = self._slow if sent.member(data, "slow") is True else self._computer
+            return _json({"answer": computer.ask(question)})
+        except (NotComputed, ValueError) as error:
+            return _json({"error": str(error)})
+
+    def close(self) -> None:
+        """End the processes."""
+        for computer in (self._computer, self._slow):
+            computer.close()
+
+
+def _language(data: Any) -> str:
+    given = sent.member(data, "language")
+    return given if isinstance(given, str) and given.isalpha() and len(given) <= 8 else "en"
+
+
+def _question(data: Any) -> Json:
+    """A question with the members that it needs, of plain kinds. Raises ValueError."""
+    op = sent.member(data, "op")
+    if op not in OPS:
+        raise ValueError(f"op must be one of {', '.join(OPS)}")
+    names = {name: sent.member(data, name) for name in ("lesson", *(() if op == "describe" else ("scene",)))}
+    if op == "sweep":
+        names["control"] = sent.member(data, "control")
+    for name, value in names.items():
+        if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
+            raise ValueError(f"{name} must be a name")
+    question: Json = {"op": op, "language": _language(data), **names}
+    if op == "draw":
+        seed = sent.member(data, "seed")
+        if type(seed) is not int or not 0 <= seed < 1_000_000:
+            raise ValueError("seed must be a whole number from 0 to 999,999")
+        question["seed"] = seed
+    elif op != "describe":
+        question["values"] = _values(sent.member(data, "values"))
+    return question
+
+
+def _values(values: Any) -> Json:
+    if not isinstance(values, dict) or len(values) > MOST_CONTROLS:
+        raise ValueError("values must be an object with a value for each control")
+    for name, value in values.items():
+        if not isinstance(name, str) or not isinstance(value, str | int | float | bool) or len(str(value)) > LONGEST_NAME:
+            raise ValueError("each value must be a number, a name, or yes or no")
+    return values
+
+
+def _json(answer: Json) -> Response:
+    return Response(json.dumps(answer), media_type="application/json")
