@@ -47,7 +47,7 @@ export class Scene {
     if (block.kind === "picture") {
       const view = new PictureView(inline(block.caption, this.reading), this.word);
       this.pictures.set(block.name, view);
-      this.figure.append(view.node);
+      (asked ? this.after : this.figure).append(view.node); // a result stands where it is spoken of
       if (asked) this.waiting.push(view.node);
     } else if (block.kind === "controls") {
       this.panel = el("div", { class: "rs-learn-controls" });

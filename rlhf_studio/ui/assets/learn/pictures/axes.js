@@ -1,9 +1,8 @@
 // Where numbers lie on the page: scales, ticks, and the frame of a picture with two axes.
 import { svg } from "../../shared/dom.js";
-import { number } from "../../shared/format.js";
 
 export const HEIGHT = 260;
-const EDGES = { left: 48, right: 14, top: 12, bottom: 40 };
+const EDGES = { left: 44, right: 14, top: 28, bottom: 40 };
 const STEPS = [1, 2, 2.5, 5, 10];
 
 /** A function from numbers of `range` to pixels. */
@@ -22,6 +21,9 @@ export function ticks([low, high], count) {
   for (let place = first; place * step <= high + 1e-9 * step; place += 1) found.push(place * step);
   return found;
 }
+
+/** A round number without zeros at its end. */
+const shortest = (value) => String(Number(value.toPrecision(6))).replace("-", "\u2212");
 
 export const tone = (name) =>
   name === "plus" ? "var(--plus)" : name === "minus" ? "var(--minus)" : `var(--q-${name === "quiet" ? "zero" : name})`;
@@ -44,22 +46,18 @@ export function frame({ x_range, y_range, x: xName, y: yName }, width, word, nam
         y2: y(value),
         class: zero ? "rs-axis-zero" : "rs-axis-grid",
       }),
-      text(box.left - 6, y(value) + 4, number(value, 3), { "text-anchor": "end" }),
+      text(box.left - 6, y(value) + 4, shortest(value), { "text-anchor": "end" }),
     );
   }
   for (const value of ticks(x_range, width < 360 ? 4 : 7)) {
     node.append(
       svg("line", { x1: x(value), x2: x(value), y1: box.bottom, y2: box.bottom + 4, class: "rs-axis-zero" }),
-      text(x(value), box.bottom + 16, number(value, 3), { "text-anchor": "middle" }),
+      text(x(value), box.bottom + 16, shortest(value), { "text-anchor": "middle" }),
     );
   }
   node.append(
     text((box.left + box.right) / 2, HEIGHT - 6, word(xName), { "text-anchor": "middle", class: "rs-axis-name" }),
-    text(0, 0, word(yName), {
-      "text-anchor": "middle",
-      class: "rs-axis-name",
-      transform: `translate(12 ${(box.top + box.bottom) / 2}) rotate(-90)`,
-    }),
+    text(0, 14, word(yName), { class: "rs-axis-name" }),
   );
   return { node, x, y, box };
 }
