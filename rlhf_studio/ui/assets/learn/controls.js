@@ -19,7 +19,7 @@ const minus = (text) => text.replace("-", "\u2212");
 function slider({ values, start, digits, unit }, label, word, changed, touched) {
   const id = `rs-learn-${(count += 1)}`;
   const text = (value) => minus(value.toFixed(digits));
-  const output = el("output", { for: id, class: "rs-learn-value" });
+  const output = el("span", { class: "rs-learn-value", "aria-hidden": "true" });
   const range = el("input", { type: "range", id, min: 0, max: values.length - 1, step: 1 });
   const say = () => {
     const value = text(values[range.value]);

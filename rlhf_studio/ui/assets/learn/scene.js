@@ -115,7 +115,9 @@ export class Scene {
     const known = sweep?.answers?.[sweep.values.indexOf(value)];
     const asked = this.values;
     const shown = known || (await this.compute());
-    if (asked === this.values) this.show(shown);
+    if (asked !== this.values) return undefined; // a later change has been asked for
+    this.show(shown);
+    this.say();
     return undefined;
   }
 
@@ -149,6 +151,7 @@ export class Scene {
     this.prediction?.reset(false);
     this.reveal(false);
     this.show(found.shown);
+    this.say();
     this.lead.moved("", seed);
   }
 
@@ -162,7 +165,6 @@ export class Scene {
     for (const [name, picture] of Object.entries(shown.pictures)) this.pictures.get(name)?.put(picture);
     for (const question of [this.prediction, ...(this.more || [])]) question?.know(shown.slots);
     this.node.classList.remove("rs-learn-stale");
-    this.say();
   }
 
   spoken() {

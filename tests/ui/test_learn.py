@@ -1,0 +1,128 @@
+"""The Learn page without a browser: what it may be asked, and the process that computes for it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.lessons import answers, shelf
+from rlhf_studio.ui.learn.computing import Computer, NotComputed
+from rlhf_studio.ui.learn.page import LearnPage
+from tests.ui.train_helpers import VIEWER
+
+STAND_IN = """
+import json, sys
+asked = 0
+for line in sys.stdin:
+    question = json.loads(line)
+    asked += 1
+    if question.get("scene") == "dies":
+        sys.exit(3)
+    known = {"answer": {"asked": asked, "scene": question.get("scene")}}
+    reply = {"error": "no such scene"} if question.get("scene") == "unknown" else known
+    print(json.dumps({"number": question["number"], **reply}), flush=True)
+"""
+START = {"ratio": 1.3, "advantage": -1, "eps": 0.2}
+
+
+@pytest.fixture
+def computer(tmp_path: Path) -> Iterator[Computer]:
+    """A computer whose process counts what it is asked."""
+    script = tmp_path / "stand_in.py"
+    script.write_text(STAND_IN)
+    made = Computer([sys.executable, str(script)])
+    yield made
+    made.close()
+
+
+def ask(page: LearnPage, **question: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(bytes(page.learn_ask(question, VIEWER).body))
+    return found
+
+
+def test_lessons_are_listed_and_read_without_torch_in_the_app() -> None:
+    code = "import sys; from rlhf_studio.ui.learn.page import LearnPage; from rlhf_studio.lessons import shelf; shelf.entries(); "
+    code += "[shelf.text_of(one.name) for one in shelf.entries()]; print('torch' in sys.modules)"
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_everyone_may_read_and_what_is_unknown_is_told(computer: Computer) -> None:
+    page = LearnPage(computer, computer)
+    names = [lesson["name"] for lesson in page.learn_shelf({}, VIEWER)["lessons"]]
+    assert "clip" in names
+    assert page.learn_text({"lesson": "clip"}, VIEWER)["title"] == shelf.text_of("clip").title
+    assert page.learn_text({"lesson": "../secret"}, VIEWER) == {"error": "There is no lesson '../secret'."}
+    assert page.learn_text({"lesson": "clip", "language": "../en"}, VIEWER)["title"] == shelf.text_of("clip").title
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        ({"op": "delete"}, "op must be one of describe, compute, sweep, draw"),
+        ({"op": "compute", "lesson": "clip"}, "scene must be a name"),
+        ({"op": "compute", "lesson": "x" * 61, "scene": "a", "values": {}}, "lesson must be a name"),
+        ({"op": "compute", "lesson": "clip", "scene": "a", "values": [1]}, "values must be an object"),
+        ({"op": "compute", "lesson": "clip", "scene": "a", "values": {"ratio": [1]}}, "each value must be a number"),
+        ({"op": "compute", "lesson": "clip", "scene": "a", "values": {"ratio": "x" * 61}}, "each value must be a number"),
+        ({"op": "draw", "lesson": "clip", "scene": "a", "seed": -1}, "seed must be a whole number"),
+        ({"op": "sweep", "lesson": "clip", "scene": "a", "values": {}}, "control must be a name"),
+    ],
+)
+def test_what_does_not_fit_never_reaches_the_process(question: dict[str, Any], message: str, computer: Computer) -> None:
+    assert ask(LearnPage(computer, computer), **question)["error"].startswith(message)
+    assert computer._process is None
+
+
+def test_what_was_asked_before_is_remembered_and_a_dead_process_is_replaced(computer: Computer) -> None:
+    page = LearnPage(computer, computer)
+    first = ask(page, op="compute", lesson="clip", scene="one", values={"a": 1})
+    assert first == {"answer": {"asked": 1, "scene": "one"}}
+    assert ask(page, op="compute", lesson="clip", scene="two", values={"a": 1})["answer"]["asked"] == 2
+    assert ask(page, op="compute", lesson="clip", scene="one", values={"a": 1}) == first
+    assert ask(page, op="compute", lesson="clip", scene="unknown", values={}) == {"error": "no such scene"}
+    assert "has ended" in ask(page, op="compute", lesson="clip", scene="dies", values={})["error"]
+    assert ask(page, op="compute", lesson="clip", scene="three", values={})["answer"]["asked"] == 1  # a new process counts from 1
+
+
+def test_an_idle_process_is_ended_and_a_closed_one_stays_away(tmp_path: Path) -> None:
+    script, now = tmp_path / "stand_in.py", [0.0]
+    script.write_text(STAND_IN)
+    computer = Computer([sys.executable, str(script)], clock=lambda: now[0])
+    computer.ask({"op": "compute"})
+    now[0] = 599.0
+    computer.rest()
+    assert computer._process is not None
+    now[0] = 601.0
+    computer.rest()
+    assert computer._process is None
+    computer.close()
+    with pytest.raises(NotComputed, match="stopping"):
+        computer.ask({"op": "describe"})
+
+
+def test_the_real_process_answers_as_the_functions_do() -> None:
+    computer = Computer()
+    try:
+        page = LearnPage(computer, computer)
+        described = ask(page, op="describe", lesson="clip")["answer"]["scenes"]["dead_zones"]
+        assert [one["name"] for one in described["controls"]] == ["ratio", "advantage", "eps"]
+        assert described["shown"] == answers.computed("clip", "dead_zones", START)
+        question = {"lesson": "clip", "scene": "dead_zones"}
+        other = {**START, "ratio": 0.5}
+        assert ask(page, op="compute", values=other, **question)["answer"] == answers.computed("clip", "dead_zones", other)
+        assert "is none of its values" in ask(page, op="compute", values={**START, "ratio": 0.511}, **question)["error"]
+        swept = ask(page, op="sweep", control="eps", values=START, **question)["answer"]
+        assert swept == answers.swept("clip", "dead_zones", "eps", START) and len(swept) == 8
+        drawn = ask(page, op="draw", seed=3, **question)["answer"]
+        assert drawn["shown"] == answers.computed("clip", "dead_zones", drawn["values"])
+        assert ask(page, op="compute", lesson="clip", scene="nowhere", values={})["error"] == "The lesson clip has no scene 'nowhere'."
+    finally:
+        computer.close()
