@@ -147,8 +147,8 @@ const nothing = (operator) =>
       "p",
       {},
       operator
-        ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make one " +
-            "from a file of prompts and responses, or of the answers of an evaluation; a run with the reward Ask people " +
+        ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make " +
+            "one from a file of prompts and responses, or of an evaluation's answers; a run with the reward Ask people " +
             "makes its own."
         : "As soon as there is something to rate, it appears here.",
     ),
