@@ -148,7 +148,7 @@ const nothing = (operator) =>
       {},
       operator
         ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make " +
-            "one from a file of prompts and responses, or of an evaluation's answers; a run with the reward Ask people " +
+            "one from a file of prompts and responses, or of an evaluation; a run with the reward Ask people " +
             "makes its own."
         : "As soon as there is something to rate, it appears here.",
     ),
