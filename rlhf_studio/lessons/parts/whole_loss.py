@@ -9,6 +9,7 @@ import torch
 
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, ledger, line
 from rlhf_studio.lessons.kit.by_hand import all_close, close, log_softmax
+from rlhf_studio.ppo.advantages import whiten
 from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
 from rlhf_studio.ppo.losses import entropy_bonus, policy_loss, value_loss
@@ -122,7 +123,7 @@ REAL = 4
 OLD = [-0.4, -1.6, -0.5, -0.1]
 REFERENCE = [-0.5, -2.4, -0.4, -0.2]
 MOVES = [-0.05, 0.3, 0.1, -0.3]  # of the log-probabilities in this step
-ADVANTAGES = [-0.6, 1.4, 0.3, -1.1]
+ADVANTAGES = whiten(row([0.1, 1.9, 0.9, -0.4]), torch.ones(1, REAL, dtype=torch.bool))[0].tolist()
 VALUES, NEW_VALUES, RETURNS = [0.9, 1.1, 1.4, 1.5], [1.0, 1.5, 1.4, 1.2], [1.2, 1.9, 1.7, 1.6]
 ENTROPIES = [1.1, 2.0, 0.9, 0.3]
 EPS, VF, BETA = 0.2, 0.5, 0.05
