@@ -43,9 +43,9 @@ def test_against_the_policy_that_sampled_there_is_no_kl() -> None:
 
 def test_with_one_reward_at_the_end_all_returns_are_that_reward() -> None:
     found = gae.credit(1.0, 0.9, 0.85)
-    assert found["returns"] == [0.85] * 8
-    assert found["rewards"] == [0.0] * 7 + [0.85]
-    assert found["reach"] == pytest.approx(0.4782969)  # 0.9 to the power of 7
+    assert found["returns"] == [0.85] * 6
+    assert found["rewards"] == [0.0] * 5 + [0.85]
+    assert found["reach"] == pytest.approx(0.59049)  # 0.9 to the power of 5
 
 
 def test_the_ledger_from_right_to_left() -> None:

@@ -91,7 +91,7 @@ def draw_whole(n: Numbers) -> Picture:
 
 # --- how far credit reaches --------------------------------------------------------------------------------------------------
 
-STEPS = 8
+STEPS = 6
 
 
 def credit(gamma: float, lam: float, score: float) -> Numbers:

@@ -133,13 +133,19 @@ def padded(numbers: list[float]) -> torch.Tensor:
     return row([*numbers, math.nan])
 
 
+def slopes_of(x: torch.Tensor) -> list[float]:
+    return [0.0] * x.numel() if x.grad is None else x.grad[0].tolist()
+
+
 def one_step(step: float, value_coef: float, entropy_coef: float, kl_in_loss: bool) -> Numbers:
     """Four tokens and one slot of padding, which holds no number at all: the loss, and what it is made of."""
     new = [old + step * move for old, move in zip(OLD, MOVES, strict=True)]
     mask = torch.arange(len(COLUMNS)).unsqueeze(0) < REAL
     batch = Minibatch(mask, *(padded(x) for x in (OLD, REFERENCE, VALUES, ADVANTAGES, RETURNS)))
     settings = ObjectiveSettings(EPS, None, None, EPS, value_coef, entropy_coef, BETA, "k3" if kl_in_loss else None)
-    found = ppo_objective(batch, NewPass(padded(new), padded(NEW_VALUES), padded(ENTROPIES)), settings)
+    now = NewPass(padded(new).requires_grad_(), padded(NEW_VALUES).requires_grad_(), padded(ENTROPIES))
+    found = ppo_objective(batch, now, settings)
+    (found.loss_sum / REAL).backward()
     sums = UpdateSums(*(float(x) for x in found.sums))
     each = [policy_loss(row([a]), row([b]), row([c]), mask[:, :1], EPS) for a, b, c in zip(new, OLD, ADVANTAGES, strict=True)]
     critic = [value_loss(row([a]), row([b]), row([c]), mask[:, :1], EPS) for a, b, c in zip(NEW_VALUES, VALUES, RETURNS, strict=True)]
@@ -158,6 +164,8 @@ def one_step(step: float, value_coef: float, entropy_coef: float, kl_in_loss: bo
         "policy_losses": [one.loss_sum.item() for one in each],
         "value_losses": [one.loss_sum.item() for one in critic],
         "new": new,
+        "slopes": slopes_of(now.logprobs),
+        "value_slopes": slopes_of(now.values),
         "clipped": float(sums.clip_fraction),
         "largest": Word(largest if abs(parts[largest]) > EDGE else "no_term"),
     }
@@ -177,12 +185,28 @@ def loss_by_hand(n: Numbers) -> bool:
     return close(n["total"], total / REAL)
 
 
+def slopes_by_hand(n: Numbers) -> bool:
+    """What each token pushes: nothing where clipping decided, and nothing behind the end."""
+    policy, critic = [], []
+    for place in range(REAL):
+        ratio, advantage = math.exp(n["new"][place] - OLD[place]), ADVANTAGES[place]
+        silent = ratio > 1 + EPS if advantage > 0 else ratio < 1 - EPS
+        d = n["new"][place] - REFERENCE[place]
+        policy.append((0.0 if silent else -advantage * ratio) + (BETA * (1 - math.exp(-d)) if n["kl_in_loss"] else 0.0))
+        inside = min(max(NEW_VALUES[place], VALUES[place] - EPS), VALUES[place] + EPS)
+        error = NEW_VALUES[place] - RETURNS[place]
+        critic.append(0.0 if (inside - RETURNS[place]) ** 2 > error**2 + EDGE else n["value_coef"] * error)
+    due = [[slope / REAL for slope in slopes] + [0.0] for slopes in (policy, critic)]
+    return all_close(n["slopes"], due[0]) and all_close(n["value_slopes"], due[1])
+
+
 def draw_tokens(n: Numbers) -> Picture:
     gap = [None]
     rows: dict[str, list[Any]] = {
         Word("ratio"): [*n["ratios"], *gap],
         Word("advantage"): [*ADVANTAGES, *gap],
         Word("policy_loss"): [*n["policy_losses"], *gap],
+        Word("slope"): n["slopes"],
         Word("new_value"): [*NEW_VALUES, *gap],
         Word("return"): [*RETURNS, *gap],
         Word("value_loss"): [*n["value_losses"], *gap],
@@ -235,6 +259,7 @@ SCENES = (
         pictures={"tokens": draw_tokens, "terms": draw_terms},
         claims={
             "the loss is the sum by hand, over the tokens": loss_by_hand,
+            "each token pushes as by hand, and padding does not": slopes_by_hand,
             "the terms add up": lambda n: close(n["total"], n["policy"] + n["critic"] + n["bonus"] + n["price"], 1e-6),
             "only real tokens are counted": lambda n: n["tokens"] == REAL,
             "the clip fraction counts the silent tokens": lambda n: close(
