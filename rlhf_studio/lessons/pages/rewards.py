@@ -90,11 +90,13 @@ def tokens_pay(n: Numbers) -> bool:
     return all_close(n["rewards"][:REAL], due)
 
 
+def draw_known(n: Numbers) -> Picture:
+    return ledger(COLUMNS[:REAL], {Word("log_policy"): n["policy"], Word("log_ref"): n["ref"]}, at=1)
+
+
 def draw_ledger(n: Numbers) -> Picture:
     gap = [None] * (len(COLUMNS) - REAL)
     rows: dict[str, list[Any]] = {
-        Word("log_policy"): [*n["policy"], *gap],
-        Word("log_ref"): [*n["ref"], *gap],
         Word("kl"): [*n["kl"], *gap],
         Word("reward"): n["rewards"],
     }
@@ -264,7 +266,7 @@ SCENES = (
             Slider("liking", -2, 3, 0.1, start=1.5),
             Choice("estimator", ESTIMATORS, start="k1"),
         ),
-        pictures={"ledger": draw_ledger, "mistakes": draw_mistakes},
+        pictures={"known": draw_known, "ledger": draw_ledger, "mistakes": draw_mistakes},
         claims={
             "each token pays β times its KL, and the last one gets the score": tokens_pay,
             "what stands behind the end earns nothing": lambda n: n["rewards"][REAL:] == [0.0] * (len(COLUMNS) - REAL),
