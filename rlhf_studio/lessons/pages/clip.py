@@ -1,16 +1,68 @@
-"""The clipped objective: when a token pushes the policy, and when it is silent."""
+"""The loss of PPO: the ratio, the clipped objective and when a token is silent, the critic's clip, the entropy bonus, one whole step."""
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from rlhf_studio.lessons.kit import Arrow, Numbers, Picture, Scene, Series, Slider, Word, Zone, line, plane
+from rlhf_studio.lessons.kit import Arrow, Bar, Numbers, Picture, Scene, Series, Slider, Word, Zone, bars, line, options, plane
+from rlhf_studio.lessons.kit.by_hand import all_close, close, log_softmax
+from rlhf_studio.lessons.parts import whole_loss
+from rlhf_studio.ppo.logprobs import token_logprobs
 from rlhf_studio.ppo.losses import policy_loss
 
 NUMBER = 11
 
 RATIOS = [round(0.4 + 0.02 * place, 2) for place in range(61)]
 EDGE = 1e-6
+
+
+# --- the ratio ---------------------------------------------------------------------------------------------------------------
+
+WORDS = ["superb", "good", "fine", "slow", "dull"]
+OLD = [0.8, 0.6, 0.2, -0.3, -0.8]
+REFERENCE = [0.1, 0.7, 0.4, -0.1, -0.5]
+
+
+def ratio(push: float, shift: float, advantage: float) -> Numbers:
+    """The word "superb" was drawn. Its logit moves by ``push``, and all logits by ``shift``."""
+    ids, one = torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)
+    logits = (torch.tensor([[OLD]], dtype=torch.float64) + shift).index_add(2, ids[0], torch.full((1, 1, 1), push, dtype=torch.float64))
+    logits.requires_grad_()
+    old, ref = (token_logprobs(torch.tensor([[x]], dtype=torch.float64), ids) for x in (OLD, REFERENCE))
+    new = token_logprobs(logits, ids)
+    scores = torch.full((1, 1), advantage, dtype=torch.float64)
+    found = policy_loss(new, old, scores, one, 0.99, 1e9)  # nothing is clipped here
+    found.loss_sum.backward()
+    gradient = torch.zeros_like(logits) if logits.grad is None else logits.grad
+    rho = found.ratio.item()
+    return {
+        "rho": rho,
+        "old_chance": old.exp().item(),
+        "new_chance": new.exp().item(),
+        "of_logits": math.exp(push + shift),
+        "against_ref": policy_loss(old, ref, scores, one, 0.99, 1e9).ratio.item(),
+        "old_against_old": policy_loss(old, old, scores, one, 0.99, 1e9).ratio.item(),
+        "steps": (-gradient)[0, 0].tolist(),
+        "logits": logits[0, 0].tolist(),
+        "becomes": Word("above" if rho > 1 + EDGE else "below" if rho < 1 - EDGE else "exactly_one"),
+    }
+
+
+def ratio_by_hand(n: Numbers) -> bool:
+    new, old = log_softmax([OLD[0] + n["push"], *OLD[1:]]), log_softmax(OLD)  # without the shift
+    rho = math.exp(new[0] - old[0])
+    steps = [n["advantage"] * rho * ((place == 0) - math.exp(x)) for place, x in enumerate(new)]
+    return close(n["rho"], rho) and all_close(n["steps"], steps)
+
+
+def draw_steps(n: Numbers) -> Picture:
+    items = [Bar(word, [step]) for word, step in zip(WORDS, n["steps"], strict=True)]
+    return bars(items, [Word("push")], label=Word("push"), low=-2.5, high=2.5)
+
+
+# --- the four cases ----------------------------------------------------------------------------------------------------------
 
 
 def gradient_at(ratio: float, advantage: float, eps: float) -> tuple[float, float]:
@@ -30,8 +82,10 @@ def dead_zones(ratio: float, advantage: float, eps: float) -> Numbers:
     case = "inside" if not outside else "outside_pushes" if pushes else "silent"
     if abs(advantage) < EDGE:
         case = "no_advantage"
+    within = min(max(ratio, 1 - eps), 1 + eps)
     return {
         "loss": loss,
+        "clip_alone": -advantage * within,
         "gradient": gradient,
         "direction": -gradient,
         "pushes": pushes,
@@ -57,13 +111,71 @@ def draw_loss(n: Numbers) -> Picture:
     plain = [-n["advantage"] * ratio for ratio in RATIOS]
     curves = [
         Series(Word("without_clip"), RATIOS, plain, tone="coef"),
+        Series(Word("clip_alone"), RATIOS, [-n["advantage"] * min(max(ratio, n["low"]), n["high"]) for ratio in RATIOS], tone="clip"),
         Series(Word("with_clip"), RATIOS, losses, tone="policy"),
         Series(Word("token"), [n["ratio"]], [n["loss"]], tone="score", dots=True),
     ]
     return line(curves, x=Word("ratio"), y=Word("loss"), x_range=(0.4, 1.6), y_range=(-3.2, 3.2))
 
 
+# --- a check -----------------------------------------------------------------------------------------------------------------
+
+
+def check_yourself(ratio: float, advantage: float, eps: float) -> Numbers:
+    """A token: its slope, and whether clipping decided its loss."""
+    _, slope = gradient_at(ratio, advantage, eps)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    found = policy_loss((ratio * one).log(), 0 * one, advantage * one, one.bool(), eps)
+    full = -advantage * ratio
+    silent = abs(slope) < EDGE
+    place = round(10 * ratio + 10 * abs(advantage) + 20 * eps)
+    return {
+        "slope": slope,
+        "low": 1 - eps,
+        "high": 1 + eps,
+        "clipped": bool(found.clipped.item()),
+        "why": Word("silent" if silent else "outside_pushes" if not 1 - eps - EDGE <= ratio <= 1 + eps + EDGE else "inside"),
+        **options(slope, [full if silent else 0.0, -full], place),
+    }
+
+
+def draw_check(n: Numbers) -> Picture:
+    return line(
+        [Series(Word("with_clip"), RATIOS, [gradient_at(ratio, n["advantage"], n["eps"])[0] for ratio in RATIOS], tone="policy")],
+        x=Word("ratio"),
+        y=Word("loss"),
+        x_range=(0.4, 1.6),
+        y_range=(-3.2, 3.2),
+        at=n["ratio"],
+    )
+
+
+def slope_by_hand(n: Numbers) -> float:
+    far = n["ratio"] > n["high"] + EDGE if n["advantage"] > 0 else n["ratio"] < n["low"] - EDGE
+    return 0.0 if far else -n["advantage"] * n["ratio"]
+
+
+def loss_by_hand(n: Numbers) -> bool:
+    within = min(max(n["ratio"], 1 - n["eps"]), 1 + n["eps"])
+    return close(n["loss"], max(-n["advantage"] * n["ratio"], -n["advantage"] * within))
+
+
 SCENES = (
+    Scene(
+        "ratio",
+        ratio,
+        controls=(
+            Slider("push", -2, 2, 0.1, start=0),
+            Slider("shift", -3, 3, 0.5, start=2),
+            Slider("advantage", -1.5, 1.5, 0.1, start=1),
+        ),
+        pictures={"steps": draw_steps},
+        claims={
+            "ratio and gradient are those by hand, whatever is added to all logits": ratio_by_hand,
+            "before the first step the ratio is one": lambda n: n["old_against_old"] == 1.0,
+            "what one word gains, the others lose": lambda n: abs(sum(n["steps"])) < EDGE,
+        },
+    ),
     Scene(
         "dead_zones",
         dead_zones,
@@ -74,11 +186,28 @@ SCENES = (
         ),
         pictures={"plane": draw_plane, "loss": draw_loss},
         claims={
+            "the loss is the larger of the two": loss_by_hand,
             "a silent token with an advantage has left the range": lambda n: n["pushes"] or n["outside"] or abs(n["advantage"]) < EDGE,
             "a token that has moved against its advantage pushes": lambda n: n["pushes"] or (n["ratio"] - 1) * n["advantage"] >= 0,
             "the slope is that of minus A times the ratio, or 0": lambda n: (
                 not n["pushes"] or abs(n["gradient"] + n["advantage"] * n["ratio"]) < 1e-6
             ),
+        },
+    ),
+    *whole_loss.SCENES,
+    Scene(
+        "check_yourself",
+        check_yourself,
+        controls=(
+            Slider("ratio", 0.5, 1.5, 0.1, start=0.6),
+            Slider("advantage", -1.9, 1.9, 0.2, start=-0.9),
+            Slider("eps", 0.15, 0.35, 0.1, start=0.25),
+        ),
+        pictures={"check": draw_check},
+        claims={
+            "the slope is the one by hand": lambda n: close(n["slope"], slope_by_hand(n), 1e-8),
+            "clipping decided the loss of silent tokens alone": lambda n: n["clipped"] == (slope_by_hand(n) == 0),
+            "the three numbers differ": lambda n: len({f"{n[name]:.2f}" for name in ("first", "second", "third")}) == 3,
         },
     ),
 )

@@ -1,0 +1,145 @@
+"""What happens to advantages once gae has found them: whitening, and what is held constant."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import torch
+
+from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Slider, Toggle, Word, bars, ledger
+from rlhf_studio.lessons.kit.by_hand import all_close, close
+from rlhf_studio.ppo.advantages import gae, whiten
+from rlhf_studio.ppo.losses import policy_loss
+
+EDGE = 1e-9
+
+
+def row(numbers: list[float]) -> torch.Tensor:
+    return torch.tensor([numbers], dtype=torch.float64)
+
+
+# --- whitening ---------------------------------------------------------------------------------------------------------------
+
+BATCH = ["warm", "and", "funny", "<end>", "a", "fine", "film", "<end>"]
+LENGTHS = (4, 4)
+AROUND = [[0.3, -0.9, 1.4, -0.1, 0.0], [-1.2, 0.6, -0.4, 0.3, 0.0]]
+
+
+def whitening(level: float, spread: float, padding: bool) -> Numbers:
+    """Advantages of two responses around a level, before and after whitening; on request with the padding counted in."""
+    x = level + spread * torch.tensor(AROUND, dtype=torch.float64)
+    real = torch.tensor([[place < length for place in range(5)] for length in LENGTHS])
+    x = torch.where(real, x, 0.0)
+    found = whiten(x, torch.ones_like(real) if padding else real)[real].tolist()
+    before = x[real].tolist()
+    return {
+        "before": before,
+        "after": found,
+        "mean": statistics.fmean(before),
+        "std": statistics.stdev(before),
+        "mean_after": statistics.fmean(found),
+        "below_before": sum(value < -EDGE for value in before),
+        "below": sum(value < -EDGE for value in found),
+        "tokens": len(before),
+        "turned": sum(a > EDGE and b < -EDGE for a, b in zip(before, found, strict=True)),
+        "turns": any(a > EDGE and b < -EDGE for a, b in zip(before, found, strict=True)),
+        "stretch": (found[2] - found[1]) / (before[2] - before[1]),
+    }
+
+
+def whitened_by_hand(n: Numbers) -> bool:
+    slots = [*n["before"], *([0.0, 0.0] if n["padding"] else [])]
+    mean, variance = statistics.fmean(slots), statistics.variance(slots)
+    return all_close(n["after"], [(x - mean) / math.sqrt(variance + 1e-8) for x in n["before"]], 1e-7)
+
+
+def draw_whitening(n: Numbers) -> Picture:
+    items = [Bar(token, [a, b]) for token, a, b in zip(BATCH, n["before"], n["after"], strict=True)]
+    return bars(items, [Word("before"), Word("after")], label=Word("advantage"), low=-3.5, high=3.5)
+
+
+# --- what is held constant ---------------------------------------------------------------------------------------------------
+
+COLUMNS = ["The", "acting", "is", "superb", ".", "<end>"]
+REAL = len(COLUMNS)
+EARNED = [-0.02, 0.05, 0.0, -0.15, -0.03, 1.75]
+VALUES = [0.9, 0.8, 1.0, 1.5, 1.6, 1.7]
+LOGPROBS = [-0.2, -1.1, -0.3, -1.6, -0.4, -0.1]
+STEP = 0.1  # of a gradient step on the values
+
+
+def constants(lam: float, detach: bool) -> Numbers:
+    """The gradient of the policy's loss, with the values held constant and without."""
+    values = row(VALUES).requires_grad_()
+    new = row(LOGPROBS).requires_grad_()
+    mask = torch.ones_like(new, dtype=torch.bool)
+    rewards = row(EARNED)
+    advantages = gae(rewards, values.detach() if detach else values, mask, 1.0, lam)[0]
+    loss = policy_loss(new, new.detach(), advantages, mask, 0.2).loss_sum
+    loss.backward()
+    gradient = torch.zeros_like(values) if values.grad is None else values.grad
+    into_values = gradient[0].tolist()
+    after = gae(rewards, values.detach() - STEP * gradient, mask, 1.0, lam)[0]
+    into_policy = [] if new.grad is None else new.grad[0].tolist()
+    return {
+        "advantages": advantages[0].tolist(),
+        "loss": loss.item() / REAL,
+        "loss_after": policy_loss(new.detach(), new.detach(), after, mask, 0.2).loss_sum.item() / REAL,
+        "into_policy": into_policy,
+        "into_values": into_values,
+        "reaches": any(abs(x) > EDGE for x in into_values),
+    }
+
+
+def into_values_by_hand(n: Numbers) -> list[float]:
+    """Of L = −Σ A at ratio 1: V_j stands in δ_j with a minus, and in δ_{j−1} with a plus."""
+    if n["detach"]:
+        return [0.0] * REAL
+    found = []
+    for j in range(REAL):
+        minus = sum(n["lam"] ** (j - t) for t in range(j + 1))
+        plus = sum(n["lam"] ** (j - 1 - t) for t in range(j))
+        found.append(minus - plus)
+    return found
+
+
+def draw_gradients(n: Numbers) -> Picture:
+    rows: dict[str, list[Any]] = {
+        Word("advantage"): n["advantages"],
+        Word("into_policy"): n["into_policy"],
+        Word("into_values"): n["into_values"],
+    }
+    return ledger(COLUMNS, rows, result=Word("into_values"))
+
+
+SCENES = (
+    Scene(
+        "whitening",
+        whitening,
+        controls=(
+            Slider("level", -2, 2, 0.1, start=1.5),
+            Slider("spread", 0.02, 1.5, 0.02, start=0.5),
+            Toggle("padding"),
+        ),
+        pictures={"whitening": draw_whitening},
+        claims={
+            "whitening takes the mean away and divides by the deviation": whitened_by_hand,
+            "without the padding, the mean is zero": lambda n: n["padding"] or abs(n["mean_after"]) < 1e-6,
+        },
+    ),
+    Scene(
+        "constants",
+        constants,
+        controls=(Slider("lam", 0, 1, 0.05, start=0.95), Toggle("detach")),
+        pictures={"gradients": draw_gradients},
+        claims={
+            "the policy is pushed by minus the advantage": lambda n: all_close(n["into_policy"], [-a for a in n["advantages"]]),
+            "the gradient into the values is the one by hand": lambda n: all_close(n["into_values"], into_values_by_hand(n)),
+            "a loss that reaches the values falls without a better word": lambda n: (
+                close(n["loss"], n["loss_after"]) if n["detach"] else n["loss_after"] < n["loss"]
+            ),
+        },
+    ),
+)

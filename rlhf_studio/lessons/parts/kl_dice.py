@@ -1,0 +1,179 @@
+"""How KL is estimated: dice against truth, and loaded dice."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import torch
+
+from rlhf_studio.config import GenerationConfig
+from rlhf_studio.engine.sampling.draw import draw
+from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Word, bars, line
+from rlhf_studio.lessons.kit.by_hand import all_close, close, log_softmax
+from rlhf_studio.ppo.kl import full_kl, kl_per_token
+from rlhf_studio.ppo.logprobs import log_distribution, token_logprobs
+
+EDGE = 1e-9
+SAMPLED = ("k1", "k2", "k3", "abs")
+
+
+def by_hand(d: float, estimator: str) -> float:
+    """What the claims hold the engine's estimators against."""
+    return {"k1": d, "k2": d * d / 2, "k3": math.exp(-d) - 1 + d, "abs": math.sqrt(d * d)}[estimator]
+
+
+# --- dice against truth ------------------------------------------------------------------------------------------------------
+
+WORDS = ["good", "fine", "superb", "warm", "slow", "dull", "odd", "bad"]
+REF = [1.6, 1.2, 0.9, 0.6, 0.2, -0.2, -0.6, -1.0]
+LEANING = [-1.0, 0.3, 1.1, 0.6, 0.7, -0.4, 0.2, -0.9]
+TOWARDS_RARE = [-0.613, -0.527, -0.331, -0.149, 0.317, 0.641, 0.923, 1.211]
+DRAWS = 300
+SHOWN = [*range(4, 40, 2), *range(40, DRAWS + 1, 5)]
+
+
+def thrown(policy: list[float], ref: list[float], seed: int, top_k: int = 0) -> tuple[list[int], dict[str, list[float]]]:
+    """Tokens drawn by the engine, and each estimate of the KL at each of them."""
+    logits = torch.tensor([policy], dtype=torch.float64)
+    uniforms = torch.rand(DRAWS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    drawn = draw(logits.expand(DRAWS, -1).contiguous(), torch.zeros(DRAWS), uniforms, GenerationConfig(top_k=top_k)).tokens
+    ids = drawn.unsqueeze(0)
+    p, q = (token_logprobs(torch.tensor([[x]], dtype=torch.float64).expand(1, DRAWS, -1), ids) for x in (policy, ref))
+    return drawn.tolist(), {name: kl_per_token(p, q, name)[0].tolist() for name in SAMPLED}
+
+
+def running(x: list[float]) -> list[float]:
+    sums = torch.tensor(x, dtype=torch.float64).cumsum(0)
+    return (sums / torch.arange(1, len(x) + 1)).tolist()
+
+
+def exact_kl(policy: list[float], ref: list[float]) -> float:
+    return full_kl(*(log_distribution(torch.tensor([[x]], dtype=torch.float64)) for x in (policy, ref))).item()
+
+
+def whole(policy: list[float], ref: list[float], estimator: str) -> tuple[float, float]:
+    """Mean and spread of an estimate over all tokens, each weighed by its probability: what endless draws would give."""
+    p, q = (log_distribution(torch.tensor([[x]], dtype=torch.float64))[0] for x in (policy, ref))
+    each = kl_per_token(p, q, estimator)
+    mean = (p.exp() * each).sum()
+    return mean.item(), (p.exp() * (each - mean).square()).sum().sqrt().item()
+
+
+def dice(drift: float, throw: float) -> Numbers:
+    """The same tokens under four estimators, beside the exact sum."""
+    policy = [a + drift * b for a, b in zip(REF, LEANING, strict=True)]
+    ids, samples = thrown(policy, REF, int(throw))
+    exact = exact_kl(policy, REF)
+    means, spreads = {}, {}
+    for name in SAMPLED:
+        means[name], spreads[name] = whole(policy, REF, name)
+    return {
+        "policy": policy,
+        "ids": ids,
+        "samples": samples,
+        "exact": exact,
+        **{f"bias_{name}": means[name] - exact for name in SAMPLED},
+        **{f"spread_{name}": spreads[name] for name in SAMPLED},
+        **{f"mean_{name}": statistics.fmean(samples[name]) for name in SAMPLED},
+        "negative": sum(x < 0 for x in samples["k1"]) / DRAWS,
+        "steadier": Word("k1" if spreads["k1"] < spreads["k3"] else "k3"),
+    }
+
+
+def kl_by_hand(policy: list[float], ref: list[float], estimator: str = "k1") -> float:
+    p, q = log_softmax(policy), log_softmax(ref)
+    return sum(math.exp(a) * by_hand(a - b, estimator) for a, b in zip(p, q, strict=True))
+
+
+def samples_are_right(n: Numbers) -> bool:
+    p, q = log_softmax(n["policy"]), log_softmax(REF)
+    d = [p[token] - q[token] for token in n["ids"]]
+    return all(all_close(samples, [by_hand(x, name) for x in d]) for name, samples in n["samples"].items())
+
+
+def draw_dice(n: Numbers) -> Picture:
+    tones = dict(zip(SAMPLED, ("kl", "value", "policy", "score"), strict=True))
+    means = {name: running(n["samples"][name]) for name in n["samples"]}
+    curves = [Series(Word(name), SHOWN, [mean[place - 1] for place in SHOWN], tone=tones[name]) for name, mean in means.items()]
+    return line(curves, x=Word("throws"), y=Word("kl_nats"), x_range=(0, DRAWS), y_range=(-0.4, 1.6), levels={Word("exact"): n["exact"]})
+
+
+def draw_bias(n: Numbers) -> Picture:
+    items = [Bar(Word(name), [n[f"bias_{name}"], n[f"spread_{name}"]]) for name in SAMPLED]
+    return bars([*items, Bar(Word("full"), [0.0, 0.0])], [Word("bias"), Word("spread")], label=Word("kl_nats"), low=-0.2, high=2.2)
+
+
+# --- loaded dice -------------------------------------------------------------------------------------------------------------
+
+
+def cut(top_k: float, tail: float, throw: float) -> Numbers:
+    """Tokens drawn from the likeliest few, scored under the whole distribution."""
+    policy = [a + tail * b for a, b in zip(REF, TOWARDS_RARE, strict=True)]
+    ids, samples = thrown(policy, REF, int(throw), int(top_k))
+    mean = statistics.fmean(samples["k1"])
+    shares = [ids.count(token) / DRAWS for token in range(len(WORDS))]
+    p, q = (log_distribution(torch.tensor([[x]], dtype=torch.float64))[0, 0].exp().tolist() for x in (policy, REF))
+    return {
+        "policy": policy,
+        "ids": ids,
+        "samples": {name: samples[name] for name in ("k1", "k3")},
+        "exact": exact_kl(policy, REF),
+        "mean_k1": mean,
+        "mean_k3": statistics.fmean(samples["k3"]),
+        "below": mean < 0,
+        "kept": sum(sorted(p)[-int(top_k) :]),
+        "shares": [p, shares, q],
+    }
+
+
+def only_the_likeliest(n: Numbers) -> bool:
+    ranked = sorted(range(len(WORDS)), key=lambda token: -n["policy"][token])
+    return set(n["ids"]) <= set(ranked[: int(n["top_k"])])
+
+
+def draw_cut(n: Numbers) -> Picture:
+    tones = {"k1": "kl", "k3": "policy"}
+    means = {name: running(each) for name, each in n["samples"].items()}
+    curves = [Series(Word(name), SHOWN, [mean[place - 1] for place in SHOWN], tone=tones[name]) for name, mean in means.items()]
+    return line(curves, x=Word("throws"), y=Word("kl_nats"), x_range=(0, DRAWS), y_range=(-1.6, 2.4), levels={Word("exact"): n["exact"]})
+
+
+def draw_shares(n: Numbers) -> Picture:
+    items = [Bar(word, [part[place] for part in n["shares"]]) for place, word in enumerate(WORDS)]
+    return bars(items, [Word("by_policy"), Word("by_dice"), Word("by_ref")], label=Word("share"), low=0, high=1)
+
+
+SCENES = (
+    Scene(
+        "dice",
+        dice,
+        controls=(Slider("drift", 0.1, 2, 0.1, start=1), Slider("throw", 1, 40, 1, start=3)),
+        pictures={"dice": draw_dice, "bias": draw_bias},
+        claims={
+            "the exact KL is the sum over the vocabulary": lambda n: close(n["exact"], kl_by_hand(n["policy"], REF)),
+            "k1 and k3 have no bias": lambda n: abs(n["bias_k1"]) < EDGE and abs(n["bias_k3"]) < EDGE,
+            "k2 and abs have the bias that their sums say": lambda n: all(
+                close(n[f"bias_{name}"] + n["exact"], kl_by_hand(n["policy"], REF, name)) for name in ("k2", "abs")
+            ),
+            "each estimate is its formula at the drawn token": samples_are_right,
+            "only k1 can be negative": lambda n: all(min(n["samples"][name]) >= 0 for name in ("k2", "k3", "abs")),
+        },
+    ),
+    Scene(
+        "cut",
+        cut,
+        controls=(
+            Slider("top_k", 1, len(WORDS), 1, start=3),
+            Slider("tail", 0.2, 2, 0.1, start=1),
+            Slider("throw", 1, 40, 1, start=3),
+        ),
+        pictures={"shares": draw_shares, "cut": draw_cut},
+        claims={
+            "only the likeliest tokens are drawn": only_the_likeliest,
+            "the exact KL is the sum over the vocabulary": lambda n: close(n["exact"], kl_by_hand(n["policy"], REF)) and n["exact"] > 0,
+            "each estimate is its formula at the drawn token": samples_are_right,
+            "k3 is never negative, whatever the dice": lambda n: n["mean_k3"] >= 0,
+        },
+    ),
+)

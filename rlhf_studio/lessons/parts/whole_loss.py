@@ -1,0 +1,271 @@
+"""The other terms of PPO's loss, and the whole of it: value clipping, the entropy bonus, one step on four tokens."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, ledger, line
+from rlhf_studio.lessons.kit.by_hand import all_close, close, log_softmax
+from rlhf_studio.ppo.advantages import whiten
+from rlhf_studio.ppo.diagnostics import UpdateSums
+from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
+from rlhf_studio.ppo.losses import entropy_bonus, policy_loss, value_loss
+from rlhf_studio.ppo.objective import Minibatch, NewPass, ObjectiveSettings, ppo_objective
+
+EDGE = 1e-9
+
+
+def row(numbers: list[float]) -> torch.Tensor:
+    return torch.tensor([numbers], dtype=torch.float64)
+
+
+# --- the critic's clip -------------------------------------------------------------------------------------------------------
+
+PLACES = [round(-2 + 0.05 * place, 2) for place in range(81)]
+
+
+def critic_at(value: float, old: float, target: float, eps: float | None) -> tuple[float, float, bool]:
+    """The critic's loss on one token, its slope along the value, and whether clipping decided it."""
+    new = row([value]).requires_grad_()
+    found = value_loss(new, row([old]), row([target]), torch.ones(1, 1, dtype=torch.bool), eps)
+    found.loss_sum.backward()
+    return found.loss_sum.item(), 0.0 if new.grad is None else new.grad.item(), bool(found.clipped.item())
+
+
+def value_clip(value: float, target: float, eps: float) -> Numbers:
+    """One value that was 0 when the response was sampled."""
+    loss, slope, clipped = critic_at(value, 0.0, target, eps)
+    plain = critic_at(value, 0.0, target, None)[0]
+    limited = critic_at(max(-eps, min(eps, value)), 0.0, target, None)[0]
+    return {
+        "loss": loss,
+        "slope": slope,
+        "pulls": abs(slope) > EDGE,
+        "clipped": clipped,
+        "plain": plain,
+        "limited": limited,
+        "smaller": min(plain, limited),
+        "low": -eps,
+        "high": eps,
+    }
+
+
+def larger_by_hand(n: Numbers) -> bool:
+    inside = max(-n["eps"], min(n["eps"], n["value"]))
+    plain, limited = ((x - n["target"]) ** 2 / 2 for x in (n["value"], inside))
+    slope = 0.0 if limited > plain + EDGE else n["value"] - n["target"]
+    outside = abs(n["value"]) > n["eps"] + EDGE
+    tie = outside and abs(plain - limited) < 1e-6  # torch shares the slope between equal branches
+    return close(n["loss"], max(plain, limited)) and (tie or close(n["slope"], slope))
+
+
+def draw_critic(n: Numbers) -> Picture:
+    larger = [critic_at(place, 0.0, n["target"], n["eps"])[0] for place in PLACES]
+    plain = [critic_at(place, 0.0, n["target"], None)[0] for place in PLACES]
+    limited = [critic_at(max(n["low"], min(n["high"], place)), 0.0, n["target"], None)[0] for place in PLACES]
+    curves = [
+        Series(Word("smaller"), PLACES, [min(a, b) for a, b in zip(plain, limited, strict=True)], tone="coef"),
+        Series(Word("larger"), PLACES, larger, tone="value"),
+        Series(Word("this_value"), [n["value"]], [n["loss"]], tone="score", dots=True),
+    ]
+    return line(curves, x=Word("new_value"), y=Word("loss"), x_range=(-2, 2), y_range=(0, 6), at=n["value"])
+
+
+# --- the entropy bonus -------------------------------------------------------------------------------------------------------
+
+WORDS = ["superb", "good", "fine", "slow", "dull"]
+OTHERS = [0.6, 0.2, -0.3, -0.8]
+
+
+def entropy(liking: float, coef: float) -> Numbers:
+    """What the bonus does to the next word's probabilities, in one step along its gradient."""
+    logits = torch.tensor([[[liking, *OTHERS]]], dtype=torch.float64, requires_grad=True)
+    found = token_logprobs_and_entropy(logits, torch.zeros(1, 1, dtype=torch.int64))[1]
+    bonus = entropy_bonus(found, torch.ones(1, 1, dtype=torch.bool))
+    (-coef * bonus).backward()
+    gradient = torch.zeros_like(logits) if logits.grad is None else logits.grad
+    with torch.no_grad():
+        before, after, turned = (x.softmax(dim=-1)[0, 0].tolist() for x in (logits, logits - gradient, logits + gradient))
+    change = after[0] - before[0]
+    return {
+        "before": before,
+        "after": after,
+        "turned": turned[0],
+        "stepped": after[0],
+        "entropy": bonus.item(),
+        "most": math.log(len(WORDS)),
+        "term": -coef * bonus.item(),
+        "chance": before[0],
+        "gradient": gradient[0, 0].tolist(),
+        "moves": Word("rarer" if change < -EDGE else "likelier" if change > EDGE else "as_it_was"),
+    }
+
+
+def entropy_by_hand(n: Numbers) -> bool:
+    logs = log_softmax([n["liking"], *OTHERS])
+    total = -sum(math.exp(x) * x for x in logs)
+    slopes = [n["coef"] * math.exp(x) * (x + total) for x in logs]  # of minus the bonus, along each logit
+    return close(n["entropy"], total) and all_close(n["gradient"], slopes)
+
+
+def draw_entropy(n: Numbers) -> Picture:
+    items = [Bar(word, [a, b]) for word, a, b in zip(WORDS, n["before"], n["after"], strict=True)]
+    return bars(items, [Word("before"), Word("after")], label=Word("chance"), low=0, high=1)
+
+
+# --- one step on four tokens -------------------------------------------------------------------------------------------------
+
+COLUMNS = ["is", "superb", ".", "<end>", "·"]
+REAL = 4
+OLD = [-0.4, -1.6, -0.5, -0.1]
+REFERENCE = [-0.5, -2.4, -0.4, -0.2]
+MOVES = [-0.05, 0.3, 0.1, -0.3]  # of the log-probabilities in this step
+ADVANTAGES = whiten(row([0.1, 1.9, 0.9, -0.4]), torch.ones(1, REAL, dtype=torch.bool))[0].tolist()
+VALUES, NEW_VALUES, RETURNS = [0.9, 1.1, 1.4, 1.5], [1.0, 1.5, 1.4, 1.2], [1.2, 1.9, 1.7, 1.6]
+ENTROPIES = [1.1, 2.0, 0.9, 0.3]
+EPS, VF, BETA = 0.2, 0.5, 0.05
+
+
+def padded(numbers: list[float]) -> torch.Tensor:
+    return row([*numbers, math.nan])
+
+
+def slopes_of(x: torch.Tensor) -> list[float]:
+    return [0.0] * x.numel() if x.grad is None else x.grad[0].tolist()
+
+
+def one_step(step: float, value_coef: float, entropy_coef: float, kl_in_loss: bool) -> Numbers:
+    """Four tokens and one slot of padding, which holds no number at all: the loss, and what it is made of."""
+    new = [old + step * move for old, move in zip(OLD, MOVES, strict=True)]
+    mask = torch.arange(len(COLUMNS)).unsqueeze(0) < REAL
+    batch = Minibatch(mask, *(padded(x) for x in (OLD, REFERENCE, VALUES, ADVANTAGES, RETURNS)))
+    settings = ObjectiveSettings(EPS, None, None, EPS, value_coef, entropy_coef, BETA, "k3" if kl_in_loss else None)
+    now = NewPass(padded(new).requires_grad_(), padded(NEW_VALUES).requires_grad_(), padded(ENTROPIES))
+    found = ppo_objective(batch, now, settings)
+    (found.loss_sum / REAL).backward()
+    sums = UpdateSums(*(float(x) for x in found.sums))
+    each = [policy_loss(row([a]), row([b]), row([c]), mask[:, :1], EPS) for a, b, c in zip(new, OLD, ADVANTAGES, strict=True)]
+    critic = [value_loss(row([a]), row([b]), row([c]), mask[:, :1], EPS) for a, b, c in zip(NEW_VALUES, VALUES, RETURNS, strict=True)]
+    parts: dict[str, float] = {
+        "policy": float(sums.mean_policy_loss),
+        "critic": value_coef * float(sums.mean_value_loss),
+        "bonus": -entropy_coef * float(sums.mean_entropy),
+        "price": BETA * float(sums.kl_loss / sums.tokens),
+    }
+    largest = max(parts, key=lambda name: abs(parts[name]))
+    return {
+        **parts,
+        "total": found.loss_sum.item() / REAL,
+        "tokens": int(sums.tokens),
+        "ratios": [one.ratio.item() for one in each],
+        "policy_losses": [one.loss_sum.item() for one in each],
+        "value_losses": [one.loss_sum.item() for one in critic],
+        "new": new,
+        "slopes": slopes_of(now.logprobs),
+        "value_slopes": slopes_of(now.values),
+        "clipped": float(sums.clip_fraction),
+        "largest": Word(largest if abs(parts[largest]) > EDGE else "no_term"),
+    }
+
+
+def loss_by_hand(n: Numbers) -> bool:
+    total = 0.0
+    for place in range(REAL):
+        ratio = math.exp(n["new"][place] - OLD[place])
+        advantage = ADVANTAGES[place]
+        total += max(-advantage * ratio, -advantage * min(max(ratio, 1 - EPS), 1 + EPS))
+        inside = min(max(NEW_VALUES[place], VALUES[place] - EPS), VALUES[place] + EPS)
+        total += n["value_coef"] * max((NEW_VALUES[place] - RETURNS[place]) ** 2, (inside - RETURNS[place]) ** 2) / 2
+        total -= n["entropy_coef"] * ENTROPIES[place]
+        d = n["new"][place] - REFERENCE[place]
+        total += BETA * (math.exp(-d) - 1 + d) if n["kl_in_loss"] else 0.0
+    return close(n["total"], total / REAL)
+
+
+def slopes_by_hand(n: Numbers) -> bool:
+    """What each token pushes: nothing where clipping decided, and nothing behind the end."""
+    policy, critic = [], []
+    for place in range(REAL):
+        ratio, advantage = math.exp(n["new"][place] - OLD[place]), ADVANTAGES[place]
+        silent = ratio > 1 + EPS if advantage > 0 else ratio < 1 - EPS
+        d = n["new"][place] - REFERENCE[place]
+        policy.append((0.0 if silent else -advantage * ratio) + (BETA * (1 - math.exp(-d)) if n["kl_in_loss"] else 0.0))
+        inside = min(max(NEW_VALUES[place], VALUES[place] - EPS), VALUES[place] + EPS)
+        error = NEW_VALUES[place] - RETURNS[place]
+        critic.append(0.0 if (inside - RETURNS[place]) ** 2 > error**2 + EDGE else n["value_coef"] * error)
+    due = [[slope / REAL for slope in slopes] + [0.0] for slopes in (policy, critic)]
+    return all_close(n["slopes"], due[0]) and all_close(n["value_slopes"], due[1])
+
+
+def draw_tokens(n: Numbers) -> Picture:
+    gap = [None]
+    rows: dict[str, list[Any]] = {
+        Word("ratio"): [*n["ratios"], *gap],
+        Word("advantage"): [*ADVANTAGES, *gap],
+        Word("policy_loss"): [*n["policy_losses"], *gap],
+        Word("slope"): n["slopes"],
+        Word("new_value"): [*NEW_VALUES, *gap],
+        Word("return"): [*RETURNS, *gap],
+        Word("value_loss"): [*n["value_losses"], *gap],
+        Word("entropy"): [*ENTROPIES, *gap],
+    }
+    return ledger(COLUMNS, rows)
+
+
+def draw_terms(n: Numbers) -> Picture:
+    items = [Bar(Word(name), [n[name]]) for name in ("policy", "critic", "bonus", "price", "total")]
+    return bars(items, [Word("loss")], label=Word("per_token"), low=-0.4, high=0.1, digits=3)
+
+
+SCENES = (
+    Scene(
+        "value_clip",
+        value_clip,
+        controls=(
+            Slider("value", -1.2, 1.2, 0.05, start=0.6),
+            Slider("target", -1.5, 1.5, 0.05, start=1.2),
+            Slider("eps", 0.05, 0.6, 0.05, start=0.2),
+        ),
+        pictures={"critic": draw_critic},
+        claims={
+            "the loss is the larger one, and so is its slope": larger_by_hand,
+            "a value that is silent was clipped, or is right": lambda n: n["pulls"] or n["clipped"] or close(n["value"], n["target"], 1e-6),
+            "a value that went away from its target is pulled back": lambda n: n["value"] * n["target"] >= 0 or n["pulls"],
+        },
+    ),
+    Scene(
+        "entropy",
+        entropy,
+        controls=(Slider("liking", -2, 4, 0.1, start=2), Slider("coef", 0, 1, 0.05, start=0.5)),
+        pictures={"entropy": draw_entropy},
+        claims={
+            "entropy and its slope are those by hand": entropy_by_hand,
+            "entropy lies between none and that of equal chances": lambda n: 0 <= n["entropy"] <= n["most"] + EDGE,
+            "the bonus is taken off the loss": lambda n: n["term"] <= 0,
+        },
+    ),
+    Scene(
+        "one_step",
+        one_step,
+        controls=(
+            Slider("step", 0, 2, 0.1, start=1),
+            Slider("value_coef", 0, 1, 0.05, start=0.1),
+            Slider("entropy_coef", 0, 0.2, 0.01, start=0.01),
+            Toggle("kl_in_loss"),
+        ),
+        pictures={"tokens": draw_tokens, "terms": draw_terms},
+        claims={
+            "the loss is the sum by hand, over the tokens": loss_by_hand,
+            "each token pushes as by hand, and padding does not": slopes_by_hand,
+            "the terms add up": lambda n: close(n["total"], n["policy"] + n["critic"] + n["bonus"] + n["price"], 1e-6),
+            "only real tokens are counted": lambda n: n["tokens"] == REAL,
+            "the clip fraction counts the silent tokens": lambda n: close(
+                n["clipped"],
+                sum((r > 1 + EPS and a > 0) or (r < 1 - EPS and a < 0) for r, a in zip(n["ratios"], ADVANTAGES, strict=True)) / REAL,
+            ),
+        },
+    ),
+)
