@@ -19,8 +19,10 @@ from rlhf_studio.analysis.reward_model.pairs import ScoredPairs
 from rlhf_studio.config import RewardConfig, RewardModelReward
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.models.critic import make_value_head
-from rlhf_studio.engine.models.load_model import load_causal_lm
+from rlhf_studio.engine.models.heads import draw_head
+from rlhf_studio.engine.models.load_model import classifier_of, load_causal_lm
 from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.padding import pad_right
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
 from rlhf_studio.engine.text import token_pieces
@@ -88,6 +90,36 @@ class World:
         """The reward model's score of a text as if it ended at each of its tokens, prompt included."""
         episodes = Episodes([prompt], [response], [True], [len(self.ids(response))])
         return self.remember(("prefixes", prompt, response), lambda: self.judge.prefix_scores(episodes) or [])
+
+    @torch.no_grad()
+    def judged(self, ids: Tensor, mask: Tensor, positions: Tensor) -> list[float]:
+        """The reward model's head at every slot of the first of these padded rows (B, L)."""
+        network: Any = self.judge.network
+        states = network.base_model(input_ids=ids, attention_mask=mask.long(), position_ids=positions, use_cache=False).last_hidden_state
+        found: list[float] = network.score(states)[0, :, 0].tolist()
+        return found
+
+    @cached_property
+    def untrained(self) -> tuple[Any, Tensor, Tensor]:
+        """A classifier on the policy's trunk, whose head is to be drawn, and the trunk's states at the ends of both sides of the pairs."""
+        loaded = load_causal_lm(POLICY, "main", torch.float32, _silent)
+        model: Any = classifier_of(loaded, POLICY, "model.policy").requires_grad_(False)
+        sides = []
+        for name in ("chosen", "rejected"):
+            texts = [self.ids(pair.prompt + getattr(pair, name)) for pair in self.pairs]
+            ids, mask = pad_right(texts, 0, "cpu"), pad_right([[1] * len(text) for text in texts], 0, "cpu")
+            with torch.no_grad():
+                states = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+            sides.append(states[torch.arange(len(texts)), mask.sum(dim=1) - 1])
+        return model, sides[0], sides[1]
+
+    @torch.no_grad()
+    def head_margins(self, seed: int) -> Tensor:
+        """(N,) what a head drawn by this seed gives to the preferred responses of the pairs, less what it gives to the others."""
+        model, chosen, rejected = self.untrained
+        draw_head(model.score, torch.Generator().manual_seed(seed))
+        found: Tensor = (model.score(chosen) - model.score(rejected))[:, 0]
+        return found
 
     def gold(self, prompt: str, response: str) -> float:
         """The world's own reward, from -1 to 1."""
