@@ -198,6 +198,7 @@ def under_mask(world: Any, text: str, fill: str, slots: float) -> Numbers:
         "plain": None if math.isnan(plain) else plain,
         "plain_text": Word("not_a_number") if math.isnan(plain) else f"{plain:.3f}",
         "product_is": Word("spoilt" if broken else "right"),
+        "marker": float((-torch.where(mask, logprobs, 1.0)).mean()),
         "own": own,
     }
 
@@ -296,7 +297,7 @@ SCENES = (
         left_padding,
         needs=("world",),
         controls=(
-            TEXT,
+            Choice("text", tuple(TEXTS), start="short"),
             Slider("pads", 0, MOST_PADS, 1, start=3),
             Choice("positions", ("from_mask", "plain", "roberta"), start="plain"),
         ),
@@ -322,6 +323,9 @@ SCENES = (
         claims={
             "the masked mean is that of the real tokens alone": lambda n: (
                 abs(n["right"] + math.fsum(n["own"]) / len(n["own"])) < 1e-9 and abs(n["total"] + math.fsum(n["own"])) < 1e-9
+            ),
+            "markers of one make the mean too low": lambda n: (
+                abs(n["marker"] + (math.fsum(n["own"]) + n["slots"]) / (len(n["own"]) + n["slots"])) < 1e-9 and n["marker"] < n["right"]
             ),
             "a product with the mask is spoilt by NaN alone": lambda n: (n["product"] is None) == (n["fill"] == "nan"),
             "the mean over all slots is another one": lambda n: n["plain"] is None or abs(n["plain"] - n["right"]) > EDGE,

@@ -262,7 +262,7 @@ def how_sure(world: Any, scale: float, per_token: float) -> Numbers:
         "loss": objective.mean_of([EncodedPair((), (), ())] * len(scored), scored),
         "predicted": [part.predicted for part in found.bins],
         "right": [part.right for part in found.bins],
-        "order": Word("same" if abs(accuracy - original) < 1e-9 else "changes"),
+        "order": Word("same" if (np.sign(pairs.margins) == np.sign(plain.margins)).all() else "changes"),
         "longer_scored": length.longer_scored,
         "longer_chosen": length.longer_chosen,
         "longer_before": before.longer_scored,
@@ -328,7 +328,7 @@ SCENES = (
         "new_head",
         new_head,
         needs=("world",),
-        controls=(Slider("seed", 0, 20, 1, start=0),),
+        controls=(Slider("seed", 0, SEEDS, 1, start=6),),
         pictures={"accuracies": draw_new_head},
         claims={
             "a margin is weights times the difference of the states": lambda n: close(n["first_margin"], n["first_by_hand"], 1e-3),
@@ -371,7 +371,7 @@ SCENES = (
         "how_sure",
         how_sure,
         needs=("world",),
-        controls=(Slider("scale", 0.5, 4, 0.25, start=1), Slider("per_token", -0.3, 0.3, 0.05, start=0)),
+        controls=(Slider("scale", 0.5, 4, 0.25, start=2), Slider("per_token", -0.3, 0.3, 0.05, start=0)),
         pictures={"calibration": draw_calibration, "length": draw_length},
         claims={
             "stretching the scores changes no order": lambda n: n["per_token"] != 0 or n["order"] == "same",
