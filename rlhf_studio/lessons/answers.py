@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from rlhf_studio.lessons.kit.controls import Control
@@ -15,7 +16,9 @@ from rlhf_studio.lessons.shelf import module_of, text_of
 
 Json = dict[str, Any]
 
-LOADERS: dict[str, Callable[[], Any]] = {}
+LOADERS: dict[str, Callable[[], Any]] = {
+    "world": lambda: import_module("rlhf_studio.lessons.world").load_world(),
+}
 """What a scene may need, by name; each is loaded once, when it is first needed."""
 
 

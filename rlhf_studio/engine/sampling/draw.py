@@ -70,7 +70,7 @@ def draw(logits: Tensor, values: Tensor, uniforms: Tensor, settings: GenerationC
     x = logits.float() / settings.temperature
     weights, total = softmax_terms(x)
     # float64, because float32 has too few digits: a large vocabulary's many tiny probabilities would be lost beside a sum near 1.
-    cumulated = _cut(x, weights, settings).cumsum(dim=-1, dtype=torch.float64)
+    cumulated = truncated(x, weights, settings).cumsum(dim=-1, dtype=torch.float64)
     end = cumulated[:, -1:]
     target = torch.minimum(uniforms[:, None] * end, torch.nextafter(end, torch.zeros_like(end)))
     tokens = torch.searchsorted(cumulated, target, right=True).clamp_(max=logits.shape[1] - 1)
@@ -79,7 +79,7 @@ def draw(logits: Tensor, values: Tensor, uniforms: Tensor, settings: GenerationC
     return Drawn(tokens.squeeze(1), (x.gather(1, tokens) - log_total).squeeze(1), (log_total - mean).squeeze(1), values, x, log_total)
 
 
-def _cut(x: Tensor, weights: Tensor, settings: GenerationConfig) -> Tensor:
+def truncated(x: Tensor, weights: Tensor, settings: GenerationConfig) -> Tensor:
     """``weights`` = exp(``x``) (b, V) after top-k and top-p, up to a factor per row: all, the k largest, or the nucleus; 0 elsewhere."""
     if settings.top_k and settings.top_k < x.shape[-1]:
         smallest = x.topk(settings.top_k, dim=-1).values[:, -1:]
