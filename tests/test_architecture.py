@@ -79,7 +79,7 @@ ui: analysis child_process config config_io estimate evaluation exit_codes expor
 cli: analysis child_process config config_io engine estimate.disk evaluation exit_codes export from_trl inputs lessons logs
     preflight recipes road runs ui world_build
 road: analysis.ends analysis.evaluation child_process config config_io exit_codes inputs metrics preflight recipes runs world.corpus
-lessons: analysis config engine inputs ppo runs world
+lessons: analysis config engine estimate from_trl inputs ppo runs world
 library: config config_io engine inputs
 __main__: cli
 __init__:

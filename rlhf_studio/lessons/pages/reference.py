@@ -1,0 +1,380 @@
+"""The reference under LoRA: the same weights with the adapters off, and when that is the wrong model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+
+import torch
+from peft import PeftModel
+
+from rlhf_studio.config import LoraConfig, RunConfig
+from rlhf_studio.engine.models.adapters import POLICY, REFERENCE
+from rlhf_studio.engine.models.critic import make_value_head
+from rlhf_studio.engine.models.merging import merged_for_good
+from rlhf_studio.engine.models.policy import Policy, ResponseModel
+from rlhf_studio.engine.models.reference import Reference
+from rlhf_studio.estimate.counts import RunModels
+from rlhf_studio.estimate.device import Device
+from rlhf_studio.estimate.memory import lasting, parts
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.models.shape import read_shape
+from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Slider, Toggle, Word, bars, flow, ledger
+from rlhf_studio.lessons.kit.options import options
+from rlhf_studio.lessons.small_models import (
+    ARCHITECTURES,
+    WIDTH,
+    WORDS,
+    adapt,
+    all_parameters,
+    factors,
+    layers_of,
+    move,
+    response_logits,
+    sentence,
+    tiny_adapted,
+    tiny_model,
+)
+from rlhf_studio.ppo.kl import full_kl, kl_per_token
+from rlhf_studio.ppo.logprobs import log_distribution, token_logprobs
+from rlhf_studio.ppo.losses import policy_loss
+from rlhf_studio.ppo.rewards import shape_rewards
+
+NUMBER = 6
+
+TEXT = sentence([WORDS.index("the"), WORDS.index("film"), WORDS.index("is")], [WORDS.index("superb"), WORDS.index(".")])
+RANK, ALPHA, SFT, PPO = 2, 4.0, 11, 2  # of all adapters here; and the seeds of what SFT and PPO may have learned
+MEBIBYTE = 1 << 20
+
+
+def policy_of(model: PeftModel) -> Policy:
+    return Policy(model, make_value_head(WIDTH, "zero", 0))
+
+
+def learnable(model: PeftModel, adapter: str) -> int:
+    """Numbers of this adapter that a backward pass would give a gradient."""
+    both = [factor for layer in layers_of(model) if adapter in layer.scaling for factor in factors(layer, adapter)]
+    return sum(factor.numel() for factor in both if factor.requires_grad)
+
+
+# --- adapters off is the base ---------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def off_is_base(moved: float, word: str) -> Numbers:
+    """The logits of the next word for policy, reference and base, all measured."""
+    model = move(tiny_adapted(RANK, ALPHA), moved, seed=PPO)
+    policy = policy_of(model)
+    reference, batch = Reference(policy, torch.float64), sentence(TEXT.prompt_ids[0].tolist(), [WORDS.index(word)])
+    ours = response_logits(policy, batch)
+    with reference.active() as other:
+        theirs = response_logits(other, batch)
+    again, base = response_logits(policy, batch), response_logits(ResponseModel(tiny_model()), batch)
+    logprobs, ref_logprobs = (token_logprobs(logits, batch.response_ids) for logits in (ours, theirs))
+    return {
+        "policy_logits": ours[0, 0].tolist(),
+        "reference_logits": theirs[0, 0].tolist(),
+        "base_logits": base[0, 0].tolist(),
+        "apart": float((ours - theirs).abs().max()),
+        "from_base": float((theirs - base).abs().max()),
+        "after": float((again - ours).abs().max()),
+        "logprob": float(logprobs),
+        "ref_logprob": float(ref_logprobs),
+        "kl": float(kl_per_token(logprobs, ref_logprobs, "k1")),
+        "weights": sum(parameter.numel() for parameter in tiny_model().parameters()),
+        "adapters": learnable(model, POLICY),
+        "reads": Word("both" if torch.equal(ours, base) else "base" if torch.equal(theirs, base) else "policy"),
+    }
+
+
+def draw_logits(n: Numbers) -> Picture:
+    rows: dict[str, list[float]] = {
+        Word("policy"): n["policy_logits"],
+        Word("reference"): n["reference_logits"],
+        Word("base"): n["base_logits"],
+    }
+    return ledger(list(WORDS), rows, result=Word("reference"), at=WORDS.index(n["word"]))
+
+
+def by_hand(logits: list[float], word: str) -> float:
+    """The log-probability of a word, for claims."""
+    return logits[WORDS.index(word)] - math.log(sum(math.exp(logit) for logit in logits))
+
+
+# --- one adapter, two adapters, a model of its own ------------------------------------------------------------------------------
+
+
+@cache
+def _two() -> PeftModel:
+    """The tiny model with the adapter that learns and a second one, the reference's."""
+    model = tiny_adapted(RANK, ALPHA)
+    model.add_adapter(REFERENCE, model.peft_config[POLICY])
+    return move(move(model.double(), 0.6, REFERENCE, seed=SFT), 0.3, POLICY, seed=PPO)
+
+
+@contextmanager
+def as_trl(model: PeftModel, second: bool) -> Iterator[None]:
+    """What TRL's context does to the policy, in peft's terms."""
+    with nullcontext() if second else model.disable_adapter():
+        if second:
+            model.set_adapter(REFERENCE)
+        yield
+        if second:
+            model.set_adapter(POLICY)
+
+
+@torch.no_grad()
+def switch(adapters: str, own: bool) -> Numbers:
+    """What is switched on while the reference reads, and what could learn then."""
+    second = adapters == "two"
+    model = _two() if second else move(tiny_adapted(RANK, ALPHA), 0.3, seed=PPO)
+    model.set_adapter(POLICY)
+    policy = policy_of(model)
+    reference = Reference(policy, torch.float64, tiny_model() if own else None)
+    before = response_logits(policy, TEXT)
+    with reference.active() as reader:
+        logits = response_logits(reader, TEXT)
+        is_policy, on = reader is policy, [] if layers_of(model)[0].disable_adapters else list(layers_of(model)[0].active_adapters)
+        inside = learnable(model, REFERENCE)
+    with as_trl(model, second):
+        theirs, trl_logits = learnable(model, REFERENCE), response_logits(policy, TEXT)
+    after = response_logits(policy, TEXT)
+    base = response_logits(ResponseModel(tiny_model()), TEXT)
+    case = "own" if not is_policy else "switched" if REFERENCE in on else "off"
+    return {
+        "case": Word(case),
+        "base_apart": float((logits - base).abs().max()),
+        "is_base": bool(torch.equal(logits, base)),
+        "as_trl_apart": 0.0 if own else float((logits - trl_logits).abs().max()),
+        "inside": inside,
+        "theirs": theirs,
+        "policy_learns": learnable(model, POLICY),
+        "restored": bool(torch.equal(before, after)),
+        "models": 2 if own else 1,
+        "ref_model": "given" if own else "None",
+    }
+
+
+def draw_switch(n: Numbers) -> Picture:
+    case, logits = str(n["case"]), Word("reference_logits")
+    used = {"own": "copy", "switched": "second_adapter"}.get(case, "base")
+
+    def box(name: str, column: int, row: int, *to: str) -> Box:
+        on = name == used or (name == "base" and case == "switched")
+        note = "" if name == "base" else Word("now" if on else "not_now")
+        return Box(Word(name), column, row, note=note, tone="policy" if on else "quiet", to=[Word(label) for label in to])
+
+    after_base = {"off": ("reference_logits",), "switched": ("second_adapter",), "own": ()}[case]
+    boxes = [Box(Word("tokens"), 0, 1, to=[Word(used if case == "own" else "base")]), box("base", 1, 1, *after_base)]
+    boxes += [box("first_adapter", 2, 0), Box(logits, 3, 1, tone="kl")]
+    if n["adapters"] == "two":
+        boxes.append(box("second_adapter", 2, 2, *(("reference_logits",) if case == "switched" else ())))
+    if case == "own":
+        boxes.append(box("copy", 1, 3, "reference_logits"))
+    return flow(boxes)
+
+
+# --- after LoRA-SFT --------------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def after_sft(way: str, sft: float, beta: float) -> Numbers:
+    """PPO begins where an adapter of SFT has led. The KL of its first policy, before anything was learned."""
+    policy, reference = _start(way, sft)
+    ours = response_logits(policy, TEXT)
+    with reference.active() as reader:
+        theirs = response_logits(reader, TEXT)
+    base = response_logits(ResponseModel(tiny_model()), TEXT)
+    logprobs, ref_logprobs = (token_logprobs(logits, TEXT.response_ids) for logits in (ours, theirs))
+    kl = kl_per_token(logprobs, ref_logprobs, "k1")
+    charged = shape_rewards(kl, torch.zeros(1, dtype=torch.float64), TEXT.mask, beta)
+    exact = float(full_kl(log_distribution(ours), log_distribution(theirs)).sum())
+    return {
+        "exact": exact,
+        "kl": float(kl.sum()),
+        "charged": float(charged.sum()),
+        "by_hand": -beta * sum(a - b for a, b in zip(logprobs[0].tolist(), ref_logprobs[0].tolist(), strict=True)),
+        "starts_at_zero": exact < 1e-9,
+        "reference_is_base": float((theirs - base).abs().max()) < 1e-9,
+        "held_to": Word("to_base" if float((theirs - ours).abs().max()) > 1e-9 else "to_sft"),
+        "logprobs": logprobs[0].tolist(),
+        "ref_logprobs": ref_logprobs[0].tolist(),
+        "kls": kl[0].tolist(),
+        "charges": charged[0].tolist(),
+        "adapters": {"off": 1, "merged": 1, "beside": 2}[way],
+    }
+
+
+def _start(way: str, sft: float) -> tuple[Policy, Reference]:
+    """Policy and reference at PPO's first step: the SFT adapter learns on, is merged first, or stays beside as a second one."""
+    model = move(tiny_adapted(RANK, ALPHA), sft, seed=SFT)
+    if way == "merged":
+        settings = LoraConfig(enabled=True, r=RANK, alpha=ALPHA)
+        model = adapt(merged_for_good(model), settings).double()
+    if way == "beside":
+        model.add_adapter(REFERENCE, model.peft_config[POLICY])
+        model.double()
+        for layer in layers_of(model):
+            for mine, sfts in zip(factors(layer, REFERENCE), factors(layer, POLICY), strict=True):
+                mine.copy_(sfts)
+        model.set_adapter(POLICY)
+    policy = policy_of(model)
+    return policy, Reference(policy, torch.float64)
+
+
+def draw_charges(n: Numbers) -> Picture:
+    rows: dict[str, list[float]] = {
+        Word("policy"): n["logprobs"],
+        Word("reference"): n["ref_logprobs"],
+        Word("kl_row"): n["kls"],
+        Word("charge"): n["charges"],
+    }
+    return ledger([WORDS[token] for token in TEXT.response_ids[0].tolist()], rows, result=Word("charge"))
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------------------
+
+WAYS = {"full": {"enabled": False}, "pissa": {"enabled": True, "init_lora_weights": "pissa"}, "lora": {"enabled": True}}
+
+
+@torch.no_grad()
+def memory(model: str, start: str, half: bool) -> Numbers:
+    """Bytes of policy and reference by the planner, in three ways to train; and whether switching off gives the base back."""
+    config = ARCHITECTURES[model]()
+    facts = ModelFacts(path=None, architecture="", parameters=all_parameters(model), shape=read_shape(config.to_dict()))
+    processor = Device("cpu", "CPU", None, None, bfloat16=False)
+    sizes: dict[str, dict[str, float]] = {}
+    for way, lora in WAYS.items():
+        minimal = {"data": {"prompts": "prompts.txt"}, "reward": {"components": [{"kind": "length"}]}, "lora": lora}
+        run = RunConfig.model_validate(minimal | {"model": {"policy": "model"}})
+        found = {part.name: part for part in lasting.lasting_parts(run, RunModels(facts), processor, 2 if half else 4)}
+        sizes[way] = {name: (found[name].low or 0) / MEBIBYTE for name in (parts.POLICY, parts.REFERENCE)}
+    adapted = adapt(
+        tiny_model().float(), LoraConfig.model_validate({"enabled": True, "r": RANK, "alpha": ALPHA, "init_lora_weights": start})
+    )
+    base, policy = response_logits(ResponseModel(tiny_model().float()), TEXT), policy_of(adapted)
+    with adapted.disable_adapter():
+        off = response_logits(policy, TEXT)
+    way = "pissa" if start == "pissa" else "lora"
+    return {
+        "sizes": sizes,
+        "reference": sizes[way][parts.REFERENCE],
+        "copy": sizes["full"][parts.REFERENCE],
+        "policy": sizes[way][parts.POLICY],
+        "takes": Word("once_more" if sizes[way][parts.REFERENCE] else "nothing"),
+        "off_apart": float((off - base).abs().max()),
+        "on_apart": float((response_logits(policy, TEXT) - base).abs().max()),
+        "parameters": all_parameters(model),
+    }
+
+
+def draw_memory(n: Numbers) -> Picture:
+    ways = {"full": "full", "lora": "lora", "pissa": "pissa_way"}
+    chosen = "pissa" if n["start"] == "pissa" else "lora"
+    items = [
+        Bar(Word(label), [n["sizes"][way][parts.POLICY], n["sizes"][way][parts.REFERENCE]], mark="chosen" if way == chosen else "")
+        for way, label in ways.items()
+    ]
+    most = 1.05 * max(max(sizes.values()) for sizes in n["sizes"].values())
+    return bars(items, [Word("policy"), Word("reference")], label=Word("mebibytes"), low=0, high=most, digits=0)
+
+
+# --- three names -----------------------------------------------------------------------------------------------------------------
+
+
+def check_yourself(new: float, old: float, ref: float, order: int) -> Numbers:
+    """One token under three models: the policy that learns, the policy that sampled, and the reference."""
+    now, then, there = (torch.tensor([[number]], dtype=torch.float64) for number in (new, old, ref))
+    one, mask = torch.ones_like(now), torch.ones(1, 1, dtype=torch.bool)
+    kl = float(kl_per_token(then, there, "k1"))
+    return {
+        "kl": kl,
+        "ratio": float(policy_loss(now, then, one, mask, 0.2).ratio),
+        "against_reference": float(policy_loss(now, there, one, mask, 0.2).ratio),
+        "step": new - old,
+        **options(kl, [new - old, new - ref], int(order)),
+    }
+
+
+SCENES = (
+    Scene(
+        "off_is_base",
+        off_is_base,
+        controls=(Slider("moved", 0, 1, 0.1, start=0.5), Choice("word", ["superb", "fine", "dull"], start="superb")),
+        pictures={"logits": draw_logits},
+        claims={
+            "off is the base, logit by logit": lambda n: n["reference_logits"] == n["base_logits"],
+            "the policy differs once B has moved": lambda n: (n["apart"] > 0) == (n["moved"] > 0),
+            "afterwards the policy is as it was": lambda n: n["after"] == 0,
+            "the KL is the policy's log-probability minus the reference's": lambda n: (
+                abs(n["kl"] - by_hand(n["policy_logits"], n["word"]) + by_hand(n["base_logits"], n["word"])) < 1e-9
+            ),
+        },
+    ),
+    Scene(
+        "switch",
+        switch,
+        controls=(Choice("adapters", ["one", "two"], start="one"), Toggle("own")),
+        pictures={"switch": draw_switch},
+        claims={
+            "one adapter is switched off, of two the second is switched on": lambda n: (
+                n["case"] == ("own" if n["own"] else "switched" if n["adapters"] == "two" else "off")
+            ),
+            "the logits are those of TRL's way": lambda n: n["as_trl_apart"] < 1e-12,
+            "only a second adapter is not the base": lambda n: n["is_base"] == (n["case"] != "switched"),
+            "ours never makes the reference learnable": lambda n: n["inside"] == 0,
+            "afterwards the policy is as it was, and learns": lambda n: n["restored"] and n["policy_learns"] > 0,
+        },
+    ),
+    Scene(
+        "after_sft",
+        after_sft,
+        controls=(
+            Choice("way", ["off", "merged", "beside"], start="off"),
+            Slider("sft", 0, 1, 0.1, start=0.5),
+            Slider("beta", 0, 0.5, 0.05, start=0.1),
+        ),
+        pictures={"charges": draw_charges},
+        claims={
+            "off is the base after LoRA-SFT": lambda n: n["way"] != "off" or n["reference_is_base"],
+            "merging, or a second adapter, starts at zero": lambda n: n["starts_at_zero"] == (n["way"] != "off" or n["sft"] == 0),
+            "each token is charged beta times its KL": lambda n: abs(n["charged"] - n["by_hand"]) < 1e-9,
+            "the exact KL is never negative": lambda n: n["exact"] > -1e-12,
+        },
+    ),
+    Scene(
+        "memory",
+        memory,
+        controls=(
+            Choice("model", list(ARCHITECTURES), start="gpt2"),
+            Choice("start", ["default", "pissa"], start="default"),
+            Toggle("half"),
+        ),
+        pictures={"bytes": draw_memory},
+        claims={
+            "a copy takes the model's weights once more": lambda n: (
+                abs(n["copy"] - n["parameters"] * (2 if n["half"] else 4) / 2**20) < 1e-6
+            ),
+            "it takes nothing where off is the base, and else a copy": lambda n: (
+                n["reference"] == (0 if n["off_apart"] < 1e-3 else n["copy"])
+            ),
+            "with the adapters on, both starts are the base": lambda n: n["on_apart"] < 1e-3,
+        },
+    ),
+    Scene(
+        "check_yourself",
+        check_yourself,
+        controls=(
+            Slider("new", -4, -0.2, 0.1, start=-1.2),
+            Slider("old", -4, -0.2, 0.1, start=-1.4),
+            Slider("ref", -4, -0.2, 0.1, start=-2.3),
+            Slider("order", 0, 2, 1, start=1),
+        ),
+        claims={
+            "the KL compares the sampling policy with the reference": lambda n: abs(n[n["answer"]] - (n["old"] - n["ref"])) < 1e-9,
+            "the ratio compares the policy with itself": lambda n: abs(n["ratio"] - math.exp(n["new"] - n["old"])) < 1e-9,
+        },
+    ),
+)
