@@ -15,7 +15,14 @@ from rlhf_studio.lessons.shelf import module_of, text_of
 
 Json = dict[str, Any]
 
-LOADERS: dict[str, Callable[[], Any]] = {}
+
+def _run() -> Any:
+    from rlhf_studio.lessons.run import lesson_run  # loads torch and the bundled models
+
+    return lesson_run()
+
+
+LOADERS: dict[str, Callable[[], Any]] = {"run": _run}
 """What a scene may need, by name; each is loaded once, when it is first needed."""
 
 
