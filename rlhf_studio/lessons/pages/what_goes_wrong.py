@@ -290,9 +290,7 @@ SCENES = (
         check_yourself,
         controls=(Slider("step", 1, STEPS, 1, start=30), Slider("response", 1, 64, 1, start=3), Toggle("charged")),
         claims={
-            "the rewards add up to the score less the price": lambda n: (
-                abs(sum(n["rewards"]) - (n["score"] - n["beta"] * n["kl"])) < 1e-6
-            )
+            "the rewards add up to the score less the price": lambda n: abs(sum(n["rewards"]) - (n["score"] - n["beta"] * n["kl"])) < 1e-6
         },
         needs=("run",),
     ),
