@@ -103,7 +103,7 @@ def _first(run: LessonRun) -> TokenBatch:
 
 def draw_words(n: Numbers) -> Picture:
     rows = [Bar(word, [then, now]) for word, then, now in zip(WORDS, n["then"], n["now"], strict=True)]
-    return bars(rows, [Word("start"), Word("now")], label=Word("probability"), low=0, high=0.8)
+    return bars(rows, [Word("start"), Word("now")], label=Word("probability"), low=0, high=0.06, digits=3)
 
 
 # --- why not only good reviews -----------------------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ def draw_passes(n: Numbers) -> Picture:
     same, fresh = n["curves"]
     places = [float(place) for place in range(len(same))]
     curves = [Series(Word("same_batch"), places, same, tone="clip"), Series(Word("fresh_batches"), places, fresh, tone="policy")]
-    return line(curves, x=Word("passes"), y=Word("true_score"), x_range=(0, 40), y_range=(-0.05, 0.8))
+    return line(curves, x=Word("passes"), y=Word("true_score"), x_range=(0, 40), y_range=(-0.05, 0.9))
 
 
 def _silent_by_hand(n: Numbers) -> bool:
