@@ -67,11 +67,12 @@ def value_per_token(run: LessonRun, response: int, place: int) -> Numbers:
 
 
 def draw_values(n: Numbers) -> Picture:
-    return ledger(n["pieces"], {Word("value"): n["values"]}, at=int(n["place"]) - 1)
+    rows: dict[str, list[float]] = {Word("value"): n["values"]}
+    return ledger(n["pieces"], rows, at=int(n["place"]) - 1)
 
 
 def draw_surprises(n: Numbers) -> Picture:
-    rows = {Word("reward"): n["rewards"], Word("right"): n["right"], Word("wrong"): n["wrong"]}
+    rows: dict[str, list[float]] = {Word("reward"): n["rewards"], Word("right"): n["right"], Word("wrong"): n["wrong"]}
     return ledger(n["pieces"], rows, result=Word("right"), at=int(n["place"]) - 2 if n["place"] > 1 else None)
 
 
@@ -84,7 +85,7 @@ def _surprises_by_hand(n: Numbers) -> bool:
 
 # --- one trunk or two ----------------------------------------------------------------------------------------------------------------
 
-SIZES: dict[str, dict[str, int]] = {"gpt2": {}, "large": {"n_embd": 1280, "n_layer": 36, "n_head": 20}}
+SIZES: dict[str, dict[str, Any]] = {"gpt2": {}, "large": {"n_embd": 1280, "n_layer": 36, "n_head": 20}}
 
 
 @cache
@@ -183,7 +184,8 @@ def one_trunk(run: LessonRun, vf_coef: float, detach: bool, step: int) -> Number
         loss = ppo_objective(Minibatch(batch.mask, *(x.double() for x in batch[1:])), new, settings).loss_sum / int(tokens.mask.sum())
         if not loss.requires_grad:
             return torch.zeros_like(states)
-        return torch.autograd.grad(loss, states)[0]
+        found: torch.Tensor = torch.autograd.grad(loss, states)[0]
+        return found
 
     of_policy, of_value = gradient(0.0, policy_too=True), gradient(vf_coef, policy_too=False)
     both = gradient(vf_coef, policy_too=True)
@@ -207,9 +209,9 @@ def draw_pull(n: Numbers) -> Picture:
 
 
 def _value_pull_by_hand(n: Numbers) -> bool:
-    square = sum((n["vf_coef"] * error / len(n["errors"])) ** 2 for error in n["errors"]) * sum(w * w for w in n["head"])
+    square: float = sum((n["vf_coef"] * error / len(n["errors"])) ** 2 for error in n["errors"]) * sum(w * w for w in n["head"])
     expected = 0.0 if n["detach"] else square**0.5
-    return abs(n["value"] - expected) <= 1e-4 * max(1e-3, expected)
+    return bool(abs(n["value"] - expected) <= 1e-4 * max(1e-3, expected))
 
 
 # --- where the trunk is --------------------------------------------------------------------------------------------------------------
@@ -285,6 +287,8 @@ def check_yourself(run: LessonRun, step: int, response: int, place: int) -> Numb
         "surprise": float(again.deltas[row, at]),
         "good": bool(again.deltas[row, at] > 0),
         "gamma": of.settings.gamma,
+        "charge": of.settings.kl_coef * float(of.logprobs[row, at] - of.ref_logprobs[row, at]),
+        "score": float(of.scores[row]) if at + 1 == length else 0.0,
     }
 
 

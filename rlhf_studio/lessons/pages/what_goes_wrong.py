@@ -211,7 +211,7 @@ def _silent_by_hand(n: Numbers) -> bool:
     last: Learned = n["last"]
     pairs = list(zip(last.ratios, last.advantages, strict=True))
     quiet = sum((a > 0 and ratio > 1 + n["eps"]) or (a < 0 and ratio < 1 - n["eps"]) for ratio, a in pairs)
-    return abs(quiet / len(pairs) - n["silent"]) < 1e-9
+    return bool(abs(quiet / len(pairs) - n["silent"]) < 1e-9)
 
 
 # --- for yourself --------------------------------------------------------------------------------------------------------------------
