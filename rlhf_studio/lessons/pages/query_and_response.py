@@ -35,7 +35,8 @@ def prompts_of(run: LessonRun, low: int, high: int, seed: int) -> Prepared:
     """The prompts that a run makes of these texts when it keeps ``low`` to ``high`` tokens of each."""
     data = DataConfig(query_tokens_min=low, query_tokens_max=high)
     rows = Prompts([Prompt(number, text) for number, text in enumerate(texts(), 1)])
-    return prepare(rows, data, TokenizerEncoder(run.tokenizer), None, seed)
+    encoder: Any = TokenizerEncoder(run.tokenizer)
+    return prepare(rows, data, encoder, None, seed)
 
 
 # --- from a text to a query ----------------------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ SCENES = (
     Scene(
         "from_text_to_query",
         from_text_to_query,
-        controls=(Slider("review", 1, REVIEWS, 1, start=4), Slider("length", 2, SHOWN, 1, start=5)),
+        controls=(Slider("review", 1, REVIEWS, 1, start=2), Slider("length", 2, SHOWN, 1, start=7)),
         pictures={"query": draw_query},
         claims={
             "the query is the beginning of the text": lambda n: n["query_ids"] == n["ids"][: int(n["length"])],
