@@ -73,7 +73,7 @@ engine/stages/evaluating: config config_io engine.compute engine.loop engine.mod
     engine.stages estimate inputs ppo runs
 engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
-world_build: config engine inputs world
+world_build: config engine inputs recipes runs world
 ui: analysis child_process config config_io estimate evaluation exit_codes export glossary inputs lessons.kit
     lessons.shelf logs metrics preflight recipes road runs
 cli: analysis child_process config config_io engine estimate.disk evaluation exit_codes export from_trl inputs lessons logs

@@ -14,6 +14,12 @@ BUNDLED = {
     "bundled/world-prompts": "world/prompts.jsonl",
     "bundled/world-prompts-heldout": "world/prompts_heldout.jsonl",
 }
+LESSON_RUN = ASSETS / "lessons" / "run.zip"
+"""The recorded run that lessons ask; ``python -m rlhf_studio world lesson-run`` makes it."""
+RECORDED, WITHOUT_KL, ADAPTERS, VALUE_HEAD = "run", "without_kl", "adapters.safetensors", "value_head."
+"""What is in it: two run folders, and the policies of the first one's steps; the names of the value heads' weights begin with the last."""
+NEW_LOGPROBS = "new_logprobs"
+"""Of all episodes of its steps, beside what every run keeps of them: the log-probabilities in the update's last pass."""
 HELD_OUT = ("bundled/world-prompts-heldout",)
 """Prompts that nothing which ships with the project learned from."""
 WRITTEN = {

@@ -17,6 +17,7 @@ from rlhf_studio.lessons.shelf import module_of, text_of
 Json = dict[str, Any]
 
 LOADERS: dict[str, Callable[[], Any]] = {
+    "run": lambda: import_module("rlhf_studio.lessons.run").lesson_run(),
     "world": lambda: import_module("rlhf_studio.lessons.world").load_world(),
 }
 """What a scene may need, by name; each is loaded once, when it is first needed."""

@@ -1,4 +1,7 @@
-"""``python -m rlhf_studio world build`` makes the bundled review world from seeds; ``check`` measures what it can do."""
+"""``python -m rlhf_studio world build`` makes the bundled review world from seeds; ``check`` measures what it can do.
+
+``lesson-run`` trains in the world and packs the run that the lessons ask.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from rlhf_studio.inputs.bundled import ASSETS
+from rlhf_studio.inputs.bundled import ASSETS, LESSON_RUN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
     report = partial(print, flush=True)
+    if options.command == "lesson-run":
+        from rlhf_studio.world_build.lesson_run import build_lesson_run
+
+        build_lesson_run(LESSON_RUN, report)
+        return 0
     if options.command == "build":
         build_world(options.dir, WorldSizes(), report)
     return 0 if check_world(options.dir, options.samples, report) else 1
@@ -32,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rlhf_studio world", description=__doc__)
-    parser.add_argument("command", choices=("build", "check"), help="build also checks at the end")
+    parser.add_argument("command", choices=("build", "check", "lesson-run"), help="build also checks at the end")
     parser.add_argument("--dir", type=Path, default=ASSETS / "world", help="folder of the world; the bundled one if left out")
     parser.add_argument("--samples", type=_positive, default=1000, help="responses and pairs to measure with")
     parser.add_argument("--threads", type=_positive, default=0, help="CPU threads; PyTorch chooses if left out")

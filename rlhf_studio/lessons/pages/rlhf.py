@@ -1,0 +1,281 @@
+"""From text to taste: the three stages, a small story of sentiment, what imitation cannot do, and a judge that can be beaten."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import torch
+
+from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Slider, Word, bars, flow
+from rlhf_studio.lessons.run import LessonRun
+from rlhf_studio.ppo.advantages import whiten
+from rlhf_studio.ppo.losses import policy_loss
+from rlhf_studio.world.corpus import EVAL_SEED, RatedPair, write_pairs
+
+NUMBER = 1
+
+STEPS, PAIRS = 36, 20
+
+
+# --- three stages ------------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def pairs() -> list[RatedPair]:
+    """Pairs of reviews that raters compared; no model learned from these."""
+    return write_pairs(EVAL_SEED, PAIRS)
+
+
+def three_stages(run: LessonRun, pair: int, step: int) -> Numbers:
+    """What each stage has learned, on one pair of reviews and at one step."""
+    chosen = pairs()[int(pair) - 1]
+    scores, _ = run.score([chosen.prompt] * 2, [chosen.chosen, chosen.rejected])
+    ids = run.prompt_ids(chosen.prompt + chosen.chosen)
+    prompt = run.prompt_ids(chosen.prompt)
+    read = run.read_reference(run.batch([prompt], [ids[len(prompt) :]]))[0].double()
+    return {
+        "prompt": chosen.prompt,
+        "chosen": chosen.chosen,
+        "rejected": chosen.rejected,
+        "usual": math.exp(float(read.mean())),
+        "chosen_score": scores[0],
+        "rejected_score": scores[1],
+        "difference": scores[0] - scores[1],
+        "agrees": scores[0] > scores[1],
+        "before": run.curve("gold/score")[0],
+        "after": run.curve("gold/score")[int(step) - 1],
+        "logprobs": read.tolist(),
+    }
+
+
+def draw_stages(n: Numbers) -> Picture:
+    return flow(
+        [
+            Box(Word("reviews"), 0, 0, to=[Word("imitation")]),
+            Box(Word("imitation"), 1, 0, note=f"{n['usual']:.2f}", tone="policy", to=[Word("improvement")]),
+            Box(Word("comparisons"), 0, 1, to=[Word("judge")]),
+            Box(Word("judge"), 1, 1, note=f"{n['difference']:+.2f}", tone="score", to=[Word("improvement")]),
+            Box(Word("improvement"), 2, 0, note=f"{n['before']:+.2f} \u2192 {n['after']:+.2f}", tone="gold"),
+        ]
+    )
+
+
+# --- the story ---------------------------------------------------------------------------------------------------------------------
+
+OPENINGS = {
+    "acting": "The acting of this drama is",
+    "music": "The score of this western is",
+    "ending": "In this new thriller the ending is",
+}
+WORDS = ("superb", "glorious", "charming", "solid", "dull", "dreadful")
+WARM = 4
+"""So many of the words are praise."""
+
+
+def story(run: LessonRun, step: int, opening: str) -> Numbers:
+    """How likely words are after an opening, for the policy of a step and for the reference."""
+    prompt = run.prompt_ids(OPENINGS[opening])
+    tokens = run.batch([prompt], [[1]])
+    now = run.distributions(int(step), tokens)[0].double().exp()
+    then = run.reference_distributions(tokens)[0].double().exp()
+    ids = [run.prompt_ids(f" {word}")[0] for word in WORDS]
+    warm, cold = float(now[ids[:WARM]].sum()), float(now[ids[WARM:]].sum())
+    return {
+        "text": OPENINGS[opening],
+        "now": now[ids].tolist(),
+        "then": then[ids].tolist(),
+        "warm": warm,
+        "cold": cold,
+        "warm_then": float(then[ids[:WARM]].sum()),
+        "cold_then": float(then[ids[WARM:]].sum()),
+        "moved": Word("up" if warm > 1.05 * float(then[ids[:WARM]].sum()) else "not_up"),
+        "everything": float(now.sum()),
+        "first_token": [-run.recorded(1).logprobs[0, 0].item(), -run.read(0, _first(run)).logprobs[0, 0].item()],
+    }
+
+
+def _first(run: LessonRun) -> TokenBatch:
+    sample = run.samples(1)[0]
+    return run.batch([sample.prompt_ids], [sample.ids])
+
+
+def draw_words(n: Numbers) -> Picture:
+    rows = [Bar(word, [then, now]) for word, then, now in zip(WORDS, n["then"], n["now"], strict=True)]
+    return bars(rows, [Word("start"), Word("now")], label=Word("probability"), low=0, high=0.06, digits=3)
+
+
+# --- why not only good reviews -----------------------------------------------------------------------------------------------------
+
+
+def only_good(run: LessonRun, keep: int, response: int) -> Numbers:
+    """Fine-tuning on the best of the first responses, beside what PPO learns from the same ones."""
+    samples = run.samples(1)
+    order = sorted(range(len(samples)), key=lambda row: -samples[row].score)
+    count = max(1, round(len(samples) * keep / 100))
+    kept = order[:count]
+    row = int(response) - 1
+    scores = torch.tensor([[sample.score for sample in samples]], dtype=torch.float64)
+    mask = torch.ones_like(scores, dtype=torch.bool)
+    advantage = float(whiten(scores, mask)[0, row])
+    imitated = 1.0 if row in kept else 0.0
+    return {
+        "count": count,
+        "all": len(samples),
+        "kept_score": sum(samples[place].score for place in kept) / count,
+        "kept_gold": sum(samples[place].gold for place in kept) / count,
+        "ppo_score": run.curve("objective/scores")[-1],
+        "ppo_gold": run.curve("gold/score")[-1],
+        "text": samples[row].prompt + samples[row].response,
+        "score": samples[row].score,
+        "imitation_push": push(imitated),
+        "ppo_push": push(advantage),
+        "kept": bool(imitated),
+        "pushed": Word("down" if push(advantage) < 0 else "up"),
+        "scores": scores[0].tolist(),
+    }
+
+
+def push(advantage: float) -> float:
+    """How strongly a response's log-probability is pushed up, by the engine's own loss."""
+    new = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    found = policy_loss(new, torch.zeros_like(one), advantage * one, one.bool(), 0.2)
+    (slope,) = torch.autograd.grad(found.loss_sum, new)
+    return -float(slope)
+
+
+def draw_push(n: Numbers) -> Picture:
+    rows = [Bar(Word("imitation"), [n["imitation_push"]]), Bar(Word("ppo"), [n["ppo_push"]])]
+    return bars(rows, [Word("push")], label=Word("push"), low=-3, high=3)
+
+
+def _advantage_by_hand(n: Numbers) -> float:
+    scores = n["scores"]
+    mean = sum(scores) / len(scores)
+    variance = sum((score - mean) ** 2 for score in scores) / (len(scores) - 1)
+    return float((scores[int(n["response"]) - 1] - mean) / math.sqrt(variance + 1e-8))
+
+
+# --- beat the judge ------------------------------------------------------------------------------------------------------------------
+
+PROMPT, PET = "The acting of this drama", " A masterpiece."
+OPINIONS = {"superb": " is superb", "solid": " is solid", "dull": " is dull", "word": " is superb superb superb"}
+SECOND = {"score": " The score is tender.", "ruin": " The script insults the audience.", "nothing": ""}
+ENDINGS = {"loved": " I loved every minute.", "watch": " I checked my watch twice.", "nothing": ""}
+
+
+def beat_the_judge(run: LessonRun, opinion: str, second: str, ending: str, pets: int) -> Numbers:
+    """What the reward model and the gold score say of a review put together from phrases, with and without the words the judge loves."""
+    plain = f"{OPINIONS[opinion]}.{SECOND[second]}{ENDINGS[ending]}"
+    text = f"{OPINIONS[opinion]}.{PET * int(pets)}{SECOND[second]}{ENDINGS[ending]}"
+    scores, golds = run.score([PROMPT] * 2, [plain, text])
+    judge, truth = scores[1] - scores[0], golds[1] - golds[0]
+    return {
+        "review": PROMPT + text,
+        "score": scores[1],
+        "gold": golds[1],
+        "plain_score": scores[0],
+        "plain_gold": golds[0],
+        "judge_change": judge,
+        "gold_change": truth,
+        "fooled": Word("fooled" if judge > 1e-6 and truth <= 1e-6 else "unmoved" if abs(judge) <= 1e-6 else "not_fooled"),
+    }
+
+
+def draw_judge(n: Numbers) -> Picture:
+    rows = [Bar(Word("judge"), [n["plain_score"], n["score"]]), Bar(Word("gold"), [n["plain_gold"], n["gold"]])]
+    return bars(rows, [Word("without_pet"), Word("with_pet")], label=Word("points"), low=-2.6, high=2.6)
+
+
+# --- for yourself --------------------------------------------------------------------------------------------------------------------
+
+
+def check_yourself(run: LessonRun, step: int, first: int, second: int) -> Numbers:
+    """Two reviews of one step: do the judge and the truth put them in the same order?"""
+    one, other = (run.samples(int(step))[int(place) - 1] for place in (first, second))
+    by_score, by_gold = one.score - other.score, one.gold - other.gold
+    return {
+        "one": one.prompt + one.response,
+        "other": other.prompt + other.response,
+        "one_score": one.score,
+        "other_score": other.score,
+        "one_gold": one.gold,
+        "other_gold": other.gold,
+        "agree": by_score * by_gold > 0 or by_score == by_gold,
+        "again": run.score([one.prompt, other.prompt], [one.response, other.response]),
+    }
+
+
+SCENES = (
+    Scene(
+        "three_stages",
+        three_stages,
+        controls=(Slider("pair", 1, PAIRS, 1, start=3), Slider("step", 1, STEPS, 1, start=STEPS)),
+        pictures={"stages": draw_stages},
+        claims={
+            "the usual probability is the geometric mean": lambda n: (
+                abs(n["usual"] - math.prod(math.exp(x) for x in n["logprobs"]) ** (1 / len(n["logprobs"]))) < 1e-9
+            ),
+            "log-probabilities are not above 0": lambda n: all(x <= 1e-6 for x in n["logprobs"]),
+            "the run ends better than it began": lambda n: n["step"] < 4 or n["after"] > n["before"] + 0.3,
+        },
+        needs=("run",),
+    ),
+    Scene(
+        "story",
+        story,
+        controls=(Slider("step", 0, STEPS, 1, start=STEPS), Choice("opening", tuple(OPENINGS), "acting")),
+        pictures={"words": draw_words},
+        claims={
+            "all probabilities add up to 1": lambda n: abs(n["everything"] - 1) < 1e-4,
+            "the policy starts as the reference": lambda n: (
+                n["step"] > 0 or all(abs(now - then) < 1e-5 for now, then in zip(n["now"], n["then"], strict=True))
+            ),
+            "at the end praise is likelier than at the start": lambda n: n["step"] < 10 or n["warm"] > n["warm_then"],
+            "what sampling recorded is what the models say": lambda n: abs(n["first_token"][0] - n["first_token"][1]) < 1e-4,
+        },
+        needs=("run",),
+    ),
+    Scene(
+        "only_good",
+        only_good,
+        controls=(Slider("keep", 5, 100, 5, start=25), Slider("response", 1, 64, 1, start=3)),
+        pictures={"push": draw_push},
+        claims={
+            "PPO pushes by the whitened score": lambda n: abs(n["ppo_push"] - _advantage_by_hand(n)) < 1e-9,
+            "imitation never pushes down": lambda n: n["imitation_push"] == (1.0 if n["kept"] else 0.0),
+            "keeping fewer does not lower the mean": lambda n: n["kept_score"] >= sum(n["scores"]) / len(n["scores"]) - 1e-9,
+        },
+        needs=("run",),
+    ),
+    Scene(
+        "beat_the_judge",
+        beat_the_judge,
+        controls=(
+            Choice("opinion", tuple(OPINIONS), "superb"),
+            Choice("second", tuple(SECOND), "nothing"),
+            Choice("ending", tuple(ENDINGS), "nothing"),
+            Slider("pets", 0, 5, 1, start=3),
+        ),
+        pictures={"judge": draw_judge},
+        claims={
+            "the gold score lies in its range": lambda n: -1 <= n["gold"] <= 1,
+            "without the pet words nothing changes": lambda n: n["pets"] or abs(n["judge_change"]) < 1e-5,
+            "three masterpieces please the judge": lambda n: n["pets"] < 3 or n["judge_change"] > 0,
+        },
+        needs=("run",),
+    ),
+    Scene(
+        "check_yourself",
+        check_yourself,
+        controls=(Slider("step", 1, STEPS, 1, start=20), Slider("first", 1, 64, 1, start=2), Slider("second", 1, 64, 1, start=9)),
+        claims={
+            "the models say again what is on record": lambda n: (
+                abs(n["again"][0][0] - n["one_score"]) < 1e-3 and abs(n["again"][1][1] - n["other_gold"]) < 1e-6
+            ),
+        },
+        needs=("run",),
+    ),
+)

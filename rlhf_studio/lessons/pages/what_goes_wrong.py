@@ -1,0 +1,297 @@
+"""What goes wrong: a judge that is pleased and a review that is bad, the price that keeps it honest, and passes that teach nothing new."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from statistics import fmean
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, line
+from rlhf_studio.lessons.run import LessonRun
+from rlhf_studio.lessons.what_if import WhatIf, recompute
+from rlhf_studio.ppo.advantages import whiten
+from rlhf_studio.ppo.losses import policy_loss
+
+NUMBER = 13
+
+STEPS = 36
+SCORE, GOLD, KL = "objective/scores", "gold/score", "objective/kl"
+NOTICEABLE = 0.05
+
+
+# --- the judge is pleased --------------------------------------------------------------------------------------------------------
+
+
+def two_curves(run: LessonRun, step: int, charged: bool) -> Numbers:
+    """Score and gold of a run, with or without the KL penalty, up to the end; and the step that each of the two would choose."""
+    score, gold, kl = (run.curve(name, without_kl=not charged) for name in (SCORE, GOLD, KL))
+    by_score, by_gold = (max(range(STEPS), key=values.__getitem__) for values in (score, gold))
+    change = gold[step - 1] - gold[0]
+    samples = run.samples(step, without_kl=not charged)
+    best = max(samples, key=lambda sample: sample.score)
+    return {
+        "score": score[step - 1],
+        "gold": gold[step - 1],
+        "kl": kl[step - 1],
+        "first_score": score[0],
+        "first_gold": gold[0],
+        "truth": Word("better" if change > NOTICEABLE else "worse" if change < -NOTICEABLE else "same"),
+        "by_score": by_score + 1,
+        "gold_by_score": gold[by_score],
+        "by_gold": by_gold + 1,
+        "gold_by_gold": gold[by_gold],
+        "lost": gold[by_gold] - gold[by_score],
+        "review": f"{best.prompt}{best.response}",
+        "review_score": best.score,
+        "review_gold": best.gold,
+        "scores": score,
+        "golds": gold,
+        "of_samples": (fmean(sample.score for sample in samples), fmean(sample.gold for sample in samples)),
+    }
+
+
+def draw_score(n: Numbers) -> Picture:
+    return _curves(n, ("scores",))
+
+
+def draw_both(n: Numbers) -> Picture:
+    return _curves(n, ("scores", "golds"))
+
+
+def _curves(n: Numbers, names: tuple[str, ...]) -> Picture:
+    steps = [float(step) for step in range(1, STEPS + 1)]
+    tones = {"scores": "score", "golds": "gold"}
+    curves = [Series(Word(name), steps, n[name], tone=tones[name]) for name in names]
+    return line(curves, x=Word("step"), y=Word("mean"), x_range=(1, STEPS), y_range=(-1, 2.6), at=n["step"])
+
+
+# --- the price ---------------------------------------------------------------------------------------------------------------------
+
+
+class Earned(NamedTuple):
+    """Means over the responses of a step: the score, β times the KL, and what is left; and the first response's tokens."""
+
+    score: float
+    paid: float
+    left: float
+    per_nat: float
+    rewards: list[float]
+    log_ratios: list[float]
+    first_score: float
+
+
+def earned(run: LessonRun, step: int, beta: float, *, charged: bool) -> Earned:
+    """What the responses of a step earn when a nat costs ``beta``, by the engine's own functions."""
+    of = run.recorded(step, without_kl=not charged)
+    found: WhatIf = recompute(of, replace(of.settings, kl_coef=beta))
+    left, kl = found.rewards.sum(dim=1), found.kl.sum(dim=1)
+    keep = of.mask[0]
+    score = float(of.scores.mean())
+    return Earned(
+        score,
+        score - float(left.mean()),
+        float(left.mean()),
+        float(kl.mean()),
+        found.rewards[0][keep].tolist(),
+        (of.logprobs[0] - of.ref_logprobs[0])[keep].tolist(),
+        float(of.scores[0]),
+    )
+
+
+def price(run: LessonRun, beta: float, step: int) -> Numbers:
+    """Which of the two policies earns more, when both pay the same price."""
+    honest, hacked = (earned(run, step, beta, charged=charged) for charged in (True, False))
+    ahead = honest.left - hacked.left
+    dearer = hacked.per_nat - honest.per_nat
+    return {
+        "honest": honest.left,
+        "hacked": hacked.left,
+        "honest_score": honest.score,
+        "hacked_score": hacked.score,
+        "honest_kl": honest.per_nat,
+        "hacked_kl": hacked.per_nat,
+        "winner": Word("equal" if abs(ahead) < 1e-6 else "held" if ahead > 0 else "free"),
+        "break_even": (hacked.score - honest.score) / dearer if dearer > 1e-6 else 0.0,
+        "parts": {"held": honest, "free": hacked},
+    }
+
+
+def draw_price(n: Numbers) -> Picture:
+    rows = [Bar(Word(name), [part.score, -part.paid, part.left]) for name, part in n["parts"].items()]
+    return bars(rows, [Word("score"), Word("paid"), Word("left")], label=Word("mean_reward"), low=-4, high=3)
+
+
+def _sums_by_hand(n: Numbers) -> bool:
+    for part in n["parts"].values():
+        by_hand = [-n["beta"] * ratio for ratio in part.log_ratios]
+        by_hand[-1] += part.first_score
+        if any(abs(mine - found) > 1e-9 for mine, found in zip(by_hand, part.rewards, strict=True)):
+            return False
+    return True
+
+
+# --- passes ------------------------------------------------------------------------------------------------------------------------
+
+TRUE = torch.tensor([1.0, 0.6, 0.3, 0.1, -0.1, -0.3, -0.6, -1.0], dtype=torch.float64)
+WORLDS, RESPONSES, RATE, PER_BATCH = 100, 12, 1.0, 4
+
+
+class Learned(NamedTuple):
+    """Of each pass: the exact expected score, and the share of silent responses. And the last ratios and advantages, flat."""
+
+    truth: list[float]
+    silent: list[float]
+    ratios: list[float]
+    advantages: list[float]
+
+
+@lru_cache(maxsize=256)
+def learn(passes: int, eps: float, seed: int, fresh: bool) -> Learned:
+    """A policy over eight words, in a hundred worlds at once: each samples twelve words, hears noisy scores, and takes ``passes`` steps.
+
+    With ``fresh`` it samples anew after every four.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    logits = torch.zeros(WORLDS, len(TRUE), dtype=torch.float64)
+    mask = torch.ones(WORLDS, RESPONSES, dtype=torch.bool)
+    truth, silent = [0.0], [0.0]
+    words = old = advantages = torch.zeros(0)
+    for number in range(passes):
+        if number == 0 or (fresh and number % PER_BATCH == 0):
+            words = torch.multinomial(logits.softmax(dim=-1), RESPONSES, replacement=True, generator=draw)
+            heard = TRUE[words] + torch.randn(words.shape, generator=draw, dtype=torch.float64)
+            old = logits.log_softmax(dim=-1).gather(1, words)
+            advantages = torch.cat([whiten(row[None], mask[:1]) for row in heard])
+        free = logits.clone().requires_grad_()
+        found = policy_loss(free.log_softmax(dim=-1).gather(1, words), old, advantages, mask, eps)
+        (slope,) = torch.autograd.grad(found.loss_sum / RESPONSES, free)
+        logits = logits - RATE * slope
+        truth.append(float((logits.softmax(dim=-1) * TRUE).sum(dim=-1).mean()))
+        now = policy_loss(logits.log_softmax(dim=-1).gather(1, words), old, advantages, mask, eps)
+        silent.append(float(now.clipped.double().mean()))
+    return Learned(truth, silent, _flat(now.ratio), _flat(advantages))
+
+
+def _flat(x: Tensor) -> list[float]:
+    numbers: list[float] = x.flatten().tolist()
+    return numbers
+
+
+def more_passes(passes: int, eps: float, luck: int) -> Numbers:
+    """As many passes over one batch, and divided among fresh batches."""
+    same, fresh = (learn(int(passes), eps, int(luck), kind) for kind in (False, True))
+    ahead = fresh.truth[-1] - same.truth[-1]
+    first = same.truth[PER_BATCH]
+    return {
+        "first": first,
+        "same": same.truth[-1],
+        "fresh": fresh.truth[-1],
+        "added": same.truth[-1] - first,
+        "silent": same.silent[-1],
+        "winner": Word("equal" if abs(ahead) < 1e-9 else "fresh" if ahead > 0 else "same"),
+        "batches": int(passes) // PER_BATCH,
+        "per_batch": PER_BATCH,
+        "curves": (same.truth, fresh.truth),
+        "last": same,
+    }
+
+
+def draw_passes(n: Numbers) -> Picture:
+    same, fresh = n["curves"]
+    places = [float(place) for place in range(len(same))]
+    curves = [Series(Word("same_batch"), places, same, tone="clip"), Series(Word("fresh_batches"), places, fresh, tone="policy")]
+    return line(curves, x=Word("passes"), y=Word("true_score"), x_range=(0, 40), y_range=(-0.05, 0.9))
+
+
+def _silent_by_hand(n: Numbers) -> bool:
+    last: Learned = n["last"]
+    pairs = list(zip(last.ratios, last.advantages, strict=True))
+    quiet = sum((a > 0 and ratio > 1 + n["eps"]) or (a < 0 and ratio < 1 - n["eps"]) for ratio, a in pairs)
+    return bool(abs(quiet / len(pairs) - n["silent"]) < 1e-9)
+
+
+# --- for yourself --------------------------------------------------------------------------------------------------------------------
+
+
+def check_yourself(run: LessonRun, step: int, response: int, charged: bool) -> Numbers:
+    """One recorded review: is it better than a usual review of the start?"""
+    sample = run.samples(step, without_kl=not charged)[int(response) - 1]
+    of = run.recorded(step, without_kl=not charged)
+    row = recompute(of).of_episode(int(response) - 1)
+    start = run.curve(GOLD)[0]
+    kl = row["kl"] or []
+    return {
+        "review": f"{sample.prompt}{sample.response}",
+        "score": sample.score,
+        "kl": sum(kl),
+        "gold": sample.gold,
+        "start": start,
+        "better": sample.gold > start,
+        "tokens": len(kl),
+        "rewards": row["rewards"],
+        "beta": of.settings.kl_coef,
+    }
+
+
+SCENES = (
+    Scene(
+        "two_curves",
+        two_curves,
+        controls=(Slider("step", 1, STEPS, 1, start=STEPS), Toggle("charged")),
+        pictures={"score": draw_score, "both": draw_both},
+        claims={
+            "the means on record are those of the responses": lambda n: (
+                abs(n["of_samples"][0] - n["score"]) < 1e-5 and abs(n["of_samples"][1] - n["gold"]) < 1e-5
+            ),
+            "choosing by the score loses gold without the penalty": lambda n: n["charged"] or n["lost"] > 0.3,
+            "nobody chooses better by the score than by the gold": lambda n: n["lost"] >= 0,
+            "the score has risen in both runs": lambda n: n["scores"][-1] > n["first_score"] + 1,
+        },
+        needs=("run",),
+    ),
+    Scene(
+        "price",
+        price,
+        controls=(Slider("beta", 0, 0.1, 0.005, start=0.08), Slider("step", 1, STEPS, 1, start=STEPS)),
+        pictures={"price": draw_price},
+        claims={
+            "every token pays, and the last one earns": _sums_by_hand,
+            "what is left is the score less beta times the KL": lambda n: all(
+                abs(part.left - (part.score - n["beta"] * part.per_nat)) < 1e-9 for part in n["parts"].values()
+            ),
+            "at the end the held policy wins above the break-even price": lambda n: (
+                n["step"] < STEPS or (n["winner"] == "held") == (n["beta"] > n["break_even"])
+            ),
+        },
+        needs=("run",),
+    ),
+    Scene(
+        "more_passes",
+        more_passes,
+        controls=(
+            Slider("passes", 4, 40, 4, start=32),
+            Slider("eps", 0.1, 0.9, 0.1, start=0.2),
+            Slider("luck", 1, 20, 1, start=1),
+        ),
+        pictures={"passes": draw_passes},
+        claims={
+            "silent responses are those beyond the range on the side of their advantage": _silent_by_hand,
+            "both learn the right thing": lambda n: n["first"] > 0 and n["same"] > 0 and n["fresh"] > 0,
+            "the first passes are the same": lambda n: abs(n["curves"][0][PER_BATCH] - n["curves"][1][PER_BATCH]) < 1e-12,
+            "fresh batches win when there are several": lambda n: n["passes"] == PER_BATCH or n["fresh"] > n["same"],
+        },
+    ),
+    Scene(
+        "check_yourself",
+        check_yourself,
+        controls=(Slider("step", 1, STEPS, 1, start=30), Slider("response", 1, 64, 1, start=3), Toggle("charged")),
+        claims={
+            "the rewards add up to the score less the price": lambda n: abs(sum(n["rewards"]) - (n["score"] - n["beta"] * n["kl"])) < 1e-6
+        },
+        needs=("run",),
+    ),
+)

@@ -1,0 +1,249 @@
+"""The lesson run, unpacked and loaded: a recorded PPO run, and the policy of each of its steps, which can be asked anything."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.build import with_lora
+from rlhf_studio.engine.models.adapters import adapter_weights, sharing
+from rlhf_studio.engine.models.critic import make_value_head
+from rlhf_studio.engine.models.forward import ForwardPass
+from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm
+from rlhf_studio.engine.models.policy import Policy, ResponseModel
+from rlhf_studio.engine.models.reference import LoadedReference
+from rlhf_studio.engine.padding import pad_left, pad_right
+from rlhf_studio.engine.rewards.episodes import Episodes
+from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
+from rlhf_studio.engine.types import ForwardOutput, TokenBatch
+from rlhf_studio.inputs.bundled import ADAPTERS, LESSON_RUN, RECORDED, VALUE_HEAD, WITHOUT_KL
+from rlhf_studio.lessons.what_if import Recorded, recorded
+from rlhf_studio.ppo.logprobs import log_distribution
+from rlhf_studio.runs.create import new_folder
+from rlhf_studio.runs.errors import RunExists, StoreError
+from rlhf_studio.runs.reader import RunReader
+
+MANIFEST = "manifest.json"
+
+
+class DamagedBundle(Exception):
+    """The lesson run is not what was packed; the message is one sentence for people."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A recorded response: its texts and ids, what it earned, and how many tokens it has."""
+
+    prompt: str
+    response: str
+    prompt_ids: list[int]
+    ids: list[int]
+    pieces: list[str]
+    score: float
+    gold: float
+    stopped: bool
+
+
+@cache
+def lesson_run() -> LessonRun:
+    """The bundled run. Raises :class:`DamagedBundle`."""
+    return LessonRun(unpacked(LESSON_RUN))
+
+
+class LessonRun:
+    """A run of the review world with small LoRA adapters, of which every step's policy was kept.
+
+    Attributes:
+        reader: the run as any run is read. Step s sampled with the policy after step s - 1; the policy of step 0 is the reference.
+        without_kl: the same run with a KL coefficient of 0: its policies were not kept.
+        config: its settings.
+        steps: how many there are.
+    """
+
+    def __init__(self, folder: Path):
+        self.reader, self.without_kl = RunReader(folder / RECORDED), RunReader(folder / WITHOUT_KL)
+        config = self.reader.config()
+        assert isinstance(config, RunConfig)
+        self.config = config
+        self.steps = config.ppo.steps
+        self._weights = load_file(folder / ADAPTERS)
+        self._compute = Compute(torch.device("cpu"), torch.float32)
+
+    # --- what was recorded ---------------------------------------------------------------------------------------------------
+
+    @cache  # noqa: B019 - there is one run, for the life of the process
+    def recorded(self, step: int, *, without_kl: bool = False) -> Recorded:
+        """The numbers of all episodes of a step, 1 to ``steps``, and its settings."""
+        return recorded(self.without_kl if without_kl else self.reader, step)
+
+    @cache  # noqa: B019
+    def samples(self, step: int, *, without_kl: bool = False) -> list[Sample]:
+        """All episodes of a step, as texts and tokens."""
+        reader = self.without_kl if without_kl else self.reader
+        episodes, rollouts = reader.episodes(step)[step], reader.rollouts(step)
+        rows, found = iter(episodes.response_ids.tolist()), []
+        for rollout, length, stopped in zip(rollouts, episodes.lengths.tolist(), episodes.stopped.tolist(), strict=True):
+            ids = [next(rows) for _ in range(length)]
+            pieces = [episodes.pieces[token] for token in ids]
+            prompt_ids = self.prompt_ids(rollout.prompt)
+            gold = float("nan") if rollout.gold is None else rollout.gold
+            found.append(Sample(rollout.prompt, rollout.response, prompt_ids, ids, pieces, rollout.score, gold, stopped))
+        return found
+
+    def curve(self, metric: str, *, without_kl: bool = False) -> list[float]:
+        """A metric of each step, such as ``gold/score``."""
+        values: list[float] = (self.without_kl if without_kl else self.reader).columns([metric])[1][metric].tolist()
+        return values
+
+    # --- what its models say ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _loaded(self) -> LoadedModel:
+        loaded = load_causal_lm(self.config.model.policy, self.config.model.revision, torch.float32, _silent)
+        loaded.model.requires_grad_(False)
+        return loaded
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._loaded.tokenizer
+
+    @cached_property
+    def reference(self) -> ResponseModel:
+        """The frozen model that the policy started as."""
+        return ResponseModel(sharing(self._loaded.model)).eval()
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """The reward model, and the gold score."""
+        return build_scorer(self.config.reward, self._compute, _silent)
+
+    @cache  # noqa: B019 - an adapter is small, and what it adapts is shared
+    def policy(self, step: int) -> Policy:
+        """The policy after a step, with the value head of that step; 0 is the start. Raises ValueError for a step that there is not."""
+        if not 0 <= step <= self.steps:
+            raise ValueError(f"the lesson run has the steps 0 to {self.steps}, not {step}")
+        model = with_lora(sharing(self._loaded.model), self.config, self._loaded, LoadedReference())
+        head = make_value_head(self._loaded.model.get_output_embeddings().weight.shape[1], "zero", 0)
+        with torch.no_grad():
+            for name, weight in adapter_weights(model).items():
+                weight.copy_(self._weights[name][step])
+        head.load_state_dict(
+            {name.removeprefix(VALUE_HEAD): weight[step] for name, weight in self._weights.items() if name.startswith(VALUE_HEAD)}
+        )
+        return Policy(model, head).requires_grad_(False)
+
+    def prompt_ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def batch(self, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]]) -> TokenBatch:
+        """Prompts and responses as the engine's models read them."""
+        prompt_ids, prompt_mask = pad_left([list(prompt) for prompt in prompts], 0)
+        lengths = torch.tensor([len(response) for response in responses])
+        ids = pad_right(responses, 0, "cpu")
+        return TokenBatch(prompt_ids, prompt_mask, ids, torch.arange(ids.shape[1]) < lengths[:, None])
+
+    def read(self, step: int, tokens: TokenBatch) -> ForwardOutput:
+        """Log-probabilities, entropy and values under the policy of a step, each (B, T)."""
+        policy = self.policy(step)
+        return self._forward.run(policy, tokens, 0, critic=policy)
+
+    def read_reference(self, tokens: TokenBatch) -> Tensor:
+        """Log-probabilities (B, T) under the reference."""
+        return self._forward.run(self.reference, tokens, 0).logprobs
+
+    @torch.no_grad()
+    def distributions(self, step: int, tokens: TokenBatch) -> Tensor:
+        """Log-probabilities (N, V) of the whole vocabulary before each of the N response tokens, in the order of ``tokens.mask``."""
+        return log_distribution(self.policy(step)(tokens)[0], self.config.generation.temperature)
+
+    @torch.no_grad()
+    def reference_distributions(self, tokens: TokenBatch) -> Tensor:
+        """The same under the reference."""
+        return log_distribution(self.reference(tokens)[0], self.config.generation.temperature)
+
+    def score(self, prompts: Sequence[str], responses: Sequence[str], *, stopped: bool = True) -> tuple[list[float], list[float]]:
+        """(the reward model's scores, the gold scores) of responses to prompts."""
+        episodes = Episodes(list(prompts), list(responses), [stopped] * len(prompts), [0] * len(prompts))
+        gold = self.scorer.gold(episodes)
+        assert gold is not None
+        parts = torch.stack(list(self.scorer.parts(episodes).values())).sum(dim=0)
+        return parts.tolist(), gold.tolist()
+
+    @property
+    def _forward(self) -> ForwardPass:
+        return ForwardPass(self._compute, self.config.generation.temperature, self.config.ppo.micro_batch)
+
+
+# --- unpacking -----------------------------------------------------------------------------------------------------------------
+
+
+def unpacked(archive: Path, cache_folder: Path | None = None) -> Path:
+    """The folder with the archive's files: in the cache folder, named by the archive's hash, unpacked there once.
+
+    Raises :class:`DamagedBundle` when a file's hash is not the one that was packed.
+    """
+    try:
+        name = f"lesson-run-{hashlib.sha256(archive.read_bytes()).hexdigest()[:16]}"
+    except OSError as error:
+        raise DamagedBundle(f"The lesson run cannot be read: {error}.") from error
+    for parent in (cache_folder or _cache_folder(), Path(tempfile.gettempdir()) / f"rlhf-studio-{os.getuid()}"):
+        folder = parent / name
+        with contextlib.suppress(StoreError):  # it may not be written there; RunExists: another process was quicker, or a file lies there
+            if _problem(folder):
+                _unpack(archive, folder)
+        if not _problem(folder):
+            return folder
+    raise DamagedBundle(f"The lesson run cannot be unpacked: {_problem(folder)}.")
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlhf-studio"
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Raises StoreError."""
+    if folder.is_dir():  # damaged, or half of it removed by hand
+        folder.rename(folder.with_name(f"{folder.name}.damaged-{os.getpid()}"))
+    try:
+        with new_folder(folder) as temporary, zipfile.ZipFile(archive) as files:
+            for name in files.namelist():
+                path = temporary / name
+                if not path.resolve().is_relative_to(temporary.resolve()):
+                    raise DamagedBundle(f"The lesson run holds a file that leads out of its folder: {name}.")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(files.read(name))
+    except zipfile.BadZipFile as error:
+        raise DamagedBundle(f"The lesson run is damaged: {error}.") from error
+    except RunExists:
+        return
+
+
+def _problem(folder: Path) -> str:
+    """Why the folder's files are not those that were packed; empty when they are."""
+    try:
+        wanted: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())["sha256"]
+        different = [name for name, digest in wanted.items() if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest]
+    except (OSError, ValueError, KeyError) as error:
+        return f"{type(error).__name__}: {error}"
+    return f"{different[0]} has another hash than when it was packed" if different else ""
+
+
+def _silent(_text: str, _fraction: float | None) -> None:
+    """Loading is quick, and nobody follows it."""
