@@ -51,6 +51,7 @@ def right_to_left(score: float, gamma: float, lam: float, at: float) -> Numbers:
         "earned": earned,
         "advantages": advantages,
         "deltas": deltas,
+        "used": found.whitened[0].tolist(),
         "returns": found.returns[0].tolist(),
         "lonely": gae(rewards, lonely, mask, gamma, lam)[0][0].tolist(),
         "delta": deltas[place],
@@ -243,6 +244,7 @@ SCENES = (
             "a return is the advantage plus the value": lambda n: all_close(
                 n["returns"][:REAL], [a + v for a, v in zip(n["advantages"], VALUES, strict=False)]
             ),
+            "without whitening, the loss uses them as they are": lambda n: n["used"] == n["advantages"],
             "padding gets nothing": lambda n: n["advantages"][REAL] == n["returns"][REAL] == n["deltas"][REAL] == 0,
             "one value at the last token is another critic": lambda n: all_close(
                 n["lonely"][:REAL], gae_by_hand(n["earned"], [0.0] * (REAL - 1) + VALUES[-1:], n["gamma"], n["lam"])

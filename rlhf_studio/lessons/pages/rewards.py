@@ -137,6 +137,7 @@ def thermostat(kl: float, target: float, episodes: float, horizon: float) -> Num
         "last": path[-1],
         "moves": Word("rises" if factor > 1 + EDGE else "falls" if factor < 1 - EDGE else "stays"),
         "habit_change": HABIT - 1,
+        "habit_last": BETA * HABIT**UPDATES,
     }
 
 
@@ -149,7 +150,7 @@ def one_update(n: Numbers) -> bool:
 def draw_beta(n: Numbers) -> Picture:
     places = list(range(UPDATES + 1))
     curves = [Series(Word("habit"), places, n["habit"], tone="coef"), Series(Word("adaptive"), places, n["path"], tone="kl")]
-    return line(curves, x=Word("updates"), y=Word("beta"), x_range=(0, UPDATES), y_range=(0, 0.5), levels={Word("start"): BETA})
+    return line(curves, x=Word("updates"), y=Word("beta"), x_range=(0, UPDATES), y_range=(0, 0.5))
 
 
 # --- the scale of scores -----------------------------------------------------------------------------------------------------
@@ -279,7 +280,7 @@ SCENES = (
         "thermostat",
         thermostat,
         controls=(
-            Slider("kl", 0, 20, 0.5, start=9, unit="nats"),
+            Slider("kl", 0, 20, 0.5, start=3, unit="nats"),
             Slider("target", 2, 12, 0.5, start=6, unit="nats"),
             Slider("episodes", 32, 256, 32, start=128),
             Slider("horizon", 4000, 20000, 1000, start=10000),

@@ -57,7 +57,7 @@ def whitened_by_hand(n: Numbers) -> bool:
 
 def draw_whitening(n: Numbers) -> Picture:
     items = [Bar(token, [a, b]) for token, a, b in zip(BATCH, n["before"], n["after"], strict=True)]
-    return bars(items, [Word("before"), Word("after")], label=Word("advantage"), low=-3.5, high=3.5)
+    return bars(items, [Word("before"), Word("after")], label=Word("advantage_in_full"), low=-3.5, high=3.5)
 
 
 # --- what is held constant ---------------------------------------------------------------------------------------------------
