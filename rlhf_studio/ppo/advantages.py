@@ -148,7 +148,7 @@ def _in_groups(x: torch.Tensor, responses_per_prompt: int) -> torch.Tensor:
         raise ValueError(f"a response is compared with others to its prompt: at least 2 responses per prompt, got {responses_per_prompt}")
     if len(x) % responses_per_prompt:
         raise ValueError(f"{len(x)} responses are no whole groups of {responses_per_prompt} for each prompt")
-    return x.unflatten(0, (-1, responses_per_prompt))
+    return x.reshape(-1, responses_per_prompt)
 
 
 def _at_each_token(groups: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
