@@ -74,8 +74,7 @@ def sampling_steps(
         later_step: the policy's traced step, for the tokens after the first; None uses the model itself.
 
     Returns:
-        The token batch (T is the longest response), and its log-probabilities, entropy and values (None unless the pass that samples
-        gives them: when the critic has its own trunk, or there is none).
+        The token batch (T is the longest response), its log-probabilities and entropy; and values, if ``policy.values_while_sampling``.
 
     Raises:
         NonFiniteError: the logits are NaN or infinite, so that there is no distribution to sample from.
