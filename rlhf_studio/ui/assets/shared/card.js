@@ -2,7 +2,7 @@
 import { el, fill } from "./dom.js";
 import { decimalsThatAddUp, fixed, number, percent } from "./format.js";
 import { term } from "./tips.js";
-import { tokenContent, valuesOf } from "./tokens.js";
+import { isKnown, tokenContent, valuesOf } from "./tokens.js";
 
 const SMALL = 1e-12;
 const DIGITS = 4;
@@ -199,7 +199,7 @@ function numbersBlock(at, settings) {
     ["returns", number(at("returns"), 4), ""],
     ["advantages", number(at("advantages"), 4), ""],
     ["whitened_advantages", number(at("whitened_advantages"), 4), ""],
-  ];
+  ].filter(([name]) => isKnown(name, settings));
   const cells = rows.flatMap(([name, value, note]) => [
     el("dt", { "data-term": name }, term(name).title),
     el("dd", {}, value),
