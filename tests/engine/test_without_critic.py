@@ -16,6 +16,7 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.parity.check import check_parity
+from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.ppo.objective import ppo_objective
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.records import CRITIC_QUANTITIES, TOKEN_QUANTITIES
@@ -104,6 +105,29 @@ def test_with_a_critic_all_of_that_is_there(make_trainer: Callable[..., Trainer]
     """Otherwise the test above proves nothing."""
     record = make_trainer().step()
     assert record.metrics.keys() >= OF_A_CRITIC and set(record.rollouts[0].tokens.arrays) == set(TOKEN_QUANTITIES)
+
+
+@BOTH
+def test_half_precision_reads_the_responses_again(make_trainer: Callable[..., Trainer], ppo: dict[str, Any]) -> None:
+    """There the log-probabilities of the update come from a pass of their own, which gives the values too where there are some."""
+    record = make_trainer("llama", ppo=ppo, lora=LORA, model={"dtype": "bfloat16"}).step()
+    assert not OF_A_CRITIC & record.metrics.keys() and abs(record.metrics["policy/first_log_ratio"]) < 1e-2
+    assert record.episodes is not None and "values" not in record.episodes.tokens
+
+
+def test_a_step_that_waits_shows_what_it_has(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(ppo=RLOO)
+    found: dict[str, set[str]] = {}
+
+    def look(phase: str, so_far: StepSoFar) -> None:
+        found[phase] = set(trainer.recorded_so_far(phase, so_far)[0].tokens.arrays)
+
+    trainer.after_phase = look
+    trainer.step()
+    assert found["rollout"] == found["score"] == {"logprobs", "entropy"}
+    assert found["reference"] == found["rollout"] | {"ref_logprobs", "kl"}
+    assert found["advantages"] == found["reference"] | {"rewards", "advantages", "whitened_advantages"}
+    assert found["update"] == set(TOKEN_QUANTITIES) - set(CRITIC_QUANTITIES)
 
 
 @BOTH
