@@ -112,7 +112,8 @@ export class Guide {
         text:
           advantage === null
             ? "Its advantage is not known yet."
-            : `Its advantage is ${number(advantage)}: ${this.expected(better)} The sums below show where it comes from.`,
+            : `Its advantage is ${number(advantage)}: ${this.expected(better)} ` +
+              "The sums below show where it comes from.",
       },
       {
         node: card.node.querySelector(".rs-numbers"),
@@ -131,7 +132,7 @@ export class Guide {
   expected(better) {
     return isKnown("values", this.inspector.settings)
       ? `from here on the response earned ${better ? "more" : "less"} than the value head expected.`
-      : `the whole response did ${better ? "better" : "worse"} than the others to its prompt, so all its tokens have it.`;
+      : `the whole response did ${better ? "better" : "worse"} than the others to its prompt.`;
   }
 
   go(at) {
