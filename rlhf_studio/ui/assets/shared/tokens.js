@@ -7,7 +7,7 @@ const TOKEN_CHARACTERS = 160;
 
 const OF_A_CRITIC = ["values", "returns", "deltas", "whitened_advantages"];
 
-/** Whether a run with these settings can know a quantity of its tokens: without a critic there are no values, for one. */
+/** Whether a run with these settings has a quantity: without a critic there are no values, for one. */
 export const isKnown = (name, settings) => (settings?.advantage ?? "gae") === "gae" || !OF_A_CRITIC.includes(name);
 
 /** The numbers of one quantity for each token; `log_ratio` is derived. Missing arrays give nulls. */
