@@ -46,7 +46,8 @@ _TOKENS = {
     "advantages": Term(
         "Advantage",
         "points",
-        "How much better this token turned out than the value head expected, before whitening.",
+        "How much better this token turned out than the value head expected, before whitening. Without a critic, how much better its whole "
+        "response did than the others to its prompt.",
         "Both signs; positive tokens become likelier, negative ones rarer.",
     ),
     "whitened_advantages": Term(

@@ -110,7 +110,8 @@ class PPOTrainer:
 
         ``prompts`` left out takes the next ones of those that the trainer was built with.
 
-        Raises ValueError when there are not ``ppo.batch_size`` prompts, or when the settings leave one out.
+        Raises ValueError when there are not ``ppo.batch_size`` prompts, when the settings leave one out, and where responses are compared
+        with each other (``ppo.advantage``) when a prompt does not stand ``ppo.responses_per_prompt`` times in a row.
         """
         self.trainer.change_settings()  # what ppo.schedule plans for the next step is in force when it samples
         self._fresh.append(self.trainer.sample(self.trainer.next_prompts() if prompts is None else self._batch(prompts)))
@@ -167,6 +168,10 @@ class PPOTrainer:
         config, models, found = self.trainer.config, self.trainer.models, _prompts(prompts)
         if len(found) != config.ppo.batch_size:
             raise ValueError(f"a step takes ppo.batch_size = {config.ppo.batch_size} prompts, but there are {len(found)}")
+        group = config.ppo.responses_per_prompt
+        if not config.ppo.has_critic and any(text != found.texts[row - row % group] for row, text in enumerate(found.texts)):
+            compared = f"with ppo.advantage {config.ppo.advantage} the {group} responses to a prompt are compared with each other"
+            raise ValueError(f"{compared}: give each prompt {group} times in a row (ppo.responses_per_prompt)")
         prepared = prepare_prompts(found, models.tokenizer, config, _silent)
         if len(prepared.ids) != len(found):
             raise ValueError(f"data leaves {len(found) - len(prepared.ids)} of the prompts out; change its settings, or the prompts")

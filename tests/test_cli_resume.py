@@ -77,6 +77,10 @@ def test_what_a_resumed_run_keeps_is_refused_by_name(ended: Path, tmp_path: Path
         (["--lora.r", "8"], "lora.r: cannot change when a run is resumed: the checkpoint holds adapters"),
         (["--data.shuffle", "false"], "data.shuffle: cannot change when a run is resumed: the checkpoint holds a place"),
         (["--engine.seed", "7"], "engine.seed: cannot change"),
+        (
+            ["--ppo.advantage", "rloo", "--ppo.responses_per_prompt", "2"],
+            "ppo.advantage: cannot change when a run is resumed",
+        ),
         (["--ppo.steps", "1"], "ppo.steps: 1 is less than the 2 steps that are done; use at least that"),
         (["--ppo.kl_coef", "nan"], "ppo.kl_coef: input should be a number"),
         (["--generation.response_length", "5000"], "generation.response_length"),

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from rlhf_studio import config_io
 from rlhf_studio.config import Component, RunConfig
+from rlhf_studio.config.ppo import CRITIC_SETTINGS
+from rlhf_studio.config.run import CRITIC_SETTINGS_ELSEWHERE
 from rlhf_studio.config_io import (
     DEEPEST,
     MAX_YAML_BYTES,
@@ -107,6 +109,33 @@ def test_values_round_trip_exactly(rate: float, seed: int, name: str) -> None:
 )
 def test_bad_values_name_the_field_and_what_would_be_right(data: dict[str, Any], field: str, part: str) -> None:
     assert part in problems(data)[field]
+
+
+CRITIC_IS_SET = {
+    "ppo.critic_learning_rate": 1e-3, "ppo.gamma": 0.9, "ppo.lam": 1.0, "ppo.cliprange_value": 0.0, "ppo.vf_coef": 0.5,
+    "ppo.whiten_advantages": False, "ppo.whiten_rewards": True, "ppo.critic_warmup_steps": 3, "model.value_head_init": "normal",
+    "critic.kind": "separate", "critic.start": "policy", "critic.model": "x", "critic.revision": "x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CRITIC_IS_SET)
+@pytest.mark.parametrize("advantage", ["rloo", "grpo"])
+def test_what_only_a_critic_uses_is_refused_without_one(advantage: str, name: str) -> None:
+    ppo = {"advantage": advantage, "responses_per_prompt": 4}
+    ppo |= {"kl_placement": "loss", "kl_estimator": "k3"} if advantage == "grpo" else {}
+    assert not parse_config({"ppo": ppo}).ppo.has_critic
+    section, setting = name.split(".")
+    given = {"ppo": ppo, section: {**({"ppo": ppo}.get(section, {})), setting: CRITIC_IS_SET[name]}}
+    with pytest.raises(ConfigError, match=rf"{name}: .*{advantage} has no critic and does not use this; leave it at"):
+        parse_config(given)
+    without = {**given[section]}
+    for key in ("advantage", "responses_per_prompt", "kl_placement", "kl_estimator"):
+        without.pop(key, None)
+    assert parse_config({section: without})  # with a critic it is a setting like any other
+
+
+def test_everything_that_a_critic_uses_is_tried() -> None:
+    assert set(CRITIC_IS_SET) == {*(f"ppo.{name}" for name in CRITIC_SETTINGS), *CRITIC_SETTINGS_ELSEWHERE}
 
 
 def test_the_shortest_horizon_depends_on_the_batch() -> None:

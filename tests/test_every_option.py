@@ -412,6 +412,31 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "eval_loss is not measured in a PPO run; take objective/scores or gold/score",
     ),
     (
+        {"ppo": {"advantage": "rloo"}},
+        "ppo.responses_per_prompt",
+        "1 gives advantage rloo nothing to compare a response with; use at least 2",
+    ),
+    (
+        {"ppo": {"advantage": "grpo", "responses_per_prompt": 4}},
+        "ppo.kl_placement",
+        "advantage grpo charges the KL in the loss; use loss, with kl_estimator k3",
+    ),
+    (
+        {"ppo": {"advantage": "grpo", "responses_per_prompt": 4, "kl_placement": "loss", "kl_estimator": "k2"}},
+        "ppo.kl_estimator",
+        "advantage grpo charges the KL as k3, not k2; use k3",
+    ),
+    (
+        {"ppo": {"advantage": "rloo", "responses_per_prompt": 4, "whiten_advantages": False}},
+        "ppo.whiten_advantages",
+        "advantage rloo has no critic and does not use this; leave it at true",
+    ),
+    (
+        {"ppo": {"advantage": "rloo", "responses_per_prompt": 4}, "critic": {"model": "x"}},
+        "critic.model",
+        "ppo.advantage rloo has no critic and does not use this; leave it at ''",
+    ),
+    (
         {"stage": "sft", "engine": {"probe_prompts": 2}},
         "engine.probe_prompts",
         "a run of the stage sft does not use this; leave it out",

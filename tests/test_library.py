@@ -107,6 +107,16 @@ def test_prompts_of_your_own(folder: Path) -> None:
         trainer.sample(["w1", 2, *["w3"] * 6])  # type: ignore[list-item]
 
 
+def test_responses_that_are_compared_answer_one_prompt(folder: Path) -> None:
+    trainer = build(folder, None, ppo={**PPO, "advantage": "rloo", "responses_per_prompt": 4})
+    with pytest.raises(ValueError, match=r"with ppo.advantage rloo the 4 responses .*: give each prompt 4 times in a row"):
+        trainer.sample([*PROMPTS, *PROMPTS[:2]])
+    rollout = trainer.sample([PROMPTS[0]] * 4 + [PROMPTS[1]] * 4)
+    before = weights(trainer)
+    assert "val/values_mean" not in trainer.step(rollout, by_length([], rollout.responses))
+    assert any(not torch.equal(weight, before[name]) for name, weight in weights(trainer).items())
+
+
 def test_scores_are_checked_before_anything_is_learned(folder: Path) -> None:
     trainer = build(folder, None)
     before, rollout = weights(trainer), trainer.sample()

@@ -58,6 +58,11 @@ def differences_classic() -> list[tuple[str, str]]:
     return [tuple(row) for row in _page()["differences_classic"]]
 
 
+def without_critic() -> list[list[str]]:
+    """What TRL's RLOO or GRPO calls it, our settings, and how the value carries over."""
+    return _page()["without_critic"]
+
+
 def names_elsewhere() -> list[list[str]]:
     """One of our settings, and what three other tools call it."""
     return _page()["names"]
@@ -85,6 +90,7 @@ def document() -> str:
         *_options_tables(),
         *_differences_table(),
         *_classic_differences_table(),
+        *_without_critic_table(),
         *_names_table(),
     ]
     return "\n".join(lines) + "\n"
@@ -135,6 +141,22 @@ def _classic_differences_table() -> Iterator[str]:
     yield from ("| TRL 0.11 | here |", "|---|---|")
     for theirs, ours in differences_classic():
         yield f"| {_cell(theirs)} | {_cell(ours)} |"
+
+
+def _without_critic_table() -> Iterator[str]:
+    yield from (
+        "",
+        "## RLOO and GRPO of TRL 1.12",
+        "",
+        "`from-trl` reads PPO's options only; these are for reading along. `tests/engine/test_trl_groups.py` holds advantages, losses and",
+        "gradients against TRL's RLOOTrainer and GRPOTrainer. A setting that needs a critic is refused where there is none.",
+        "",
+        "| TRL | here | note |",
+        "|---|---|---|",
+    )
+    for theirs, ours, note in without_critic():
+        names = " / ".join(f"`{name}`" for name in theirs.split(" / "))
+        yield f"| {names} | {'<br>'.join(f'`{name}` ({_default(name)})' for name in ours.split()) or 'none'} | {_cell(note)} |"
 
 
 def _names_table() -> Iterator[str]:

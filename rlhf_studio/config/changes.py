@@ -22,6 +22,7 @@ STAYS = {
     "engine.seed": "the order of the prompts comes from it, and the checkpoint holds a place in that order",
     "engine.watch_prompts": "the answers of the starting policy are to these prompts, and are compared with later ones",
     "engine.probe_prompts": "the probes are answers of the starting policy, which training has changed since",
+    "ppo.advantage": "the checkpoint holds a critic, or none, as the run began; start a new run for another kind of advantage",
     "ppo.reference_ema": "the checkpoint holds the reference as it has followed the policy so far",
 }
 """Settings, or whole sections, that a run keeps when it goes on from a checkpoint, and why."""

@@ -10,6 +10,11 @@ from rlhf_studio.config.base import Section, setting
 from rlhf_studio.config.execution import GenerationConfig
 from rlhf_studio.config.live import PlannedChange, read_schedule, schedule_problem
 
+CRITIC_SETTINGS = (
+    "critic_learning_rate", "gamma", "lam", "cliprange_value", "vf_coef", "whiten_advantages", "whiten_rewards", "critic_warmup_steps",
+)  # fmt: skip
+"""Settings of ``ppo`` that only a run with a critic uses. Another one takes no value of them but the default."""
+
 
 class PPOConfig(Section):
     """How boldly the model learns. The defaults work."""
@@ -23,6 +28,12 @@ class PPOConfig(Section):
         1, "Responses per prompt", "Each prompt of a batch is answered this many times; must divide the batch size.", unit="responses",
         ge=1, le=65536,
     )  # fmt: skip
+    advantage: Literal["gae", "rloo", "grpo"] = setting(
+        "gae",
+        "Advantage",
+        "gae: a critic says how much better each token turned out. rloo and grpo have no critic: a response is compared with the others to "
+        "its prompt. rloo: its reward less their mean reward. grpo: standard deviations of its score above the mean score.",
+    )
     mini_batch_size: int = setting(
         32, "Mini-batch size", "Responses per optimizer step; must divide the batch size.", unit="episodes", level="basic", ge=1, le=65536
     )
@@ -128,6 +139,33 @@ class PPOConfig(Section):
         """Episodes in one forward pass of an update."""
         return self.micro_batch_size or self.mini_batch_size
 
+    @property
+    def has_critic(self) -> bool:
+        """Whether values are learned: the other kinds of advantages need none."""
+        return self.advantage == "gae"
+
+    @model_validator(mode="after")
+    def _compares_responses(self) -> PPOConfig:
+        """What the advantages without a critic need, and what they do not use."""
+        if self.has_critic:
+            return self
+        if self.responses_per_prompt < 2:
+            raise ValueError(
+                f"responses_per_prompt: {self.responses_per_prompt} gives advantage {self.advantage} nothing to compare a response with; "
+                "use at least 2"
+            )
+        if self.advantage == "grpo" and self.kl_placement != "loss":
+            raise ValueError("kl_placement: advantage grpo charges the KL in the loss; use loss, with kl_estimator k3")
+        if self.advantage == "grpo" and self.kl_estimator != "k3":
+            raise ValueError(f"kl_estimator: advantage grpo charges the KL as k3, not {self.kl_estimator}; use k3")
+        for name in CRITIC_SETTINGS:
+            default = type(self).model_fields[name].default
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name}: advantage {self.advantage} has no critic and does not use this; leave it at {_as_in_yaml(default)}"
+                )
+        return self
+
     @model_validator(mode="after")
     def _fits_together(self) -> PPOConfig:
         if self.mini_batch_size > self.batch_size:
@@ -154,3 +192,7 @@ class PPOConfig(Section):
         if problem := schedule_problem(self.schedule, {"ppo": PPOConfig, "generation": GenerationConfig}, self.kl_controller):
             raise ValueError(f"schedule: {problem}")
         return self
+
+
+def _as_in_yaml(value: bool | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

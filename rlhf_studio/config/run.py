@@ -20,6 +20,10 @@ SECTIONS = ("model", "lora", "critic", "data", "reward", "ppo", "generation", "e
 """The sections of a PPO run, in the order of the form."""
 
 
+CRITIC_SETTINGS_ELSEWHERE = ("model.value_head_init", *(f"critic.{name}" for name in CriticConfig.model_fields))
+"""Settings outside of the section ``ppo`` that only a run with a critic uses."""
+
+
 class RunConfig(StageConfig):
     """Everything a PPO run needs. Saved as ``config.yaml`` in the run folder."""
 
@@ -50,4 +54,15 @@ class RunConfig(StageConfig):
             raise ValueError("engine.keep_best: eval_loss is not measured in a PPO run; take objective/scores or gold/score")
         if self.engine.keep_best == "gold/score" and self.reward.gold == "none":
             raise ValueError("engine.keep_best: gold/score is not measured without a gold score; set reward.gold, or take objective/scores")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_critic_to_set(self) -> RunConfig:
+        for name in () if self.ppo.has_critic else CRITIC_SETTINGS_ELSEWHERE:
+            section, _, setting = name.partition(".")
+            part = getattr(self, section)
+            default = type(part).model_fields[setting].default
+            if getattr(part, setting) != default:
+                wanted = repr(default) if default == "" else default
+                raise ValueError(f"{name}: ppo.advantage {self.ppo.advantage} has no critic and does not use this; leave it at {wanted}")
         return self

@@ -151,13 +151,13 @@ class ForwardOutput:
     Attributes:
         logprobs: (B, T) float32 of the sampled tokens, at the sampling temperature.
         entropy: (B, T) of the distributions they were drawn from; 0 where it was not asked for.
-        values: (B, T) of the critic; 0 where there is none.
+        values: (B, T) of the critic; None where there is none, or where it was not asked.
         top: likeliest tokens of the recorded episodes, None when there are none.
     """
 
     logprobs: Tensor
     entropy: Tensor
-    values: Tensor
+    values: Tensor | None
     top: Alternatives | None
 
 
@@ -221,7 +221,8 @@ class Rollout:
         stopped: (B,) bool, whether the response ended with the stop token.
         logprobs, ref_logprobs: at the sampled tokens, at the sampling temperature.
         values, entropy, kl: per token; ``kl`` by the configured estimator.
-        rewards, advantages, whitened_advantages, returns, deltas: per token.
+        rewards, advantages, whitened_advantages, returns, deltas: per token. Without a critic there are no ``values``, ``returns`` and
+            ``deltas``: they are None.
         kl_coef: β of this step, score units per nat.
         scores: what the episode earned.
         recorded: number of leading episodes that are kept for the inspector.
@@ -234,14 +235,14 @@ class Rollout:
     stopped: Tensor
     logprobs: Tensor
     ref_logprobs: Tensor
-    values: Tensor
+    values: Tensor | None
     entropy: Tensor
     kl: Tensor
     rewards: Tensor
     advantages: Tensor
     whitened_advantages: Tensor
-    returns: Tensor
-    deltas: Tensor
+    returns: Tensor | None
+    deltas: Tensor | None
     kl_coef: float
     scores: Scores
     recorded: int
@@ -280,7 +281,7 @@ class Rollout:
     def minibatch(self, rows: Tensor, mask: Tensor) -> Minibatch:
         """What the objective needs of the episodes ``rows`` (b,), as wide as their ``mask`` (b, t)."""
         constants = (self.logprobs, self.ref_logprobs, self.values, self.whitened_advantages, self.returns)
-        return Minibatch(mask, *(x[rows, : mask.shape[1]] for x in constants))
+        return Minibatch(mask, *(None if x is None else x[rows, : mask.shape[1]] for x in constants))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from rlhf_studio.units import format_bytes
 
 BYTES_PER_RECORDED_TOKEN = 240  # 13 float32 quantities, two top-5 tables, and the token's text
 BYTES_PER_EPISODE_TOKEN = 20  # of every response of a step: its id, two log-probabilities, the value, and the KL where it is exact
+BYTES_PER_QUANTITY = 4  # a float32 number; a run without a critic has no value, and of recorded tokens no return and no TD error
 BYTES_PER_EPISODE = 20  # length, score, gold score, whether it ended, one reward component; 4 for each component more
 BYTES_PER_WATCHED_TOKEN = 40  # 5 float32 quantities, and the token's text twice
 BYTES_PER_PROBE_TOKEN = 84  # its log-probability, and four times five numbers about the likeliest tokens
@@ -77,12 +78,13 @@ def recorded_bytes(config: RunConfig, recorded: int = 0) -> int:
     """Upper estimate of what the run's database grows by, where ``recorded`` steps are in it; metrics and events are small beside it."""
     engine, episodes, length = config.engine, config.ppo.batch_size, config.generation.response_length
     steps = max(0, config.ppo.steps - recorded)
-    samples = min(engine.record_samples, episodes) * length * BYTES_PER_RECORDED_TOKEN
-    whole = episodes * (length * BYTES_PER_EPISODE_TOKEN + BYTES_PER_EPISODE + 4 * len(config.reward.components))
+    value = 0 if config.ppo.has_critic else BYTES_PER_QUANTITY  # that is left out
+    samples = min(engine.record_samples, episodes) * length * (BYTES_PER_RECORDED_TOKEN - 3 * value)
+    whole = episodes * (length * (BYTES_PER_EPISODE_TOKEN - value) + BYTES_PER_EPISODE + 4 * len(config.reward.components))
     probes = probe_tokens(config) * BYTES_PER_PROBE_TOKEN
     answered = max(0, config.ppo.steps // engine.watch_every - recorded // engine.watch_every) + 1  # every so many steps, and at the end
     answered += not recorded  # by the starting policy
-    watched = answered * engine.watch_prompts * length * BYTES_PER_WATCHED_TOKEN
+    watched = answered * engine.watch_prompts * length * (BYTES_PER_WATCHED_TOKEN - value)
     return steps * (samples + whole + probes) + (0 if recorded else probes) + watched
 
 

@@ -17,7 +17,7 @@ from rlhf_studio import __version__
 from rlhf_studio.config import Component, GenerationConfig
 from rlhf_studio.export.curves import Curve, curves_of
 from rlhf_studio.export.png import write_curves
-from rlhf_studio.export.stages import TELLINGS
+from rlhf_studio.export.stages import telling_of
 from rlhf_studio.export.story import Story, answers_of, sentence_of
 from rlhf_studio.export.text import markdown, number, readable
 from rlhf_studio.export.weights import BASE, Base, Chosen
@@ -56,7 +56,7 @@ class Exported:
 
 def write_card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRecord]], folder: Path) -> None:
     """Write the card and its picture into the folder. Raises OSError."""
-    curves = [curve for curve in curves_of(story.series) if curve.name in TELLINGS[story.config.stage].drawn]
+    curves = [curve for curve in curves_of(story.series) if curve.name in telling_of(story.config).drawn]
     if curves:
         write_curves(curves, folder / PICTURE)
     (folder / CARD).write_text(card(story, exported, watched, curves), encoding="utf-8")
@@ -74,7 +74,7 @@ def card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRec
         _doctor(story),
         _training(story),
         _limits(story, exported),
-        f"## Citation\n\nThe method:\n\n```bibtex\n{TELLINGS[story.config.stage].citation}\n```",
+        f"## Citation\n\nThe method:\n\n```bibtex\n{telling_of(story.config).citation}\n```",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -91,7 +91,7 @@ def metadata(story: Story, exported: Exported) -> dict[str, Any]:
         found["license"] = licence
     if _is_hub_id(data) and "." not in data.rsplit("/", 1)[-1]:
         found["datasets"] = [data]
-    return found | {"tags": [*TELLINGS[story.config.stage].tags, "rlhf-studio"]}
+    return found | {"tags": [*telling_of(story.config).tags, "rlhf-studio"]}
 
 
 def _is_hub_id(name: str) -> bool:
@@ -129,7 +129,7 @@ def _what(story: Story, exported: Exported) -> str:
     noun = "Prompts" if config.stage == "ppo" else "Demonstrations" if config.stage == "sft" else "Preferences"
     rewards = getattr(config, "reward", None)
     lines = [
-        f"{kind} trained {TELLINGS[config.stage].trained} by RLHF Studio {markdown(story.program)}.",
+        f"{kind} trained {telling_of(config).trained} by RLHF Studio {markdown(story.program)}.",
         "",
         f"- **Starting policy:** {markdown(start, 200)}" + (f", in the folder `{BASE}/`" if carried else ""),
         f"- **{noun}:** {markdown(shareable(source), 200)}" + (f", split {markdown(_split(story), 100)}" if _is_hub_id(source) else ""),
@@ -256,7 +256,7 @@ def _training(story: Story) -> str:
 
 def _limits(story: Story, exported: Exported) -> str:
     points = [
-        TELLINGS[story.config.stage].limit,
+        telling_of(story.config).limit,
         "It was not tested beyond what stands above: neither for safety nor on other kinds of prompts.",
         "It keeps the limits and the biases of the model that it started from.",
     ]

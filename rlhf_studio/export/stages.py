@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rlhf_studio.config import Stage
+from rlhf_studio.config import RunConfig, Stage, StageConfig
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,17 @@ _PPO = """@misc{schulman2017ppo,
   title  = {Proximal Policy Optimization Algorithms},
   author = {Schulman, John and Wolski, Filip and Dhariwal, Prafulla and Radford, Alec and Klimov, Oleg},
   year   = {2017}, eprint = {1707.06347}, archivePrefix = {arXiv}
+}"""
+_RLOO = """@misc{ahmadian2024rloo,
+  title  = {Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs},
+  author = {Ahmadian, Arash and Cremer, Chris and Gallé, Matthias and Fadaee, Marzieh and Kreutzer, Julia and Pietquin, Olivier and
+            Üstün, Ahmet and Hooker, Sara},
+  year   = {2024}, eprint = {2402.14740}, archivePrefix = {arXiv}
+}"""
+_GRPO = """@misc{shao2024grpo,
+  title  = {DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models},
+  author = {Shao, Zhihong and Wang, Peiyi and Zhu, Qihao and others},
+  year   = {2024}, eprint = {2402.03300}, archivePrefix = {arXiv}
 }"""
 _DPO = """@misc{rafailov2023dpo,
   title  = {Direct Preference Optimization: Your Language Model is Secretly a Reward Model},
@@ -91,3 +102,19 @@ TELLINGS: dict[Stage, Telling] = {
     "evaluation": Telling("", ("rlhf",), (), (), "", _PPO),
 }
 """By stage."""
+
+# What such a run is called, its tag and what it cites; its updates are PPO's.
+_WITHOUT_CRITIC = {
+    "rloo": ("with RLOO (REINFORCE leave-one-out, with PPO's clipped updates)", "rloo", _RLOO),
+    "grpo": ("with GRPO (group relative policy optimization)", "grpo", _GRPO),
+}
+
+
+def telling_of(config: StageConfig) -> Telling:
+    """What is told of a run with these settings: that of its stage, or of its kind of advantages where these are not PPO's own."""
+    telling = TELLINGS[config.stage]
+    if not isinstance(config, RunConfig) or config.ppo.has_critic:
+        return telling
+    trained, tag, citation = _WITHOUT_CRITIC[config.ppo.advantage]
+    summary = tuple(name for name in telling.summary if name != "val/explained_variance")
+    return replace(telling, trained=trained, tags=("rlhf", tag, "reinforcement-learning"), summary=summary, citation=f"{citation}\n{_PPO}")

@@ -13,7 +13,7 @@ from rlhf_studio.analysis.records import Diagnosis, Learned, Verdict
 from rlhf_studio.config import REWARD_KINDS, RewardConfig, RunConfig, StageConfig
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.export import insights
-from rlhf_studio.export.stages import TELLINGS
+from rlhf_studio.export.stages import telling_of
 from rlhf_studio.logs.shareable import Shareable, shareable_settings, without_secrets
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
@@ -87,7 +87,7 @@ def story_of(reader: RunReader) -> Story:
     config, status, origin = reader.config(), reader.status(), reader.origin()
     series = _series(reader)
     titles = {metric.name: (metric.title, metric.unit) for metric in METRICS}
-    ends = first_and_last(reader, config.stage, TELLINGS[config.stage].summary)
+    ends = first_and_last(reader, config.stage, telling_of(config).summary)
     steps = max((len(at) for at, _ in series.values()), default=0)
     leaving = Shareable(reader.run_dir)
     return Story(

@@ -15,6 +15,7 @@ import numpy as np
 from rlhf_studio.logs.line import LogLine
 from rlhf_studio.logs.shape import FLAG_KEYS, MOST_ALTERNATIVES, MOST_SAMPLES, MOST_STEPS, MOST_TOKENS, SPECIAL, TOKEN_KEYS
 from rlhf_studio.runs.records import (
+    CRITIC_QUANTITIES,
     EPISODE_TOKENS,
     EventRecord,
     Probe,
@@ -188,7 +189,7 @@ def episodes(line: LogLine, pieces: dict[int, str]) -> StepEpisodes:
     ids, scores, gold = line.ids("response_ids", total), line.reals("rewards", count), line.reals("gold", count)
     parts, tokens, stopped = line.members("components"), line.members("tokens"), line.fields.get("stopped")
     read_tokens = {name: line.reals(name, total, tokens) for name in tokens}
-    missing = [name for name in EPISODE_TOKENS if read_tokens.get(name) is None]
+    missing = [name for name in EPISODE_TOKENS if name not in CRITIC_QUANTITIES and read_tokens.get(name) is None]
     if missing:
         line.missing(f"tokens.{missing[0]}", "episodes need it")
     if not isinstance(stopped, list) or len(stopped) != count[0] or not set(map(type, stopped)) <= {bool}:

@@ -12,10 +12,11 @@ Notation, the same in every module:
 - No prefix = when the response was sampled; ``new_`` = under the policy being trained; ``ref_`` = under the reference.
 
 One PPO step reads in this order: ``logprobs`` → ``kl`` → ``rewards`` → ``advantages`` → ``objective`` (which calls ``losses`` and
-``diagnostics``), and ``kl_control`` sets the price of KL for the next step. ``masking`` is what they all stand on.
+``diagnostics``), and ``kl_control`` sets the price of KL for the next step. ``masking`` is what they all stand on. Without a critic
+(:func:`rloo_advantages`, :func:`grpo_advantages`) there are no ``values`` and no ``returns``: they are None, never 0.
 """
 
-from .advantages import Advantages, estimate_advantages, gae, scale_to_unit_variance, whiten
+from .advantages import Advantages, estimate_advantages, gae, grpo_advantages, rloo_advantages, scale_to_unit_variance, whiten
 from .diagnostics import UpdateSums, explained_variance
 from .kl import full_kl, kl_per_token
 from .kl_control import AdaptiveKL, FixedKL
@@ -42,6 +43,7 @@ __all__ = [
     "explained_variance",
     "full_kl",
     "gae",
+    "grpo_advantages",
     "kl_loss",
     "kl_per_token",
     "log_distribution",
@@ -51,6 +53,7 @@ __all__ = [
     "masked_var",
     "policy_loss",
     "ppo_objective",
+    "rloo_advantages",
     "scale_scores",
     "scale_to_unit_variance",
     "shape_rewards",

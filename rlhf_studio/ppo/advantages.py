@@ -1,4 +1,8 @@
-"""How much better each token turned out than the critic expected, and the scaling of that number over a batch."""
+"""How much better a token turned out than was expected, and the scaling of that number over a batch.
+
+What was expected is said by a critic, token by token (:func:`gae`); or, without a critic, by the other responses to the same prompt, and
+then every token of a response gets the same number (:func:`rloo_advantages`, :func:`grpo_advantages`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import torch
 from .masking import masked_mean, masked_select, masked_var
 
 EPSILON = 1e-8  # inside the square root, as in OpenAI's and TRL's whitening: equal values give 0, not NaN
+GROUP_EPSILON = 1e-4  # beside the standard deviation of a group, as in TRL's GRPOTrainer: equal scores give 0, not NaN
 
 
 class Advantages(NamedTuple):
@@ -17,14 +22,14 @@ class Advantages(NamedTuple):
     Attributes:
         advantages: A_t in score units.
         whitened: what the policy's loss uses: A_t with mean 0 and variance 1 over the batch, or A_t as it is.
-        returns: R_t = A_t + V_t in score units, the critic's target.
-        deltas: δ_t in score units.
+        returns: R_t = A_t + V_t in score units, the critic's target; None without a critic.
+        deltas: δ_t in score units; None without a critic.
     """
 
     advantages: torch.Tensor
     whitened: torch.Tensor
-    returns: torch.Tensor
-    deltas: torch.Tensor
+    returns: torch.Tensor | None
+    deltas: torch.Tensor | None
 
 
 def estimate_advantages(
@@ -78,6 +83,77 @@ def gae(
         newest_first.append(advantage)
     advantages = torch.stack(newest_first[::-1], dim=1)
     return advantages, advantages + values, deltas
+
+
+def rloo_advantages(rewards: torch.Tensor, mask: torch.Tensor, responses_per_prompt: int) -> torch.Tensor:
+    """REINFORCE leave-one-out: how much more a response earned than the other responses to its prompt did on average.
+
+        R_i = Σ_t r[i, t]                            the score, less what the response pays for its KL
+        A_i = R_i − mean of R_j over the G − 1 others of the prompt, j ≠ i
+
+    The others' mean does not depend on response i, so the gradient stays unbiased; R_i less the mean of all G would be (G − 1) / G of it.
+
+    Args:
+        rewards: (B, T) in score units, as :func:`~rlhf_studio.ppo.rewards.shape_rewards` gives them.
+        mask: (B, T) bool, True = response token.
+        responses_per_prompt: G ≥ 2. The G responses to a prompt stand one after the other, and G divides B.
+
+    Returns:
+        (B, T) in score units: A_i at each token of response i, 0 behind the mask. The advantages of a prompt's responses add up to 0.
+
+    Raises:
+        ValueError: there is no other response to a prompt, the responses are not whole groups, or the shapes differ.
+
+    Source: Ahmadian et al. 2024, "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+    arXiv:2402.14740.
+    """
+    if rewards.shape != mask.shape:
+        raise ValueError(f"rewards has shape {tuple(rewards.shape)} but the mask has shape {tuple(mask.shape)}; they must be equal")
+    groups = _in_groups(masked_select(rewards, mask).sum(dim=1), responses_per_prompt)
+    others = (groups.sum(dim=1, keepdim=True) - groups) / (responses_per_prompt - 1)
+    return _at_each_token(groups - others, mask)
+
+
+def grpo_advantages(scores: torch.Tensor, mask: torch.Tensor, responses_per_prompt: int) -> torch.Tensor:
+    """Group-relative advantages: by how many standard deviations a response's score is above the mean score of its prompt's responses.
+
+        A_i = (score_i − mean of the group) / (std of the group + 1e-4)
+
+    The KL is no part of it: GRPO adds β·k3 to the loss (:func:`~rlhf_studio.ppo.losses.kl_loss`).
+
+    Args:
+        scores: (B,) one score per response.
+        mask: (B, T) bool, True = response token.
+        responses_per_prompt: G ≥ 2. The G responses to a prompt stand one after the other, and G divides B.
+
+    Returns:
+        (B, T) without unit: A_i at each token of response i, 0 behind the mask. Responses to a prompt that all have one score get 0: they
+        teach nothing. The standard deviation is the sample one (n − 1).
+
+    Raises:
+        ValueError: there is no other response to a prompt, the responses are not whole groups, or there are not B scores.
+
+    Source: Shao et al. 2024, "DeepSeekMath", arXiv:2402.03300, section 4.1.2 (outcome supervision); the 1e-4 is TRL's.
+    """
+    if scores.shape != mask.shape[:1]:
+        raise ValueError(f"scores has shape {tuple(scores.shape)} but the mask has {len(mask)} responses; each needs one score")
+    groups = _in_groups(scores, responses_per_prompt)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    return _at_each_token(centred / (groups.std(dim=1, keepdim=True) + GROUP_EPSILON), mask)
+
+
+def _in_groups(x: torch.Tensor, responses_per_prompt: int) -> torch.Tensor:
+    """(B,) numbers as (B / G, G), a row for each prompt."""
+    if responses_per_prompt < 2:
+        raise ValueError(f"a response is compared with others to its prompt: at least 2 responses per prompt, got {responses_per_prompt}")
+    if len(x) % responses_per_prompt:
+        raise ValueError(f"{len(x)} responses are no whole groups of {responses_per_prompt} for each prompt")
+    return x.reshape(-1, responses_per_prompt)
+
+
+def _at_each_token(groups: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(B / G, G) numbers of responses as (B, T): that of its response at each token, 0 behind the mask."""
+    return masked_select(groups.flatten().to(mask.device).unsqueeze(1), mask)
 
 
 def whiten(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -22,8 +22,8 @@ class UpdateSums(NamedTuple):
     tensor, so that all can be fetched from a GPU at once, or a number.
 
     Attributes:
-        policy_loss, value_loss, kl_loss: of the loss's terms, without their coefficients.
-        clipped, value_clipped: tokens on which clipping decided the loss.
+        policy_loss, value_loss, kl_loss: of the loss's terms, without their coefficients; 0 for a term that the loss does not have.
+        clipped, value_clipped: tokens on which clipping decided the loss; ``value_clipped`` is 0 without a critic.
         entropy: in nats.
         squared_change: of (new_logprob − logprob)², in nats squared.
         ratio, squared_ratio: of the probability ratio ρ and of ρ².

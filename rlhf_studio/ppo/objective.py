@@ -13,13 +13,13 @@ from typing import NamedTuple
 import torch
 
 from .diagnostics import UpdateSums
-from .losses import entropy_bonus, kl_loss, policy_loss, value_loss
+from .losses import ValueLoss, entropy_bonus, kl_loss, policy_loss, value_loss
 from .masking import masked_select, masked_sum
 
 
 @dataclass(frozen=True)
 class ObjectiveSettings:
-    """The numbers in the objective.
+    """The numbers in the objective. Those of the critic (``cliprange_value``, ``vf_coef``, ``critic_only``) count only where there is one.
 
     Attributes:
         cliprange: ε of the policy's ratio.
@@ -49,24 +49,24 @@ class Minibatch(NamedTuple):
     Attributes:
         mask: bool, True = response token.
         logprobs, ref_logprobs: of the sampled tokens under the policy that sampled them and under the reference.
-        values: of the critic at sampling time.
+        values: of the critic at sampling time; None without a critic.
         advantages: what the policy's loss uses, usually whitened.
-        returns: the critic's targets.
+        returns: the critic's targets; None without a critic.
     """
 
     mask: torch.Tensor
     logprobs: torch.Tensor
     ref_logprobs: torch.Tensor
-    values: torch.Tensor
+    values: torch.Tensor | None
     advantages: torch.Tensor
-    returns: torch.Tensor
+    returns: torch.Tensor | None
 
 
 class NewPass(NamedTuple):
-    """What the model being trained gives for the same tokens, each (B, T); gradients flow into these."""
+    """What the model being trained gives for the same tokens, each (B, T); gradients flow into these. Without a critic no ``values``."""
 
     logprobs: torch.Tensor
-    values: torch.Tensor
+    values: torch.Tensor | None
     entropy: torch.Tensor
 
 
@@ -81,14 +81,15 @@ def ppo_objective(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -
     """The objective of a minibatch, or of a part of one, and its statistics.
 
     Raises:
-        ValueError: a setting is out of its range, or shapes differ.
+        ValueError: a setting is out of its range, shapes differ, or a critic's numbers are there only in part.
     """
     mask = batch.mask
     surrogate = policy_loss(
         new.logprobs, batch.logprobs, batch.advantages, mask, settings.cliprange, settings.cliprange_high, settings.dual_clip
     )
-    critic = value_loss(new.values, batch.values, batch.returns, mask, settings.cliprange_value)
-    loss, kl = settings.vf_coef * critic.loss_sum, torch.zeros((), device=mask.device)
+    critic = _critic_loss(batch, new, settings)
+    nothing = torch.zeros((), device=mask.device)
+    loss, kl = nothing if critic is None else settings.vf_coef * critic.loss_sum, nothing
     if not settings.critic_only:
         loss = loss + surrogate.loss_sum
         if settings.entropy_coef:
@@ -100,9 +101,9 @@ def ppo_objective(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -
         change, ratio = masked_select(new.logprobs - batch.logprobs, mask), masked_select(surrogate.ratio, mask)
         sums = UpdateSums(
             policy_loss=surrogate.loss_sum.detach(),
-            value_loss=critic.loss_sum.detach(),
+            value_loss=nothing if critic is None else critic.loss_sum.detach(),
             clipped=(surrogate.clipped & mask).sum(),
-            value_clipped=(critic.clipped & mask).sum(),
+            value_clipped=nothing if critic is None else (critic.clipped & mask).sum(),
             entropy=masked_sum(new.entropy, mask),
             kl_loss=kl.detach(),
             squared_change=change.square().sum(),
@@ -111,3 +112,14 @@ def ppo_objective(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -
             tokens=surrogate.tokens,
         )
     return Objective(loss, sums)
+
+
+def _critic_loss(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -> ValueLoss | None:
+    """The critic's loss; None without a critic. Raises ValueError when there are only some of its numbers, or only it is to learn."""
+    if batch.values is not None and batch.returns is not None and new.values is not None:
+        return value_loss(new.values, batch.values, batch.returns, batch.mask, settings.cliprange_value)
+    if not (batch.values is None and batch.returns is None and new.values is None):
+        raise ValueError("a critic needs its old values, its new values and the returns; without a critic all three are None")
+    if settings.critic_only:
+        raise ValueError("critic_only: there is no critic that could learn")
+    return None

@@ -12,7 +12,7 @@ class Phase:
     Attributes:
         name: as in the metrics: its seconds are ``time/NAME``.
         what: what it is, in the middle of a sentence.
-        finds: those of :data:`~rlhf_studio.runs.records.TOKEN_QUANTITIES` that are known from its end on.
+        finds: those of :data:`~rlhf_studio.runs.records.TOKEN_QUANTITIES` that are known from its end on, if the run has them at all.
         done: what a step that waits at its end has, and what comes next. Empty for a part at whose end no step can wait.
         timed: whether its seconds are recorded; what is not takes next to none.
     """

@@ -33,6 +33,9 @@ TOKEN_QUANTITIES = (
     "clipped",  # 1.0 where clipping decided the last pass: the ratio is beyond the range on the side that the advantage asks for
 )
 
+CRITIC_QUANTITIES = ("values", "returns", "deltas")
+"""Those that a run without a critic does not have."""
+
 
 @dataclass(frozen=True)
 class TokenRecord:
@@ -42,11 +45,12 @@ class TokenRecord:
         prompt_ids, response_ids: int32, shapes (P,) and (T,), without padding.
         prompt_pieces, response_pieces: the text of each token; a token that ends inside a UTF-8 character has the
             text "\\ufffd" until the character is complete.
-        arrays: for each name of :data:`TOKEN_QUANTITIES` a float32 array of shape (T,).
+        arrays: for each name of :data:`TOKEN_QUANTITIES` a float32 array of shape (T,); without a critic not for those of
+            :data:`CRITIC_QUANTITIES`.
         top_ids, top_logprobs: the five likeliest tokens at each position under the policy, shapes (T, 5).
         ref_top_ids, ref_top_logprobs: the same under the reference.
         top_pieces: text of every id that occurs in the two tables above.
-        gamma, lam, kl_coef: the settings the numbers were computed with.
+        gamma, lam, kl_coef: the settings the numbers were computed with; without a critic the first two are NaN.
     """
 
     prompt_ids: np.ndarray
@@ -113,7 +117,7 @@ class WatchRecord:
         kl: sum over tokens of logprob - ref_logprob, in nats.
         stopped: whether the answer ended with its stop token.
         pieces: the text of each token, as in :class:`TokenRecord`.
-        arrays: float32 arrays of shape (T,) by name: ``logprobs``, ``ref_logprobs``, ``kl``, ``values``, ``entropy``.
+        arrays: float32 arrays of shape (T,) by name: ``logprobs``, ``ref_logprobs``, ``kl``, ``values`` (with a critic), ``entropy``.
 
     The last four are None, empty and empty in runs that an earlier version recorded.
     """
@@ -140,8 +144,8 @@ class StepEpisodes:
     Attributes:
         lengths: response tokens of each episode, int32, shape (N,). What follows "by token" lies one episode after the other.
         response_ids: int32, shape (sum of lengths,).
-        tokens: by the names of :data:`EPISODE_TOKENS`, float32, shape (sum of lengths,), by token; also ``kl`` where the KL
-            estimator is ``full``, which the two log-probabilities do not give.
+        tokens: by the names of :data:`EPISODE_TOKENS`, float32, shape (sum of lengths,), by token; no ``values`` without a critic; also
+            ``kl`` where the KL estimator is ``full``, which the two log-probabilities do not give.
         scores: what the last token earned, float32, shape (N,).
         gold: float32, shape (N,), or None.
         parts: each reward component's weighted score, float32, shape (N,).

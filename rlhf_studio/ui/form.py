@@ -20,6 +20,8 @@ from rlhf_studio.config import (
     kind_of,
     uses,
 )
+from rlhf_studio.config.ppo import CRITIC_SETTINGS
+from rlhf_studio.config.run import CRITIC_SETTINGS_ELSEWHERE
 from rlhf_studio.config_io import ConfigError, Problem, section_model, walk_fields
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.inputs.places import as_seen_from
@@ -43,6 +45,8 @@ SECTION_TITLES = {
 # Settings that the form shows only while another setting is shown and has a certain value.
 USED_WHEN: dict[str, tuple[str, Any]] = {
     **{f"lora.{name}": ("lora.enabled", True) for name in LoraConfig.model_fields if name != "enabled"},
+    **{f"ppo.{name}": ("ppo.advantage", "gae") for name in CRITIC_SETTINGS},
+    **dict.fromkeys(CRITIC_SETTINGS_ELSEWHERE, ("ppo.advantage", "gae")),
     "critic.start": ("critic.kind", "separate"),
     "critic.model": ("critic.start", "model"),
     "critic.revision": ("critic.start", "model"),

@@ -55,7 +55,7 @@ CHARTS = (
     Chart("score", "Score and gold", "score", "gold", extras="reward/", alone="Score", first=True),
     Chart("kl", "KL and coefficient", "nats", "β", zero="both", least=0.1, target="kl_target", first=True),
     Chart("frontier", "Score and gold against KL", "score", "gold", kind="path", x_metric="objective/kl", alone="Score against KL"),
-    Chart("loss", "Losses", "policy", "value", zero="right"),
+    Chart("loss", "Losses", "policy", "value", zero="right", alone="Policy loss"),
     Chart("entropy", "Entropy", "nats per token", least=0.05),
     Chart("clip", "Clip fraction and ratio", "% of tokens", "ratio", zero="left", least=1.0),
     Chart("critic", "Explained variance", "share explained", least=0.1),

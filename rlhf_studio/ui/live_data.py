@@ -223,7 +223,8 @@ def settings_payload(config: StageConfig, changes: Sequence[SettingChange] = ())
         "kl_placement": ppo.kl_placement,
         "cliprange": ppo.cliprange,
         "cliprange_high": ppo.cliprange_high or ppo.cliprange,
-        "whiten_advantages": ppo.whiten_advantages,
+        "whiten_advantages": ppo.has_critic and ppo.whiten_advantages,
+        "advantage": ppo.advantage,
         "batch_size": ppo.batch_size,
         "watch_every": config.engine.watch_every,
     }

@@ -16,10 +16,9 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.models import Models
-from rlhf_studio.engine.loop.phases import reference_pass, sample, score
+from rlhf_studio.engine.loop.phases import advantages_of, reference_pass, sample, score
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.types import PromptBatch, Rollout
-from rlhf_studio.ppo.advantages import estimate_advantages
 from rlhf_studio.ppo.rewards import shape_rewards
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
 
@@ -66,7 +65,7 @@ def collect(models: Models, prompts: PromptBatch, kl_coef: float, generator: tor
     scores, reference = score(models, samples), reference_pass(models, samples)
     mask, charged = samples.tokens.mask, kl_coef if ppo.kl_placement == "reward" else 0.0
     rewards = shape_rewards(reference.kl, scores.shaped, mask, charged, unit_variance=ppo.whiten_rewards)
-    advantages = estimate_advantages(rewards, samples.policy.values, mask, ppo.gamma, ppo.lam, whitening=ppo.whiten_advantages)
+    advantages = advantages_of(ppo, rewards, scores.shaped, samples.policy.values, mask)
     return Rollout.of(samples, scores, reference, rewards, advantages, kl_coef)
 
 

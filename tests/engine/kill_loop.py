@@ -82,20 +82,22 @@ def kill_once(config: StageConfig, run_dir: Path, moment: float) -> dict[str, ob
     return {"killed_at": round(moment, 3), "step": status.step, "state": status.state, "seen_after": round(seen, 3), "resume_exit": code}
 
 
-def configured(folder: Path, stage: Stage, seed: int, lora: bool) -> StageConfig:
+def configured(folder: Path, stage: Stage, seed: int, lora: bool, advantage: str = "gae") -> StageConfig:
     """A run of two dozen steps or more, with a checkpoint after every fourth."""
     engine = {"checkpoint_every": 4, "seed": seed}
     adapter = {"enabled": True, "r": 4, "dropout": 0.2} if lora else {}
     if stage == "ppo":
-        return small_config(folder, ppo=PPO, lora=adapter, engine=engine, reward={"scaling": "normalise"})
+        ppo = PPO if advantage == "gae" else {**PPO, "advantage": advantage, "responses_per_prompt": 4}
+        ppo = ppo if advantage != "grpo" else {**ppo, "kl_placement": "loss", "kl_estimator": "k3"}
+        return small_config(folder, ppo=ppo, lora=adapter, engine=engine, reward={"scaling": "normalise"})
     values = settings(folder, stage, epochs=6, learning_rate=0.003)
     return parse_config({**values, "lora": adapter, "engine": {**values["engine"], **engine}})
 
 
-def run_loop(folder: Path, kills: int, seed: int, lora: bool, stage: Stage = "ppo") -> list[dict[str, object]]:
+def run_loop(folder: Path, kills: int, seed: int, lora: bool, stage: Stage = "ppo", advantage: str = "gae") -> list[dict[str, object]]:
     """One uninterrupted run, then ``kills`` killed and resumed ones; each result says whether all was equal."""
     torch.set_num_threads(1)
-    config = configured(folder, stage, seed, lora)
+    config = configured(folder, stage, seed, lora, advantage)
     create_run(folder / "whole", config, name="whole", state="loading")
     started = time.monotonic()
     assert exit_code(fork_engine(folder / "whole", "train")) == 0
@@ -119,9 +121,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lora", action="store_true")
     parser.add_argument("--stage", choices=("ppo", *STAGES), default="ppo")
+    parser.add_argument("--advantage", choices=("gae", "rloo", "grpo"), default="gae", help="of runs of the stage ppo")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        results = run_loop(Path(folder), options.kills, options.seed, options.lora, options.stage)
+        results = run_loop(Path(folder), options.kills, options.seed, options.lora, options.stage, options.advantage)
     good = [row for row in results if row["equal"] and row["history_equal"] and row["resume_exit"] == 0]
     print(f"{len(good)} of {len(results)} runs equal the uninterrupted one")
     return 0 if len(good) == len(results) else 1

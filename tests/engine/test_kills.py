@@ -27,3 +27,13 @@ def test_ten_kills_of_a_stage_end_with_the_same_weights(stage: str, way: list[st
     result = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=900)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "10 of 10 runs equal" in result.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", [[], ["--lora"]], ids=["full", "lora"])
+@pytest.mark.parametrize("advantage", ["rloo", "grpo"])
+def test_ten_kills_without_a_critic_end_with_the_same_weights(advantage: str, way: list[str]) -> None:
+    command = [sys.executable, "-m", "tests.engine.kill_loop", "--kills", "10", "--advantage", advantage, *way]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=900)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "10 of 10 runs equal" in result.stdout

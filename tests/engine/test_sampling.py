@@ -37,7 +37,7 @@ TABLE = [  # TABLE[last][next]: unnormalised probabilities of a world of five to
 class TableModel:
     """Predicts the next token from the last one alone; keeps what it was asked. ``shrinks`` lets rows that ended leave the batch."""
 
-    critic, position_scheme = None, PositionScheme()
+    values_while_sampling, position_scheme = True, PositionScheme()
 
     def __init__(self, table: list[list[float]] = TABLE, *, shrinks: bool = False):
         self._logits = torch.tensor(table).log()

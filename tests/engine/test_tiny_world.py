@@ -58,7 +58,7 @@ def make_trainer(folder: Path, seed: int, *, lora: bool = False, critic: str = "
         {
             "model": {"policy": str(folder / "policy")},
             "lora": {"enabled": lora, "r": 16, "alpha": 32.0},
-            "critic": {"kind": critic, "start": "policy"},
+            "critic": {"kind": critic, "start": "policy"} if critic == "separate" else {},
             "data": {"prompts": str(prompts)},
             "reward": {"components": [{"kind": "length"}]},
             "ppo": settings,
@@ -157,6 +157,18 @@ def test_ppo_reaches_the_optimum(tmp_path: Path, seed: int, lora: bool, critic: 
     print(f"seed {seed}, LoRA {lora}, {critic} critic: {share:.4f} of the optimum, critic error {before:.3f} -> {after:.3f}")
     assert share >= 0.97
     assert after < 0.5 * before
+
+
+@pytest.mark.parametrize(("seed", "lora"), [(0, False), *(pytest.param(*case, marks=pytest.mark.long) for case in ((0, True), (1, False)))])
+def test_rloo_reaches_the_same_optimum(tmp_path: Path, seed: int, lora: bool) -> None:
+    """Comparing the responses to a prompt with each other maximises what PPO with a critic maximises: the score less β·KL."""
+    settings = {"advantage": "rloo", "responses_per_prompt": 8, "lam": 0.95, "vf_coef": 0.1, "cliprange_value": 0.2}
+    trainer = make_trainer(tmp_path, seed, lora=lora, ppo_epochs=2 if lora else 4, **settings)
+    while not trainer.finished:
+        trainer.step()
+    share = share_of_the_optimum(measure(trainer, seed))
+    print(f"seed {seed}, LoRA {lora}, RLOO: {share:.4f} of the optimum")
+    assert share >= 0.97
 
 
 @pytest.mark.long

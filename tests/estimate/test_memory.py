@@ -12,6 +12,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import parse_config
 from rlhf_studio.estimate.counts import RunModels, reward_model_count, trained_parameters
 from rlhf_studio.estimate.device import Device
+from rlhf_studio.estimate.disk import recorded_bytes
 from rlhf_studio.estimate.memory.lasting import CPU_FRAMEWORK, GPU_FRAMEWORK
 from rlhf_studio.estimate.memory.savings import changes, cheapest
 from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
@@ -56,6 +57,22 @@ def table(made: MemoryEstimate) -> dict[str, tuple[int | None, int | None, int |
 
 
 # --- the parts by hand ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_critic_nothing_is_planned_for_one() -> None:
+    rloo = {"ppo": {"advantage": "rloo", "responses_per_prompt": 2}}
+    made, with_critic = (table(estimate(settings(**sections), facts(parameters=1000))) for sections in (rloo, {}))
+    assert with_critic.pop("Critic") == (9, 36, 36)
+    assert made.keys() == with_critic.keys()
+    matrix = 10 * 8 * 4
+    assert (made["Gradients"], made["Optimizer"]) == ((1000, 4000, 4000 + matrix), (2000, 8000, 8000 + matrix))
+    value = 4 * 4  # bytes of one quantity of a response's four tokens
+    steps, episodes, recorded, watched = 60, 4, 4, 4
+    config = settings(engine={"record_samples": recorded, "watch_prompts": watched, "watch_every": 20})
+    without = parse_config({**config.model_dump(mode="json"), "ppo": {**config.ppo.model_dump(mode="json"), **rloo["ppo"]}})
+    answers = 1 + steps // 20 + 1
+    saved = steps * (3 * recorded * value + episodes * value) + answers * watched * value
+    assert recorded_bytes(config) - recorded_bytes(without) == saved
 
 
 def test_full_training_by_hand() -> None:

@@ -45,6 +45,8 @@ CALLS: dict[str, Callable] = {
     "estimate_advantages": lambda mask, rewards, values: ppo.estimate_advantages(rewards, values, mask, 0.9, 0.8),
     "shape_rewards, unit variance": lambda mask, kl: ppo.shape_rewards(kl, torch.arange(4.0), mask, 0.3, unit_variance=True),
     "ppo_objective": objective,
+    "rloo_advantages": lambda mask, rewards: ppo.rloo_advantages(rewards, mask, 2),
+    "grpo_advantages": lambda mask, x: ppo.grpo_advantages(ppo.masked_select(x, mask).sum(dim=1), mask, 2),
 }
 POISONS = [torch.nan, torch.inf, -torch.inf, 3e38]
 
@@ -52,7 +54,7 @@ POISONS = [torch.nan, torch.inf, -torch.inf, 3e38]
 def test_no_function_with_a_mask_is_missing():
     with_mask = {name for name in ppo.__all__ if inspect.isfunction(f := getattr(ppo, name)) and "mask" in inspect.signature(f).parameters}
     assert with_mask | {"ppo_objective"} == {name.split(",")[0] for name in CALLS}  # whose mask is in its minibatch
-    assert len(with_mask) == 14
+    assert len(with_mask) == 16
 
 
 def outputs_and_gradients(call: Callable, mask: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:

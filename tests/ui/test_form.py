@@ -66,7 +66,9 @@ def test_dependent_settings_name_settings_that_exist() -> None:
         assert name in names and other in names
     assert FIELDS["lora.r"]["used_when"] == {"name": "lora.enabled", "value": True}
     without_rule = {name for name in names if name.startswith(("lora.", "critic.")) and name not in USED_WHEN}
-    assert without_rule == {"lora.enabled", "critic.kind"}  # nothing else matters without LoRA, or with a shared critic
+    assert without_rule == {"lora.enabled"}  # nothing else matters without LoRA
+    assert FIELDS["critic.model"]["used_when"]["name"] == "critic.start"  # and, step by step, on a separate critic, and on any critic
+    assert FIELDS["critic.kind"]["used_when"] == FIELDS["ppo.lam"]["used_when"] == {"name": "ppo.advantage", "value": "gae"}
 
 
 def test_the_description_is_plain_json() -> None:

@@ -104,7 +104,7 @@ def _learning_rate(config: RunConfig) -> Iterator[Finding]:
 
 def _batch(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
-    if ppo.whiten_advantages and ppo.batch_size < TINY_BATCH:
+    if ppo.has_critic and ppo.whiten_advantages and ppo.batch_size < TINY_BATCH:
         title = f"Advantages are whitened over {ppo.batch_size} responses"
         rule = f"fewer than {TINY_BATCH} responses in a batch with whitening on"
         cause = "Mean and spread of so few are mostly chance; whitening divides by that chance."

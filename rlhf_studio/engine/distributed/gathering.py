@@ -29,8 +29,9 @@ def gather_output(ranks: Ranks, output: ForwardOutput, tokens: TokenBatch, top_r
     if ranks.size == 1:
         return output
     width, count = _longest_response(ranks, tokens.mask), len(tokens)
-    columns = (gather_columns(ranks, x, width) for x in (output.logprobs, output.entropy, output.values))
-    return ForwardOutput(*columns, _gather_top(ranks, output.top, width, count, top_rows))
+    logprobs, entropy = (gather_columns(ranks, x, width) for x in (output.logprobs, output.entropy))
+    values = None if output.values is None else gather_columns(ranks, output.values, width)
+    return ForwardOutput(logprobs, entropy, values, _gather_top(ranks, output.top, width, count, top_rows))
 
 
 def gather_columns(ranks: Ranks, x: Tensor, width: int) -> Tensor:
@@ -54,7 +55,9 @@ def concat_parts(parts: list[tuple[TokenBatch, ForwardOutput]], pad_id: int) -> 
         column([batch.response_ids for batch in batches], pad_id),
         column([batch.mask for batch in batches]),
     )
-    logprobs, entropy, values = (column([getattr(output, name) for output in outputs]) for name in ("logprobs", "entropy", "values"))
+    logprobs, entropy = (column([getattr(output, name) for output in outputs]) for name in ("logprobs", "entropy"))
+    parts_of_values = [output.values for output in outputs if output.values is not None]  # of all parts or of none
+    values = column(parts_of_values) if parts_of_values else None
     tops = [output.top.widened(width) for output in outputs if output.top is not None]
     return tokens, ForwardOutput(logprobs, entropy, values, Alternatives.cat(tops))
 

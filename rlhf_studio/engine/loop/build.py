@@ -136,7 +136,8 @@ def _shard(policy: Policy, reference: Reference, compute: Compute) -> None:
     for model in (policy.model, policy.critic, reference.frozen_copy):
         if model is not None:
             shard(model, compute.ranks, compute.device, compute.dtype)
-    policy.value_head.to(compute.device)
+    if policy.value_head is not None:
+        policy.value_head.to(compute.device)
 
 
 def _other_tokenizers(scorer: Scorer, tokenizer: PreTrainedTokenizerBase) -> list[str]:

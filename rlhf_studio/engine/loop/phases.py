@@ -10,11 +10,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rlhf_studio.config import PPOConfig
 from rlhf_studio.engine.distributed.gathering import gather_columns, gather_output, gather_tokens
 from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.types import ForwardOutput, NonFiniteError, PromptBatch, ReferencePass, Samples, Scores, TokenBatch
+from rlhf_studio.ppo.advantages import Advantages, estimate_advantages, grpo_advantages, rloo_advantages
 from rlhf_studio.ppo.kl import kl_per_token
 
 
@@ -48,6 +50,22 @@ def reference_pass(models: Models, samples: Samples) -> ReferencePass:
     return ReferencePass(output, _kl(models, samples, output))
 
 
+def advantages_of(ppo: PPOConfig, rewards: Tensor, scores: Tensor, values: Tensor | None, mask: Tensor) -> Advantages:
+    """What the update learns from, as ``ppo.advantage`` says: against a critic's values, or against the other responses to the prompt.
+
+    Args:
+        rewards: (B, T) per token.
+        scores: (B,) what the last tokens earn, without the KL.
+        values: (B, T) of the critic; None without one.
+        mask: (B, T).
+    """
+    if values is not None:
+        return estimate_advantages(rewards, values, mask, ppo.gamma, ppo.lam, whitening=ppo.whiten_advantages)
+    group = ppo.responses_per_prompt
+    advantages = rloo_advantages(rewards, mask, group) if ppo.advantage == "rloo" else grpo_advantages(scores, mask, group)
+    return Advantages(advantages, advantages, returns=None, deltas=None)
+
+
 def episodes_of(prompts: PromptBatch, tokens: TokenBatch, responses: list[str], stopped: Tensor) -> Episodes:
     """What reward components look at."""
     return Episodes(prompts.texts, responses, stopped.tolist(), tokens.lengths.tolist(), prompts.references, prompts.chats)
@@ -72,7 +90,7 @@ def _generate_own(models: Models, prompts: PromptBatch, generator: torch.Generat
 
 
 def exact(models: Models, tokens: TokenBatch, output: ForwardOutput, recorded: int) -> ForwardOutput:
-    """What sampling gave, as exact as the update will compute it, with the values of a critic that has its own trunk.
+    """What sampling gave, as exact as the update will compute it, with the values of a critic that has its own trunk; none without one.
 
     In half precision the decoding steps and a whole forward pass round differently, by more than PPO's ratio may be off: one more pass.
     """

@@ -17,7 +17,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.changed_settings import change_events
 from rlhf_studio.engine.loop.live_settings import LiveSettings
 from rlhf_studio.engine.loop.models import Models
-from rlhf_studio.engine.loop.phases import reference_pass, sample, score
+from rlhf_studio.engine.loop.phases import advantages_of, reference_pass, sample, score
 from rlhf_studio.engine.loop.prompts import PromptStream
 from rlhf_studio.engine.loop.update import Updater
 from rlhf_studio.engine.loop.watching.probes import Probes, first_probes
@@ -29,7 +29,6 @@ from rlhf_studio.engine.recording.skips import Skips, skip_event
 from rlhf_studio.engine.recording.so_far import rollouts_so_far
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.types import PromptBatch, Rollout, Samples, Scores, StepSoFar, UpdateStats
-from rlhf_studio.ppo.advantages import estimate_advantages
 from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL
 from rlhf_studio.ppo.rewards import shape_rewards
 from rlhf_studio.runs.records import EventRecord, ProbeScore, RolloutRecord, SettingChange, StepEpisodes, StepRecord, WatchRecord
@@ -105,10 +104,11 @@ class Trainer:
         with costs("reference"):
             reference = reference_pass(self.models, samples)
         self.after_phase("reference", StepSoFar(kl_coef, samples, scores, reference))
-        mask, values = samples.tokens.mask, samples.policy.values  # (B, T); the values come from the pass that sampled
+        mask, values = samples.tokens.mask, samples.policy.values  # (B, T); the values come from the pass that sampled; None: no critic
         reward_kl_coef = kl_coef if ppo.kl_placement == "reward" else 0.0
-        rewards = shape_rewards(reference.kl, scores.shaped.to(mask.device), mask, reward_kl_coef, unit_variance=ppo.whiten_rewards)
-        advantages = estimate_advantages(rewards, values, mask, ppo.gamma, ppo.lam, whitening=ppo.whiten_advantages)
+        shaped = scores.shaped.to(mask.device)  # (B,)
+        rewards = shape_rewards(reference.kl, shaped, mask, reward_kl_coef, unit_variance=ppo.whiten_rewards)
+        advantages = advantages_of(ppo, rewards, shaped, values, mask)
         rollout = Rollout.of(samples, scores, reference, rewards, advantages, kl_coef)
         self.after_phase("advantages", StepSoFar(kl_coef, samples, scores, reference, rollout))
         bad_number = first_non_finite(rollout)  # a sentence; empty when all is well
@@ -125,7 +125,9 @@ class Trainer:
         self.progress.step += 1
         with costs("record"):
             kept = self.record(rollout, stats)
-        metrics |= (update_metrics(stats, self.updater.learning_rate) if stats else {}) | self._costs(costs, rollout)
+        if stats:
+            metrics |= update_metrics(stats, self.updater.learning_rate, has_critic=ppo.has_critic)
+        metrics |= self._costs(costs, rollout)
         events = [*change_events(changes), *parity_events, *kept.events, *self.health.events(metrics["objective/kl"], stats, problems)]
         return StepRecord(
             self.progress.step, metrics, kept.rollouts, kept.watched, events, kept.episodes, kept.probes, self.live.to_record(changes)

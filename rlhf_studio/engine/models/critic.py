@@ -65,13 +65,15 @@ class Trunk(nn.Module):
         return layout.predicting(output.last_hidden_state)
 
 
-def load_critic(config: RunConfig, policy: LoadedModel, report: OnProgress) -> tuple[Trunk | None, nn.Linear]:
-    """The critic's own trunk (None when it shares the policy's) and its value head.
+def load_critic(config: RunConfig, policy: LoadedModel, report: OnProgress) -> tuple[Trunk | None, nn.Linear | None]:
+    """The critic's own trunk (None when it shares the policy's) and its value head; two times None for a run without a critic.
 
     A separate critic starts as the reward model (its score head becomes the value head), as the policy, or as another model.
     ``policy`` is as it was loaded, before LoRA. Raises :class:`ConfigError` naming the critic's field for what cannot be used.
     """
     settings, init, seed = config.critic, config.model.value_head_init, config.engine.seed
+    if not config.ppo.has_critic:
+        return None, None
     if settings.kind == "shared":
         return None, make_value_head(_hidden_size(policy.model), init, seed)
     if settings.start == "reward_model":

@@ -41,8 +41,10 @@ class ForwardPass:
         """Log-probabilities, and the likeliest tokens of the first ``top_rows`` episodes; with ``critic`` also entropy and values.
 
         ``critic`` is given only when ``model`` is the policy, and is that policy: its value head uses the hidden states of this pass.
+        Where it has no critic there are no values.
         """
-        logprobs, entropy, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(3))
+        logprobs, entropy = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
+        values = torch.zeros_like(logprobs) if critic is not None and critic.has_critic else None
 
         def micro_batch(index: Tensor) -> Alternatives | None:
             batch = tokens.rows(index)
@@ -54,6 +56,7 @@ class ForwardPass:
             logprobs[index, :width] = to_padded(chosen[0], batch.mask)
             if critic is not None:
                 entropy[index, :width] = to_padded(chosen[1], batch.mask)
+            if critic is not None and values is not None:
                 values[index, :width] = to_padded(self._values(critic, hidden, batch), batch.mask)
             return top
 

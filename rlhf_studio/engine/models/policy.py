@@ -111,15 +111,15 @@ class ResponseModel(nn.Module):
 
 
 class Policy(ResponseModel):
-    """The model that learns, and the critic that learns beside it.
+    """The model that learns, and the critic that learns beside it, where there is one.
 
     Args:
         model: a causal LM, already wrapped with LoRA where wanted.
-        value_head: linear layer from the policy's hidden size to 1; or, with ``critic``, from the critic's.
+        value_head: linear layer from the policy's hidden size to 1; or, with ``critic``, from the critic's. None: there is no critic.
         critic: a trunk of its own for the values; None: the value head uses the policy's hidden states.
     """
 
-    def __init__(self, model: PreTrainedModel | PeftModel, value_head: nn.Linear, critic: Trunk | None = None):
+    def __init__(self, model: PreTrainedModel | PeftModel, value_head: nn.Linear | None, critic: Trunk | None = None):
         super().__init__(model)
         self.value_head, self.critic = value_head, critic
         self.eval()  # dropout stays off: the ratio of the first minibatch must be exactly 1
@@ -128,17 +128,30 @@ class Policy(ResponseModel):
     def has_lora(self) -> bool:
         return isinstance(self.model, PeftModel)
 
+    @property
+    def has_critic(self) -> bool:
+        """Whether there are values at all."""
+        return self.value_head is not None
+
+    @property
+    def values_while_sampling(self) -> bool:
+        """Whether the pass that samples a token gives its value too: the critic uses the policy's own hidden states."""
+        return self.value_head is not None and self.critic is None
+
     def enable_packing(self) -> None:
         super().enable_packing()
         if self.critic is not None:
             self.critic.enable_packing()
 
-    def logits_and_values(self, batch: TokenBatch, *, detach_trunk: bool = False) -> tuple[Tensor, Tensor]:
+    def logits_and_values(self, batch: TokenBatch, *, detach_trunk: bool = False) -> tuple[Tensor, Tensor | None]:
         """Logits (N, V) and float32 values (N,) for the N response tokens; a token's value is that of the state before it.
 
+        Without a critic the values are None, and nothing is computed for them.
         With ``detach_trunk`` the value loss trains the value head only, not the trunk that it shares with the policy.
         """
         logits, hidden = self(batch)
+        if not self.has_critic:
+            return logits, None
         if self.critic is not None:
             hidden = self.critic(batch)
         elif detach_trunk:
@@ -146,7 +159,8 @@ class Policy(ResponseModel):
         return logits, self.values(hidden)
 
     def values(self, hidden: Tensor) -> Tensor:
-        """The value head in float32, whatever the trunk's precision: (N, H) to (N,)."""
+        """The value head in float32, whatever the trunk's precision: (N, H) to (N,). Only with a critic."""
+        assert self.value_head is not None
         with torch.autocast(hidden.device.type, enabled=False):
             return self.value_head(hidden.float()).squeeze(-1)
 
@@ -155,9 +169,9 @@ class Policy(ResponseModel):
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def critic_parameters(self) -> list[nn.Parameter]:
-        """Trainable weights of the critic: the value head, and the trunk when it has its own."""
+        """Trainable weights of the critic: the value head, and the trunk when it has its own. None without a critic."""
         trunk = [] if self.critic is None else [parameter for parameter in self.critic.parameters() if parameter.requires_grad]
-        return [*trunk, *self.value_head.parameters()]
+        return [*trunk, *([] if self.value_head is None else self.value_head.parameters())]
 
     @contextlib.contextmanager
     def merged(self) -> Iterator[None]:

@@ -135,7 +135,7 @@ class _ParityCheck:
         models, policy, names = self._models, self._models.policy, self._config.model
         with _random_value_head(policy), _random_adapters(models):
             tokens, sampled = _sample(models, prompts, limits)
-            logprobs, values = _plain_pass(models, policy, tokens, policy)
+            logprobs, values = _plain_pass(models, policy, tokens, policy if policy.has_critic else None)
             if policy.critic is not None:  # sampling computes no values then: nothing to compare
                 sampled = replace(sampled, values=values.numbers)
             passes = {
@@ -148,7 +148,8 @@ class _ParityCheck:
         critic_setting, critic_name = ("critic.start", "the critic") if policy.critic else ("model.policy", names.policy)
         for where, output in passes.items():
             self._compare(_Subject("model.policy", names.policy, f"log-probabilities {where}"), output.logprobs, logprobs, tokens)
-            self._compare(_Subject(critic_setting, critic_name, f"values {where}"), output.values, values, tokens)
+            if output.values is not None:
+                self._compare(_Subject(critic_setting, critic_name, f"values {where}"), output.values, values, tokens)
         if policy.has_lora:
             logprobs, _ = _plain_pass(models, policy, tokens)
         self.scale, self.noise = logprobs.scale, logprobs.noise
@@ -235,7 +236,7 @@ def _sample(models: Models, prompts: PromptBatch, limits: Tensor) -> tuple[Token
 
 
 def _update_pass(models: Models, policy: Policy, tokens: TokenBatch) -> ForwardOutput:
-    """Log-probabilities and values as the update computes them: in micro-batches, with gradients.
+    """Log-probabilities and, with a critic, values as the update computes them: in micro-batches, with gradients.
 
     Without gradients where weights are sharded: FSDP expects a backward pass after each forward pass with gradients.
     """
@@ -247,8 +248,10 @@ def _update_pass(models: Models, policy: Policy, tokens: TokenBatch) -> ForwardO
                 logits, predicted = policy.logits_and_values(batch)
             chosen, _ = consume_logits(logits, batch.response_ids[batch.mask], models.config.generation.temperature)
             width = batch.mask.shape[1]
-            logprobs[index, :width], values[index, :width] = (to_padded(x.detach(), batch.mask) for x in (chosen, predicted))
-    return ForwardOutput(logprobs, torch.zeros_like(logprobs), values, None)
+            logprobs[index, :width] = to_padded(chosen.detach(), batch.mask)
+            if predicted is not None:
+                values[index, :width] = to_padded(predicted.detach(), batch.mask)
+    return ForwardOutput(logprobs, torch.zeros_like(logprobs), values if policy.has_critic else None, None)
 
 
 def _plain_pass(models: Models, model: ResponseModel, tokens: TokenBatch, critic: Policy | None = None) -> tuple[_Expected, _Expected]:
@@ -304,11 +307,14 @@ def _plain_hidden(models: Models, trunk: Trunk, ids: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def _random_value_head(policy: Policy) -> Iterator[None]:
-    """Inside, the value head has random weights: with weights of 0 it would predict 0 for every input."""
-    generator = torch.Generator().manual_seed(0)
-    with _restored(list(policy.value_head.parameters())) as parameters:
+    """Inside, the value head, where there is one, has random weights: with weights of 0 it would predict 0 for every input."""
+    generator, head = torch.Generator().manual_seed(0), policy.value_head
+    if head is None:
+        yield
+        return
+    with _restored(list(head.parameters())) as parameters:
         for parameter in parameters:
-            drawn = torch.randn(parameter.shape, generator=generator) * policy.value_head.in_features**-0.5
+            drawn = torch.randn(parameter.shape, generator=generator) * head.in_features**-0.5
             parameter.detach().copy_(drawn)
         yield
 

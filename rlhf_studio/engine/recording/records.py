@@ -43,9 +43,7 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool
         "objective/non_score_reward": penalty.mean(),
         "objective/rlhf_reward": (penalty + scores.shaped).mean(),
         "objective/kl_coef": rollout.kl_coef,
-        "val/explained_variance": explained_variance(rollout.values, rollout.returns, mask),
-        "val/returns_mean": masked_mean(rollout.returns, mask),
-        "val/values_mean": masked_mean(rollout.values, mask),
+        **_critic_metrics(rollout),
         "val/num_eos_tokens": rollout.stopped.float().sum() if stop_known else 0.0,
         "tokens/response_length": lengths.mean(),
         "tokens/cut_off": (~rollout.stopped).float().mean(),
@@ -58,6 +56,18 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool
     return {name: float(value) for name, value in metrics.items()}
 
 
+def _critic_metrics(rollout: Rollout) -> dict[str, Tensor]:
+    """How well the critic's values foretold the returns; nothing without a critic."""
+    values, returns, mask = rollout.values, rollout.returns, rollout.tokens.mask
+    if values is None or returns is None:
+        return {}
+    return {
+        "val/explained_variance": explained_variance(values, returns, mask),
+        "val/returns_mean": masked_mean(returns, mask),
+        "val/values_mean": masked_mean(values, mask),
+    }
+
+
 def standard_error(values: Tensor, responses_per_prompt: int) -> float:
     """The standard error of the mean of ``values``, shape (N,), with k = ``responses_per_prompt`` for each prompt, side by side.
 
@@ -68,19 +78,18 @@ def standard_error(values: Tensor, responses_per_prompt: int) -> float:
     return float(means.std() / math.sqrt(len(means))) if len(means) > 1 else 0.0
 
 
-def update_metrics(stats: UpdateStats, learning_rate: float) -> dict[str, float]:
+def update_metrics(stats: UpdateStats, learning_rate: float, *, has_critic: bool) -> dict[str, float]:
     """Metrics of the update, means over the response tokens of its minibatches."""
     sums = stats.sums
-    return {
+    of_critic = {"loss/value_avg": float(sums.mean_value_loss), "val/clipfrac_avg": float(sums.value_clip_fraction)} if has_critic else {}
+    return of_critic | {
         "policy/approxkl_avg": float(sums.approx_kl),
         "policy/clipfrac_avg": float(sums.clip_fraction),
         "policy/entropy_avg": float(sums.mean_entropy),
         "policy/first_log_ratio": stats.first_log_ratio,
         "loss/policy_avg": float(sums.mean_policy_loss),
-        "loss/value_avg": float(sums.mean_value_loss),
         "val/ratio": float(sums.mean_ratio),
         "val/ratio_var": float(sums.ratio_variance),
-        "val/clipfrac_avg": float(sums.value_clip_fraction),
         "optim/grad_norm": stats.grad_norm,
         "optim/steps": float(stats.optimizer_steps),
         "lr": learning_rate,
@@ -94,7 +103,10 @@ def _per_episode(x: Tensor, mask: Tensor) -> Tensor:
 def first_non_finite(rollout: Rollout) -> str:
     """Names the first quantity of the rollout that is NaN or infinite, and its episode; empty when all is well."""
     for name in ("logprobs", "ref_logprobs", "values", "kl", "rewards", "advantages"):
-        bad = (~torch.isfinite(masked_select(getattr(rollout, name), rollout.tokens.mask))).any(dim=1)
+        numbers = getattr(rollout, name)
+        if numbers is None:
+            continue
+        bad = (~torch.isfinite(masked_select(numbers, rollout.tokens.mask))).any(dim=1)
         if bad.any():
             episode = int(bad.to(torch.int8).argmax())
             return f"{name} is not finite in episode {episode}, prompt {rollout.prompts[episode]!r}"
@@ -117,7 +129,7 @@ class Recorder:
         return StepEpisodes(
             lengths=rollout.tokens.lengths.int().cpu().numpy(),
             response_ids=ids,
-            tokens={name: getattr(rollout, name)[mask].float().cpu().numpy() for name in names},
+            tokens={name: x[mask].float().cpu().numpy() for name in names if (x := getattr(rollout, name)) is not None},
             scores=scores.shaped.float().cpu().numpy(),
             gold=None if scores.gold is None else scores.gold.float().cpu().numpy(),
             parts={name: part.float().cpu().numpy() for name, part in scores.parts.items()},
@@ -139,7 +151,7 @@ class Recorder:
     def _columns(self, rollout: Rollout, new_logprobs: Tensor) -> dict[str, np.ndarray]:
         count = rollout.recorded
         names = ("logprobs", "ref_logprobs", "kl", "rewards", "values", "advantages", "whitened_advantages", "returns", "deltas", "entropy")
-        columns = {name: getattr(rollout, name)[:count] for name in names}
+        columns = {name: x[:count] for name in names if (x := getattr(rollout, name)) is not None}
         settings = objective_settings(self._config.ppo, rollout.kl_coef)
         clipping = (settings.cliprange, settings.cliprange_high, settings.dual_clip)
         surrogate = policy_loss(new_logprobs, columns["logprobs"], columns["whitened_advantages"], rollout.tokens.mask[:count], *clipping)
@@ -168,8 +180,8 @@ class Recorder:
                 prompt_pieces=pieces[: len(prompt_ids)],
                 response_pieces=pieces[len(prompt_ids) :],
                 arrays={name: column[row, :length] for name, column in columns.items()},
-                gamma=self._config.ppo.gamma,
-                lam=self._config.ppo.lam,
+                gamma=self._config.ppo.gamma if self._config.ppo.has_critic else math.nan,
+                lam=self._config.ppo.lam if self._config.ppo.has_critic else math.nan,
                 kl_coef=rollout.kl_coef,
                 **self._alternatives(rollout.top, rollout.ref_top, row, length),
             ),

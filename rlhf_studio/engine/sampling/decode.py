@@ -24,7 +24,6 @@ from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
 from rlhf_studio.engine.models.forward import TOP_K, ForwardOutput
 from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
 from rlhf_studio.engine.models.policy import Policy
-from rlhf_studio.engine.models.position_ids import PositionScheme
 from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
 from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch
 
@@ -75,14 +74,14 @@ def sampling_steps(
         later_step: the policy's traced step, for the tokens after the first; None uses the model itself.
 
     Returns:
-        The token batch (T is the longest response), and its log-probabilities, entropy and values (0 when the critic has its own trunk).
+        The token batch (T is the longest response), its log-probabilities and entropy; and values, if ``policy.values_while_sampling``.
 
     Raises:
         NonFiniteError: the logits are NaN or infinite, so that there is no distribution to sample from.
     """
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
     longest = uniforms.shape[1] if ranks.sharded else int(limits.max())
-    buffers = _ResponseBuffers(prompt_ids, prompt_mask, longest, pad_id, top_rows, policy.position_scheme)
+    buffers = _ResponseBuffers(prompt_ids, prompt_mask, longest, pad_id, top_rows, policy)
     model_step = functools.partial(draw_next, policy, settings)
     later_step = later_step or model_step
     unfinished, cache = torch.ones_like(limits, dtype=torch.bool), policy.new_cache(buffers.max_length)
@@ -109,13 +108,13 @@ def sampling_steps(
 
 
 class _ResponseBuffers:
-    """The tokens sampled so far, with their log-probabilities, entropy and values: (B, longest) each, for all episodes.
+    """The tokens sampled so far, with their log-probabilities, entropy and perhaps values: (B, longest) each, for all episodes.
 
     ``_rows`` are the episodes that are still in the batch; None as long as all of them are.
     """
 
-    def __init__(self, prompt_ids: Tensor, prompt_mask: Tensor, longest: int, pad_id: int, top_rows: int, position_scheme: PositionScheme):
-        self._top_rows, self._top_rows_in_batch, self._position_scheme = top_rows, top_rows, position_scheme
+    def __init__(self, prompt_ids: Tensor, prompt_mask: Tensor, longest: int, pad_id: int, top_rows: int, policy: Policy):
+        self._top_rows, self._top_rows_in_batch, self._position_scheme = top_rows, top_rows, policy.position_scheme
         self._prompt_ids, self._prompt_mask = prompt_ids, prompt_mask
         self._prompt_lengths = prompt_mask.sum(dim=1)
         self._rows: Tensor | None = None
@@ -123,7 +122,8 @@ class _ResponseBuffers:
         self._ids = torch.full(shape, pad_id, dtype=torch.int64, device=device)
         # Finished rows that stay in the batch get padding as input; no later token may attend to it.
         self._attention = torch.cat([prompt_mask.long(), torch.zeros(shape, dtype=torch.int64, device=device)], dim=1)
-        self._logprobs, self._entropy, self._values = (torch.zeros(shape, device=device) for _ in range(3))
+        self._logprobs, self._entropy = (torch.zeros(shape, device=device) for _ in range(2))
+        self._values = torch.zeros(shape, device=device) if policy.values_while_sampling else None
         self._top: list[tuple[Tensor, Tensor]] = []
         self._length = 0  # of the longest response so far
 
@@ -161,7 +161,8 @@ class _ResponseBuffers:
         self._ids[rows, step] = torch.where(unfinished, drawn.tokens, self._ids[rows, step])
         self._attention[rows, self._prompt_ids.shape[1] + step] = unfinished.long()
         for buffer, column in ((self._logprobs, drawn.logprobs), (self._entropy, drawn.entropy), (self._values, drawn.values)):
-            buffer[rows, step] = torch.where(unfinished, column, 0.0)
+            if buffer is not None:
+                buffer[rows, step] = torch.where(unfinished, column, 0.0)
         if self._top_rows:
             self._write_top(drawn)
         self._length = step + 1
@@ -179,7 +180,8 @@ class _ResponseBuffers:
 
     def finish(self) -> tuple[TokenBatch, ForwardOutput]:
         """The sampled batch. Raises :class:`NonFiniteError` when a log-probability is not finite."""
-        logprobs, entropy, values = (x[:, : self._length] for x in (self._logprobs, self._entropy, self._values))
+        logprobs, entropy = (x[:, : self._length] for x in (self._logprobs, self._entropy))
+        values = None if self._values is None else self._values[:, : self._length]
         if not torch.isfinite(logprobs).all():
             step, episode = (~torch.isfinite(logprobs)).T.nonzero()[0].tolist()
             raise NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")

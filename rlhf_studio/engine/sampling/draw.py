@@ -41,7 +41,7 @@ class Drawn(NamedTuple):
     Attributes:
         tokens: (b,) int64 ids.
         logprobs, entropy: (b,) of the full distribution at the sampling temperature, before top-k and top-p.
-        values: (b,) of the state before the token; 0 when the critic has its own trunk.
+        values: (b,) of the state before the token; filled with 0, which nothing reads, unless ``policy.values_while_sampling``.
         shifted_logits: (b, V) logits over the temperature, minus their maximum.
         log_total: (b, 1) logarithm of the sum of exp(shifted_logits); log-probabilities are ``shifted_logits − log_total``.
     """
@@ -61,7 +61,7 @@ DecodingStep = Callable[[StepInputs], Drawn]
 def draw_next(policy: Policy, settings: GenerationConfig, inputs: StepInputs) -> Drawn:
     """One forward pass of the policy, and one token per row drawn from its distribution."""
     logits, hidden = policy.next_logits(inputs.ids, inputs.attention, inputs.positions, inputs.cache)
-    values = policy.values(hidden) if policy.critic is None else torch.zeros_like(logits[:, 0], dtype=torch.float32)
+    values = policy.values(hidden) if policy.values_while_sampling else torch.zeros_like(logits[:, 0], dtype=torch.float32)
     return draw(logits, values, inputs.uniforms, settings)
 
 

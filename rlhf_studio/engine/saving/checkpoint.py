@@ -77,7 +77,8 @@ def save_checkpoint(
     def fill(folder: Path) -> None:
         save_model(policy.model, folder / "policy", run_dir / "base", weights.policy)
         tokenizer.save_pretrained(folder / "policy")
-        save_file(contiguous(policy.value_head.state_dict()), folder / "value_head.safetensors")
+        if policy.value_head is not None:
+            save_file(contiguous(policy.value_head.state_dict()), folder / "value_head.safetensors")
         if policy.critic is not None:
             policy.critic.model.save_pretrained(folder / "critic", state_dict=weights.critic)
         if state.reference:
@@ -117,6 +118,8 @@ def save_snapshot(
 def restore_policy(folder: Path, policy: Policy) -> None:
     """Copy the saved weights into ``policy``, bit for bit. Raises :class:`CheckpointError` when names or shapes do not fit."""
     restore_language_model(folder, policy)
+    if policy.value_head is None:
+        return
     try:
         with checkpoints.only_named(folder) as named:
             policy.value_head.load_state_dict(load_file(named / "value_head.safetensors"))

@@ -209,6 +209,7 @@ def _reference_model(start: Start, folder: Path | None) -> Any:
 def _restore_value_head(folder: Path, policy: Policy) -> bool:
     try:
         with only_named(folder) as named:
+            assert policy.value_head is not None  # load_talker gives every policy one
             policy.value_head.load_state_dict(load_file(named / "value_head.safetensors"))
     except (OSError, SafetensorError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder.name}: {error}") from error

@@ -39,8 +39,9 @@ def lasting_parts(config: RunConfig, models: RunModels, device: Device, size: in
     yield MemoryPart(FRAMEWORK, 0, *(GPU_FRAMEWORK if on_gpu else CPU_FRAMEWORK))
     yield policy_part(config, count, trained, size)
     yield _reference(config, count, models.reference, size)
-    critic = _critic_weights(models)
-    yield MemoryPart(CRITIC, critic, _times(critic, FLOAT32), _times(critic, FLOAT32))
+    critic = _critic_weights(models) if config.ppo.has_critic else 0
+    if config.ppo.has_critic:
+        yield MemoryPart(CRITIC, critic, _times(critic, FLOAT32), _times(critic, FLOAT32))
     if models.rewards:
         counts = [parameters(facts) for facts in models.rewards]
         total = None if None in counts else sum(number or 0 for number in counts)

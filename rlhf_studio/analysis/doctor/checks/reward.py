@@ -90,9 +90,9 @@ def score_pinned(run: RunData) -> Course | None:
     FAMILY,
     title="All advantages are zero",
     rule=f"policy loss 0 and all recorded advantages below {ZERO_ADVANTAGE:g}, {EQUAL_STEPS} steps in a row",
-    cause="Every token earned exactly what the critic expected, so nothing becomes likelier: the reward is constant, or γ and λ leave "
-    "nothing of it.",
-    advice="Look at the reward of two different answers, and at γ, λ and the whitening.",
+    cause="Every token earned exactly what was expected of it, by the critic or, without one, by the other responses to its prompt. So "
+    "nothing becomes likelier: the reward is constant, or γ and λ leave nothing of it.",
+    advice="Look at the reward of two different answers, and, with a critic, at γ, λ and the whitening.",
 )
 def advantages_zero(run: RunData) -> Course | None:
     still = np.abs(run.column("loss/policy_avg")) < ZERO_LOSS

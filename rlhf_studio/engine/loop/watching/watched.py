@@ -26,7 +26,7 @@ class Answers:
     """The policy's answers to the watched prompts, W of them, before they are scored.
 
     Attributes:
-        policy: the policy's log-probabilities, entropy and values of the answers, each (W, T).
+        policy: the policy's log-probabilities, entropy and, with a critic, values of the answers, each (W, T).
         ref_logprobs, kl: (W, T) the reference's log-probabilities, and the KL by the configured estimator.
     """
 
@@ -83,7 +83,8 @@ def score_watched(models: Models, answers: Answers) -> list[WatchRecord]:
     gold = models.scorer.gold(episodes)
     policy = answers.policy
     columns = {"logprobs": policy.logprobs, "ref_logprobs": answers.ref_logprobs, "kl": answers.kl}
-    columns |= {"values": policy.values, "entropy": policy.entropy}
+    columns |= {} if policy.values is None else {"values": policy.values}
+    columns |= {"entropy": policy.entropy}
     arrays = {name: column.float().cpu().numpy() for name, column in columns.items()}
     records = []
     for row, length in enumerate(tokens.lengths.tolist()):

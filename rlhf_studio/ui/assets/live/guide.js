@@ -3,6 +3,7 @@
 import { el, fill, setText, show } from "../shared/dom.js";
 import { number, percent, spoken } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
+import { isKnown } from "../shared/tokens.js";
 
 const GAP = 10;
 const CLEAR = 0.01; // smaller changes of a probability are called what they are: hardly any
@@ -111,8 +112,8 @@ export class Guide {
         text:
           advantage === null
             ? "Its advantage is not known yet."
-            : `Its advantage is ${number(advantage)}: from here on the response earned ` +
-              `${better ? "more" : "less"} than the value head expected. The sums below show where it comes from.`,
+            : `Its advantage is ${number(advantage)}: ${this.expected(better)} ` +
+              "The sums below show where it comes from.",
       },
       {
         node: card.node.querySelector(".rs-numbers"),
@@ -125,6 +126,13 @@ export class Guide {
               judged(Math.exp(now) - Math.exp(was), wanted),
       },
     ];
+  }
+
+  /** What an advantage says: without a critic it is the whole response that is compared. */
+  expected(better) {
+    return isKnown("values", this.inspector.settings)
+      ? `from here on the response earned ${better ? "more" : "less"} than the value head expected.`
+      : `the whole response did ${better ? "better" : "worse"} than the others to its prompt.`;
   }
 
   go(at) {

@@ -2,7 +2,7 @@
 import { el, fill } from "./dom.js";
 import { decimalsThatAddUp, fixed, number, percent } from "./format.js";
 import { term } from "./tips.js";
-import { tokenContent, valuesOf } from "./tokens.js";
+import { isKnown, tokenContent, valuesOf } from "./tokens.js";
 
 const SMALL = 1e-12;
 const DIGITS = 4;
@@ -87,6 +87,11 @@ const brackets = (text) => (text.startsWith("\u2212") ? `(${text})` : text);
 const factorText = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
 const printed = (value) => Number(value.toPrecision(6));
 
+const AGAINST_OTHERS = {
+  rloo: "the reward of the whole response, less the mean reward of the other responses to its prompt.",
+  grpo: "its score less the mean score of the responses to its prompt, over their standard deviation.",
+};
+
 function advantageBlock(tokens, index, last, sample, settings) {
   const { arrays, gamma, lam } = tokens;
   const next = (name) => (last ? 0 : arrays[name]?.[index + 1]);
@@ -94,6 +99,19 @@ function advantageBlock(tokens, index, last, sample, settings) {
   const terms = ["advantages", "deltas", "rewards", "values", "returns"].map(own);
   const complete = [...terms, gamma, lam].every(Number.isFinite);
   const block = el("section", { class: "rs-card-block rs-formulas" }, el("h4", {}, "Where the advantage comes from"));
+  if (settings?.advantage in AGAINST_OTHERS && Number.isFinite(own("advantages"))) {
+    block.append(
+      el(
+        "p",
+        { class: "rs-compared", "data-term": "advantages" },
+        "There is no critic: every token of this response has the same advantage, ",
+        el("b", {}, fixed(own("advantages"), 4)),
+        `: ${AGAINST_OTHERS[settings.advantage]}`,
+      ),
+      equation(rewardSum(tokens, index, last, sample, settings)),
+    );
+    return block;
+  }
   if (!complete) {
     const why = arrays.advantages
       ? "A number of this token is missing or not finite, so nothing can be added up."
@@ -181,7 +199,7 @@ function numbersBlock(at, settings) {
     ["returns", number(at("returns"), 4), ""],
     ["advantages", number(at("advantages"), 4), ""],
     ["whitened_advantages", number(at("whitened_advantages"), 4), ""],
-  ];
+  ].filter(([name]) => isKnown(name, settings));
   const cells = rows.flatMap(([name, value, note]) => [
     el("dt", { "data-term": name }, term(name).title),
     el("dd", {}, value),

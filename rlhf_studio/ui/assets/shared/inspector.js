@@ -5,7 +5,7 @@ import { Segments } from "./segments.js";
 import { TokenCard } from "./card.js";
 import { Strip } from "./strip.js";
 import { term } from "./tips.js";
-import { Legend, TokenView, inWords, valuesOf } from "./tokens.js";
+import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
 
 const KEYS = [
   [["←", "→"], "token"],
@@ -159,7 +159,7 @@ export class Inspector {
     if (!sample.tokens) return this.say("Token numbers were not recorded for this response.");
     this.sample = sample;
     const has = ({ name }) => valuesOf(sample.tokens, name).some(Number.isFinite);
-    if (!this.ppo) this.limit(this.offered.filter(has));
+    this.limit(this.offered.filter(this.ppo ? ({ name }) => isKnown(name, settings) : has));
     show(this.note, false);
     show(this.body, true);
     this.setFacts(sample);

@@ -5,6 +5,11 @@ import { lower, number, pieces, spoken } from "./format.js";
 const CHUNK = 400;
 const TOKEN_CHARACTERS = 160;
 
+const OF_A_CRITIC = ["values", "returns", "deltas", "whitened_advantages"];
+
+/** Whether a run with these settings has a quantity: without a critic there are no values, for one. */
+export const isKnown = (name, settings) => (settings?.advantage ?? "gae") === "gae" || !OF_A_CRITIC.includes(name);
+
 /** The numbers of one quantity for each token; `log_ratio` is derived. Missing arrays give nulls. */
 export function valuesOf(tokens, name) {
   const { arrays } = tokens;

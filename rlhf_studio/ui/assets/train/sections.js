@@ -20,7 +20,12 @@ const SUMMARIES = {
   model: (value) => shortName(value("model.policy"), "none"),
   lora: (value) =>
     value("lora.enabled") ? `rank ${formatValue(value("lora.r"))}, alpha ${formatValue(value("lora.alpha"))}` : "off",
-  critic: (value) => (value("critic.kind") === "separate" ? "a model of its own" : "shared with the policy"),
+  critic: (value) =>
+    value("ppo.advantage") !== "gae"
+      ? "none: responses are compared with each other"
+      : value("critic.kind") === "separate"
+        ? "a model of its own"
+        : "shared with the policy",
   data: (value) => shortName(value("data.prompts") ?? value("data.source"), "none"),
   sft: (value) => amount(value, "sft"),
   reward_model: (value) => amount(value, "reward_model"),

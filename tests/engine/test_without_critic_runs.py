@@ -1,0 +1,114 @@
+"""A whole run without a critic, from the command line: what reads it shows what is missing as missing, and it goes on as other runs do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.cli.main import main
+from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.exit_codes import DONE
+from rlhf_studio.export.report import report
+from rlhf_studio.export.story import story_of
+from rlhf_studio.logs.open_log import open_log
+from rlhf_studio.logs.write import lines_of
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import CRITIC_QUANTITIES
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.live_data import settings_payload
+from rlhf_studio.ui.live_samples import answer_payload, tokens_payload
+from tests.engine.conftest import small_config
+from tests.engine.test_fork import tables, weights
+from tests.engine.test_processes import TWO, check_metrics, check_records, run
+
+pytestmark = pytest.mark.slow
+
+GRPO = {"advantage": "grpo", "responses_per_prompt": 4, "kl_placement": "loss", "kl_estimator": "k3"}
+
+
+def settings_of(folder: Path, name: str, **changes: Any) -> Path:
+    engine = {"checkpoint_every": 1, "keep_checkpoints": 1, "keep_best": "objective/scores", "threads": 1, **changes.pop("engine", {})}
+    path = folder / f"{name}.yaml"
+    path.write_text(
+        config_to_yaml(small_config(folder, ppo={**GRPO, "steps": 3, **changes.pop("ppo", {})}, engine=engine)), encoding="utf-8"
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three steps, with a checkpoint after each; tests must not change it."""
+    folder = tmp_path_factory.mktemp("grpo")
+    assert main(["train", "--config", str(settings_of(folder, "run")), "--run-dir", str(folder / "run")]) == DONE
+    return folder / "run"
+
+
+def test_the_best_checkpoint_is_kept(trained: Path) -> None:
+    points = RunReader(trained).checkpoints()
+    assert [point.step for point in points][-1] == 3 and len(points) <= 2
+    assert any(point.best for point in points)
+    assert not list(trained.glob("checkpoints/*/value_head.safetensors"))
+
+
+def test_a_fork_without_changes_is_the_original(trained: Path, tmp_path: Path) -> None:
+    step = RunReader(trained).checkpoints()[0].step
+    fork = tmp_path / "fork"
+    assert main(["fork", str(trained), "--at", str(step), "--run-dir", str(fork)]) == DONE
+    assert tables(fork) == tables(trained) and weights(fork, 3) == weights(trained, 3)
+
+
+def test_the_inspector_gets_no_values(trained: Path) -> None:
+    reader = RunReader(trained)
+    shown = json.loads(tokens_payload(3, reader.rollout(3, 0)))["tokens"]
+    assert not set(CRITIC_QUANTITIES) & shown["arrays"].keys() and len(shown["arrays"]["advantages"]) > 0
+    assert (shown["gamma"], shown["lam"]) == (None, None) and shown["kl_coef"] == 0.1
+    answers = json.loads(answer_payload(reader.watched(), 0))
+    assert "values" not in json.dumps(answers) and "entropy" in json.dumps(answers)
+    told = settings_payload(reader.config())
+    assert (told["advantage"], told["whiten_advantages"]) == ("grpo", False)
+
+
+def test_the_doctor_and_the_report_read_it(trained: Path) -> None:
+    reader = RunReader(trained)
+    found = {finding.check for finding in diagnose(reader).findings}
+    assert not found & {"critic-no-use", "value-loss-overflow", "critic-warm-up", "not-finite", "batch"}
+    shown = report(story_of(reader))
+    assert "Explained variance" not in shown
+    assert "Clip fraction" in shown
+
+
+def test_the_model_card_says_what_trained_it(trained: Path, tmp_path: Path) -> None:
+    assert main(["export", str(trained), "--merged", str(tmp_path / "out")]) == DONE
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "trained with GRPO (group relative policy optimization) by" in card and "2402.03300" in card
+    assert "- grpo\n" in card and "- ppo\n" not in card and "Explained variance" not in card
+
+
+def test_its_log_is_the_run(trained: Path, tmp_path: Path) -> None:
+    """Written as a log and opened again: the same arrays, and none of a critic."""
+    path, ours = tmp_path / "log.jsonl", RunReader(trained)
+    path.write_text("".join(lines_of(ours)), encoding="utf-8")
+    theirs = Workspace(tmp_path / "workspace").reader(open_log(path, tmp_path / "workspace").run_id)
+    for sample in range(3):
+        one, other = (reader.rollout(2, sample).tokens for reader in (ours, theirs))
+        assert one is not None and other is not None and one.arrays.keys() == other.arrays.keys()
+        assert all(np.array_equal(other.arrays[name], array) for name, array in one.arrays.items())
+        assert np.isnan(other.gamma) and np.isnan(other.lam)
+    assert theirs.episodes(2)[2].tokens.keys() == {"logprobs", "ref_logprobs"}
+    assert [set(values) for _, values in theirs.metrics_since(0)] == [set(values) for _, values in ours.metrics_since(0)]
+
+
+def test_two_processes_compare_all_responses_to_a_prompt(tmp_path: Path) -> None:
+    """Each process has half of the eight responses to the only prompt of a step."""
+    ppo = {"responses_per_prompt": 8, "steps": 2, "mini_batch_size": 4}
+    for name, engine in (("one", {}), ("two", TWO)):
+        run("train", "--config", settings_of(tmp_path, name, ppo=ppo, engine=engine), "--run-dir", tmp_path / name)
+    check_metrics(tmp_path / "two", tmp_path / "one", steps=2)
+    check_records(tmp_path / "two", tmp_path / "one", steps=2)
+    assert yaml.safe_load((tmp_path / "two.yaml").read_text())["ppo"]["advantage"] == "grpo"
