@@ -51,7 +51,7 @@ def test_each_lesson_shows_its_numbers_and_stays_in_its_width(lesson: str, width
     page = open_page(f"?lesson={lesson}", width=width, height=900)
     expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of(lesson).title)
     expect(page.locator(".rs-learn-there").first).to_be_visible()
-    for question in page.get_by_role("button", name="Show me").all():
-        question.click()
+    while page.get_by_role("button", name="Show me").count():  # an answered question has the button no more
+        page.get_by_role("button", name="Show me").first.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     expect(page.locator(".rs-learn-lesson > .rs-message")).to_have_count(0)

@@ -3,6 +3,7 @@ import { el, setText } from "../shared/dom.js";
 import { Segments } from "../shared/segments.js";
 
 let count = 0;
+const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not fit on a phone
 
 /** A control as {name, values, node, put(value)}. A reader changes it: `changed(value)`; is about to: `touched()`. */
 export function control(description, label, word, { changed, touched }) {
@@ -63,13 +64,18 @@ function slider({ values, start, digits, unit }, label, word, changed, touched) 
 function choice({ values, start }, label, word, changed) {
   const id = `rs-learn-${(count += 1)}`;
   const options = values.map((value) => ({ value, label: word(`@${value}`) }));
+  const heading = el("div", { class: "rs-learn-label", id }, label);
+  if (options.reduce((letters, option) => letters + option.label.length + SPACE, 0) > MOST_LETTERS) {
+    const list = el(
+      "select",
+      { class: "rs-input", "aria-labelledby": id, onchange: () => changed(list.value) },
+      options.map((option) => el("option", { value: option.value }, option.label)),
+    );
+    list.value = start;
+    return { node: el("div", { class: "rs-learn-control" }, heading, list), put: (value) => (list.value = value) };
+  }
   const segments = new Segments({ "aria-labelledby": id }, options, start, changed, { radio: true, framed: true });
-  const node = el(
-    "div",
-    { class: "rs-learn-control" },
-    el("div", { class: "rs-learn-label", id }, label),
-    segments.node,
-  );
+  const node = el("div", { class: "rs-learn-control" }, heading, segments.node);
   return { node, put: (value) => segments.show(value) };
 }
 
