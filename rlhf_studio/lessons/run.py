@@ -133,20 +133,34 @@ class LessonRun:
         """The reward model, and the gold score."""
         return build_scorer(self.config.reward, self._compute, _silent)
 
-    @cache  # noqa: B019 - an adapter is small, and what it adapts is shared
     def policy(self, step: int) -> Policy:
         """The policy after a step, with the value head of that step; 0 is the start. Raises ValueError for a step that there is not."""
-        if not 0 <= step <= self.steps:
-            raise ValueError(f"the lesson run has the steps 0 to {self.steps}, not {step}")
+        policy = self._new_policy()
+        self._set(policy, step)
+        return policy
+
+    def _new_policy(self) -> Policy:
         model = with_lora(sharing(self._loaded.model), self.config, self._loaded, LoadedReference())
         head = make_value_head(self._loaded.model.get_output_embeddings().weight.shape[1], "zero", 0)
-        with torch.no_grad():
-            for name, weight in adapter_weights(model).items():
-                weight.copy_(self._weights[name][step])
-        head.load_state_dict(
-            {name.removeprefix(VALUE_HEAD): weight[step] for name, weight in self._weights.items() if name.startswith(VALUE_HEAD)}
-        )
         return Policy(model, head).requires_grad_(False)
+
+    @torch.no_grad()
+    def _set(self, policy: Policy, step: int) -> None:
+        if not 0 <= step <= self.steps:
+            raise ValueError(f"the lesson run has the steps 0 to {self.steps}, not {step}")
+        for name, weight in adapter_weights(policy.model).items():
+            weight.copy_(self._weights[name][step])
+        heads = {name.removeprefix(VALUE_HEAD): weight[step] for name, weight in self._weights.items() if name.startswith(VALUE_HEAD)}
+        policy.value_head.load_state_dict(heads)
+
+    @cached_property
+    def _asked(self) -> Policy:
+        return self._new_policy()
+
+    def _at(self, step: int) -> Policy:
+        """One policy for all questions, which takes the weights of the step that is asked: quicker than a new one."""
+        self._set(self._asked, step)
+        return self._asked
 
     def prompt_ids(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -161,7 +175,7 @@ class LessonRun:
 
     def read(self, step: int, tokens: TokenBatch) -> ForwardOutput:
         """Log-probabilities, entropy and values under the policy of a step, each (B, T)."""
-        policy = self.policy(step)
+        policy = self._at(step)
         return self._forward.run(policy, tokens, 0, critic=policy)
 
     def read_reference(self, tokens: TokenBatch) -> Tensor:
@@ -171,7 +185,7 @@ class LessonRun:
     @torch.no_grad()
     def distributions(self, step: int, tokens: TokenBatch) -> Tensor:
         """Log-probabilities (N, V) of the whole vocabulary before each of the N response tokens, in the order of ``tokens.mask``."""
-        return log_distribution(self.policy(step)(tokens)[0], self.config.generation.temperature)
+        return log_distribution(self._at(step)(tokens)[0], self.config.generation.temperature)
 
     @torch.no_grad()
     def reference_distributions(self, tokens: TokenBatch) -> Tensor:
