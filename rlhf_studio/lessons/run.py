@@ -148,7 +148,8 @@ class LessonRun:
     def _set(self, policy: Policy, step: int) -> None:
         if not 0 <= step <= self.steps:
             raise ValueError(f"the lesson run has the steps 0 to {self.steps}, not {step}")
-        for name, weight in adapter_weights(policy.model).items():
+        model: Any = policy.model
+        for name, weight in adapter_weights(model).items():
             weight.copy_(self._weights[name][step])
         heads = {name.removeprefix(VALUE_HEAD): weight[step] for name, weight in self._weights.items() if name.startswith(VALUE_HEAD)}
         policy.value_head.load_state_dict(heads)

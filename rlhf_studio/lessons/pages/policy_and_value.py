@@ -350,7 +350,8 @@ SCENES = (
         check_yourself,
         controls=(Slider("step", 2, STEPS, 1, start=12), Slider("response", 1, 64, 1, start=7), Slider("place", 1, 32, 1, start=9)),
         claims={
-            "the surprise follows by hand": lambda n: abs(n["surprise"] - (n["reward"] + n["gamma"] * n["after"] - n["before"])) < 1e-9
+            "the surprise follows by hand": lambda n: abs(n["surprise"] - (n["reward"] + n["gamma"] * n["after"] - n["before"])) < 1e-9,
+            "the reward is the score, at the end, less the charge": lambda n: abs(n["reward"] - (n["score"] - n["charge"])) < 1e-9,
         },
         needs=("run",),
     ),
