@@ -133,20 +133,35 @@ class LessonRun:
         """The reward model, and the gold score."""
         return build_scorer(self.config.reward, self._compute, _silent)
 
-    @cache  # noqa: B019 - an adapter is small, and what it adapts is shared
     def policy(self, step: int) -> Policy:
         """The policy after a step, with the value head of that step; 0 is the start. Raises ValueError for a step that there is not."""
-        if not 0 <= step <= self.steps:
-            raise ValueError(f"the lesson run has the steps 0 to {self.steps}, not {step}")
+        policy = self._new_policy()
+        self._set(policy, step)
+        return policy
+
+    def _new_policy(self) -> Policy:
         model = with_lora(sharing(self._loaded.model), self.config, self._loaded, LoadedReference())
         head = make_value_head(self._loaded.model.get_output_embeddings().weight.shape[1], "zero", 0)
-        with torch.no_grad():
-            for name, weight in adapter_weights(model).items():
-                weight.copy_(self._weights[name][step])
-        head.load_state_dict(
-            {name.removeprefix(VALUE_HEAD): weight[step] for name, weight in self._weights.items() if name.startswith(VALUE_HEAD)}
-        )
         return Policy(model, head).requires_grad_(False)
+
+    @torch.no_grad()
+    def _set(self, policy: Policy, step: int) -> None:
+        if not 0 <= step <= self.steps:
+            raise ValueError(f"the lesson run has the steps 0 to {self.steps}, not {step}")
+        model: Any = policy.model
+        for name, weight in adapter_weights(model).items():
+            weight.copy_(self._weights[name][step])
+        heads = {name.removeprefix(VALUE_HEAD): weight[step] for name, weight in self._weights.items() if name.startswith(VALUE_HEAD)}
+        policy.value_head.load_state_dict(heads)
+
+    @cached_property
+    def _asked(self) -> Policy:
+        return self._new_policy()
+
+    def _at(self, step: int) -> Policy:
+        """One policy for all questions, which takes the weights of the step that is asked: quicker than a new one."""
+        self._set(self._asked, step)
+        return self._asked
 
     def prompt_ids(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -161,7 +176,7 @@ class LessonRun:
 
     def read(self, step: int, tokens: TokenBatch) -> ForwardOutput:
         """Log-probabilities, entropy and values under the policy of a step, each (B, T)."""
-        policy = self.policy(step)
+        policy = self._at(step)
         return self._forward.run(policy, tokens, 0, critic=policy)
 
     def read_reference(self, tokens: TokenBatch) -> Tensor:
@@ -171,7 +186,7 @@ class LessonRun:
     @torch.no_grad()
     def distributions(self, step: int, tokens: TokenBatch) -> Tensor:
         """Log-probabilities (N, V) of the whole vocabulary before each of the N response tokens, in the order of ``tokens.mask``."""
-        return log_distribution(self.policy(step)(tokens)[0], self.config.generation.temperature)
+        return log_distribution(self._at(step)(tokens)[0], self.config.generation.temperature)
 
     @torch.no_grad()
     def reference_distributions(self, tokens: TokenBatch) -> Tensor:
@@ -199,48 +214,51 @@ def unpacked(archive: Path, cache_folder: Path | None = None) -> Path:
 
     Raises :class:`DamagedBundle` when a file's hash is not the one that was packed.
     """
-    try:
-        name = f"lesson-run-{hashlib.sha256(archive.read_bytes()).hexdigest()[:16]}"
-    except OSError as error:
-        raise DamagedBundle(f"The lesson run cannot be read: {error}.") from error
+    wanted, name = _manifest(archive)
+    problem = "there is no folder for it"
     for parent in (cache_folder or _cache_folder(), Path(tempfile.gettempdir()) / f"rlhf-studio-{os.getuid()}"):
         folder = parent / name
-        with contextlib.suppress(StoreError):  # it may not be written there; RunExists: another process was quicker, or a file lies there
-            if _problem(folder):
+        with contextlib.suppress(StoreError, OSError):  # it may not be written there
+            if _problem(folder, wanted):
                 _unpack(archive, folder)
-        if not _problem(folder):
+        problem = _problem(folder, wanted)
+        if not problem:
             return folder
-    raise DamagedBundle(f"The lesson run cannot be unpacked: {_problem(folder)}.")
+    raise DamagedBundle(f"The lesson run cannot be unpacked: {problem}.")
 
 
 def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlhf-studio"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "rlhf-studio"
+
+
+def _manifest(archive: Path) -> tuple[dict[str, str], str]:
+    """(hash of each file by name, the folder's name). The hashes are the archive's own, not those that a folder says of itself."""
+    try:
+        name = f"lesson-run-{hashlib.sha256(archive.read_bytes()).hexdigest()[:16]}"
+        with zipfile.ZipFile(archive) as files:
+            return dict(json.loads(files.read(MANIFEST))["sha256"]), name
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DamagedBundle(f"The lesson run is damaged: {error}.") from error
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Raises StoreError."""
+    """Raises StoreError and OSError."""
     if folder.is_dir():  # damaged, or half of it removed by hand
         folder.rename(folder.with_name(f"{folder.name}.damaged-{os.getpid()}"))
-    try:
-        with new_folder(folder) as temporary, zipfile.ZipFile(archive) as files:
-            for name in files.namelist():
-                path = temporary / name
-                if not path.resolve().is_relative_to(temporary.resolve()):
-                    raise DamagedBundle(f"The lesson run holds a file that leads out of its folder: {name}.")
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(files.read(name))
-    except zipfile.BadZipFile as error:
-        raise DamagedBundle(f"The lesson run is damaged: {error}.") from error
-    except RunExists:
-        return
+    with contextlib.suppress(RunExists), new_folder(folder) as temporary, zipfile.ZipFile(archive) as files:
+        for name in files.namelist():
+            path = temporary / name
+            if not path.resolve().is_relative_to(temporary.resolve()):
+                raise DamagedBundle(f"The lesson run holds a file that leads out of its folder: {name}.")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(files.read(name))
 
 
-def _problem(folder: Path) -> str:
+def _problem(folder: Path, wanted: dict[str, str]) -> str:
     """Why the folder's files are not those that were packed; empty when they are."""
     try:
-        wanted: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())["sha256"]
         different = [name for name, digest in wanted.items() if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest]
-    except (OSError, ValueError, KeyError) as error:
+    except OSError as error:
         return f"{type(error).__name__}: {error}"
     return f"{different[0]} has another hash than when it was packed" if different else ""
 

@@ -72,6 +72,9 @@ def test_unpacking_is_done_once_and_damage_is_noticed(tmp_path: Path) -> None:
     (folder / ADAPTERS).write_bytes(b"other")
     assert unpacked(LESSON_RUN, tmp_path) == folder
     assert (folder / ADAPTERS).stat().st_size > 1_000_000
+    (folder / RECORDED / "run.db").unlink()
+    (folder / "manifest.json").write_text('{"sha256": {}}')  # the folder's own word counts for nothing
+    assert (unpacked(LESSON_RUN, tmp_path) / RECORDED / "run.db").is_file()
 
 
 def test_an_archive_whose_files_are_not_those_that_were_packed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,13 @@ def draw_ways(n: Numbers) -> Picture:
 
 # --- two losses, one trunk -----------------------------------------------------------------------------------------------------------
 
-EPISODES = 16
+EPISODES = 8
+
+
+@cache
+def policy_before(run: LessonRun, step: int) -> Policy:
+    """The policy that sampled in a step."""
+    return run.policy(step - 1)
 
 
 def one_trunk(run: LessonRun, vf_coef: float, detach: bool, step: int) -> Numbers:
@@ -167,7 +173,7 @@ def one_trunk(run: LessonRun, vf_coef: float, detach: bool, step: int) -> Number
     again = recompute(of)
     old = [x[:EPISODES, :width].float() for x in (of.logprobs, of.ref_logprobs, of.values, again.whitened_advantages, again.returns)]
     batch = Minibatch(tokens.mask, *old)
-    policy = run.policy(int(step) - 1)
+    policy = policy_before(run, int(step))
     with torch.no_grad():
         _, states = policy(tokens)
     states = states.double().requires_grad_()
@@ -344,7 +350,8 @@ SCENES = (
         check_yourself,
         controls=(Slider("step", 2, STEPS, 1, start=12), Slider("response", 1, 64, 1, start=7), Slider("place", 1, 32, 1, start=9)),
         claims={
-            "the surprise follows by hand": lambda n: abs(n["surprise"] - (n["reward"] + n["gamma"] * n["after"] - n["before"])) < 1e-9
+            "the surprise follows by hand": lambda n: abs(n["surprise"] - (n["reward"] + n["gamma"] * n["after"] - n["before"])) < 1e-9,
+            "the reward is the score, at the end, less the charge": lambda n: abs(n["reward"] - (n["score"] - n["charge"])) < 1e-9,
         },
         needs=("run",),
     ),

@@ -165,7 +165,7 @@ def learn(passes: int, eps: float, seed: int, fresh: bool) -> Learned:
             words = torch.multinomial(logits.softmax(dim=-1), RESPONSES, replacement=True, generator=draw)
             heard = TRUE[words] + torch.randn(words.shape, generator=draw, dtype=torch.float64)
             old = logits.log_softmax(dim=-1).gather(1, words)
-            advantages = torch.cat([whiten(row[None], mask[:1]) for row in heard])
+            advantages = torch.vmap(lambda row: whiten(row[None], mask[:1])[0])(heard)  # each world has its own batch
         free = logits.clone().requires_grad_()
         found = policy_loss(free.log_softmax(dim=-1).gather(1, words), old, advantages, mask, eps)
         (slope,) = torch.autograd.grad(found.loss_sum / RESPONSES, free)
