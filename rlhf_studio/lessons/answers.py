@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from rlhf_studio.lessons.kit.controls import Control
@@ -16,10 +15,20 @@ from rlhf_studio.lessons.shelf import module_of, text_of
 
 Json = dict[str, Any]
 
-LOADERS: dict[str, Callable[[], Any]] = {
-    "run": lambda: import_module("rlhf_studio.lessons.run").lesson_run(),
-    "world": lambda: import_module("rlhf_studio.lessons.world").load_world(),
-}
+
+def _world() -> Any:
+    from rlhf_studio.lessons.world import load_world  # loads torch and the bundled models
+
+    return load_world()
+
+
+def _run() -> Any:
+    from rlhf_studio.lessons.run import lesson_run  # the same, and the recorded run
+
+    return lesson_run()
+
+
+LOADERS: dict[str, Callable[[], Any]] = {"run": _run, "world": _world}
 """What a scene may need, by name; each is loaded once, when it is first needed."""
 
 

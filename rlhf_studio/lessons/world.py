@@ -136,7 +136,7 @@ class World:
         sides = [[(pair.prompt, pair.chosen) for pair in self.pairs], [(pair.prompt, pair.rejected) for pair in self.pairs]]
         lengths = [[len(self.ids(response)) for _, response in side] for side in sides]
         scores = [
-            self.judge(Episodes(*map(list, zip(*side, strict=True)), [True] * len(side), counts)).double().numpy()
+            self.judge(Episodes([prompt for prompt, _ in side], [text for _, text in side], [True] * len(side), counts)).double().numpy()
             for side, counts in zip(sides, lengths, strict=True)
         ]
         numbers = np.arange(len(self.pairs))

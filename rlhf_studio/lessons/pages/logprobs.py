@@ -318,7 +318,7 @@ SCENES = (
         "under_mask",
         under_mask,
         needs=("world",),
-        controls=(TEXT, Choice("fill", tuple(FILLS), start="nan"), Slider("slots", 1, 4, 1, start=3)),
+        controls=(TEXT, Choice("fill", tuple(FILLS), start="nan"), Slider("slots", 1, 3, 1, start=3)),
         pictures={"row": draw_under_mask, "means": draw_means},
         claims={
             "the masked mean is that of the real tokens alone": lambda n: (

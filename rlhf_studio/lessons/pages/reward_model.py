@@ -223,7 +223,7 @@ def earned(n: Numbers) -> list[float]:
 
 
 def draw_values(n: Numbers) -> Picture:
-    rows = {Word("value"): n["values"], Word("advantage"): n["advantages"], Word("flat"): n["flat"]}
+    rows: dict[str, list[float]] = {Word("value"): n["values"], Word("advantage"): n["advantages"], Word("flat"): n["flat"]}
     return ledger(n["words"], rows, result=Word("advantage"), at=n["at"])
 
 

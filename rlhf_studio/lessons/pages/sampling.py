@@ -199,7 +199,7 @@ def one_logit_by_hand(logits: list[float], change: float, top_k: int) -> tuple[f
 
 def draw_truncated_kl(n: Numbers) -> Picture:
     curve = Series(Word("measured_kl"), [float(k) for k in range(1, MOST_KEPT + 1)], n["each"], tone="kl")
-    levels = {Word("exact_kl"): n["exact"], Word("zero"): 0.0}
+    levels: dict[str, float] = {Word("exact_kl"): n["exact"], Word("zero"): 0.0}
     low, high = min(-0.4, *n["each"]), max(0.8, *n["each"])
     at = n["top_k"] or None
     return line([curve], x=Word("kept_tokens"), y=Word("kl"), x_range=(1, MOST_KEPT), y_range=(low, high), levels=levels, at=at)
