@@ -152,6 +152,7 @@ class LessonRun:
         for name, weight in adapter_weights(model).items():
             weight.copy_(self._weights[name][step])
         heads = {name.removeprefix(VALUE_HEAD): weight[step] for name, weight in self._weights.items() if name.startswith(VALUE_HEAD)}
+        assert policy.value_head is not None
         policy.value_head.load_state_dict(heads)
 
     @cached_property

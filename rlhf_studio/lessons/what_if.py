@@ -161,6 +161,7 @@ def recompute(of: Recorded, settings: Settings | None = None, scores: Mapping[in
     kl_coef = chosen.kl_coef if chosen.kl_placement == "reward" else 0.0
     rewards = shape_rewards(kl, earned, mask, kl_coef, unit_variance=chosen.whiten_rewards)
     found = estimate_advantages(rewards, of.values, mask, chosen.gamma, chosen.lam, whitening=chosen.whiten_advantages)
+    assert found.returns is not None and found.deltas is not None  # there is a critic
     ratio, clipped, loss = _surrogate(of, found.whitened, chosen)
     return WhatIf(
         settings=chosen,

@@ -42,6 +42,7 @@ def right_to_left(score: float, gamma: float, lam: float, at: float) -> Numbers:
     rewards, values = row([*earned, 50.0]), row([*VALUES, 50.0])
     found = estimate_advantages(rewards, values, mask, gamma, lam, whitening=False)
     lonely = torch.where(torch.arange(len(COLUMNS)) == REAL - 1, values, 0.0)
+    assert found.returns is not None and found.deltas is not None  # there is a critic
     advantages, deltas = (x[0].tolist() for x in (found.advantages, found.deltas))
     place = int(at) - 1
     carried = gamma * lam * advantages[place + 1]

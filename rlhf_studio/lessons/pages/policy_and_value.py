@@ -172,13 +172,14 @@ def one_trunk(run: LessonRun, vf_coef: float, detach: bool, step: int) -> Number
     width = tokens.mask.shape[1]
     again = recompute(of)
     old = [x[:EPISODES, :width].float() for x in (of.logprobs, of.ref_logprobs, of.values, again.whitened_advantages, again.returns)]
-    batch = Minibatch(tokens.mask, *old)
+    batch = Minibatch(tokens.mask, *(x.double() for x in old))
     policy = policy_before(run, int(step))
     with torch.no_grad():
         _, states = policy(tokens)
     states = states.double().requires_grad_()
     weight: Any = policy.model.get_output_embeddings().weight
     head = policy.value_head
+    assert head is not None
 
     def gradient(coefficient: float, *, policy_too: bool) -> torch.Tensor:
         logits = states @ weight.double().T
@@ -187,7 +188,7 @@ def one_trunk(run: LessonRun, vf_coef: float, detach: bool, step: int) -> Number
         values = (seen @ head.weight.double().T + head.bias.double()).squeeze(-1)
         new = NewPass(*(to_padded(x, tokens.mask) for x in (logprobs[0], values, entropy[0])))
         settings = ObjectiveSettings(vf_coef=coefficient, critic_only=not policy_too)
-        loss = ppo_objective(Minibatch(batch.mask, *(x.double() for x in batch[1:])), new, settings).loss_sum / int(tokens.mask.sum())
+        loss = ppo_objective(batch, new, settings).loss_sum / int(tokens.mask.sum())
         if not loss.requires_grad:
             return torch.zeros_like(states)
         found: torch.Tensor = torch.autograd.grad(loss, states)[0]

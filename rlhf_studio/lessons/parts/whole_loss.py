@@ -143,7 +143,8 @@ def one_step(step: float, value_coef: float, entropy_coef: float, kl_in_loss: bo
     mask = torch.arange(len(COLUMNS)).unsqueeze(0) < REAL
     batch = Minibatch(mask, *(padded(x) for x in (OLD, REFERENCE, VALUES, ADVANTAGES, RETURNS)))
     settings = ObjectiveSettings(EPS, None, None, EPS, value_coef, entropy_coef, BETA, "k3" if kl_in_loss else None)
-    now = NewPass(padded(new).requires_grad_(), padded(NEW_VALUES).requires_grad_(), padded(ENTROPIES))
+    values = padded(NEW_VALUES).requires_grad_()
+    now = NewPass(padded(new).requires_grad_(), values, padded(ENTROPIES))
     found = ppo_objective(batch, now, settings)
     (found.loss_sum / REAL).backward()
     sums = UpdateSums(*(float(x) for x in found.sums))
@@ -165,7 +166,7 @@ def one_step(step: float, value_coef: float, entropy_coef: float, kl_in_loss: bo
         "value_losses": [one.loss_sum.item() for one in critic],
         "new": new,
         "slopes": slopes_of(now.logprobs),
-        "value_slopes": slopes_of(now.values),
+        "value_slopes": slopes_of(values),
         "clipped": float(sums.clip_fraction),
         "largest": Word(largest if abs(parts[largest]) > EDGE else "no_term"),
     }
