@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import cache
+from statistics import variance
 from typing import Any
 
 import torch
@@ -347,7 +348,12 @@ SCENES = (
             "rlhf_reward is score minus beta times KL": lambda n: abs(n["rlhf"] - (n["score"] - n["kl_coef"] * n["kl"])) < 1e-6,
             "a missing end costs the penalty": lambda n: abs(n["score"] - (1.0 - n["penalty"] * (0.5 if n["ended"] else 1))) < 1e-6,
             "the rewards add up to it, unless they are scaled": lambda n: n["whiten"] or abs(total(n["rewards"]) - 2 * n["rlhf"]) < 1e-6,
-            "scaling keeps the mean": lambda n: abs(n["mean_before"] - n["mean_after"]) < 1e-9,
+            "scaling keeps the mean": lambda n: (
+                max(abs(n["mean_before"] - n["mean_after"]), abs(total(n["rewards"]) / (n["tokens"] + 4) - n["mean_before"])) < 1e-9
+            ),
+            "scaled rewards have variance one": lambda n: (
+                not n["whiten"] or abs(variance([number for number in n["rewards"] if number is not None]) - 1) < 1e-6
+            ),
             "the score stands on the last real token": lambda n: (
                 n["whiten"]
                 or n["penalty"] > 0
