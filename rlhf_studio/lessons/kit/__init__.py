@@ -5,6 +5,7 @@ values to numbers, pictures of those numbers, and claims that hold whatever the 
 """
 
 from rlhf_studio.lessons.kit.controls import Choice, Control, Slider, Toggle
+from rlhf_studio.lessons.kit.options import options
 from rlhf_studio.lessons.kit.pictures import (
     Arrow,
     Bar,
@@ -43,6 +44,7 @@ __all__ = [
     "heat",
     "ledger",
     "line",
+    "options",
     "plane",
     "tokens",
 ]

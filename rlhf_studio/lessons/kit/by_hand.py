@@ -1,0 +1,22 @@
+"""Plain Python for claims: what the engine's tensors are held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def close(found: float, expected: float, edge: float = 1e-9) -> bool:
+    """Whether two numbers are equal but for rounding. False for what is not a number."""
+    return abs(found - expected) <= edge * max(1.0, abs(expected))
+
+
+def all_close(found: Sequence[float], expected: Sequence[float], edge: float = 1e-9) -> bool:
+    """Whether two lists are equally long, and their numbers close."""
+    return len(found) == len(expected) and all(close(a, b, edge) for a, b in zip(found, expected, strict=True))
+
+
+def log_softmax(logits: Sequence[float]) -> list[float]:
+    """Log-probabilities of logits."""
+    total = math.log(sum(math.exp(x) for x in logits))
+    return [x - total for x in logits]
