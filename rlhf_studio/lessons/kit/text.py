@@ -138,8 +138,9 @@ def _directive(name: str, argument: str, body: list[str], scene: SceneText, numb
     if name == "picture":
         return {"kind": "picture", "name": argument, "caption": _inline(" ".join(line.strip() for line in body), scene)}
     if name == "predict":
-        question = [line.strip() for line in body if not line.startswith("- ")]
-        answers = [[key, _inline(value, scene)] for key, value in _items([line for line in body if line.startswith("- ")], number)]
+        first = next((place for place, line in enumerate(body) if line.startswith("- ")), len(body))
+        question = [line.strip() for line in body[:first]]
+        answers = [[key, _inline(value, scene)] for key, value in _items(body[first:], number)]
         if not answers:
             raise TextError(f"line {number}: :::predict {argument} has no answers")
         scene.slots[argument] = (argument, "")
