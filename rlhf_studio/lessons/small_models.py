@@ -12,7 +12,16 @@ import torch
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, LlamaConfig, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from rlhf_studio.config import LoraConfig
 from rlhf_studio.engine.models.adapters import POLICY, add_lora
@@ -133,6 +142,49 @@ def move(model: PeftModel, amount: float, adapter: str = POLICY, seed: int = 2) 
         _, factor = factors(layer, adapter)
         factor.copy_(amount * torch.randn(factor.shape, generator=generator, dtype=torch.float64))
     return model
+
+
+FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
+    "gpt2": lambda: GPT2Config(vocab_size=len(WORDS), n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0),
+    "llama": lambda: LlamaConfig(
+        vocab_size=len(WORDS), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, eos_token_id=0
+    ),
+    "gpt_neox": lambda: GPTNeoXConfig(
+        vocab_size=len(WORDS), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, eos_token_id=0
+    ),
+}
+"""Tiny shapes of three families that name their parts differently."""
+
+
+@cache
+def _pair(family: str) -> tuple[PreTrainedModel, PreTrainedModel]:
+    config = FAMILIES[family]()
+    config.num_labels, config.pad_token_id = 1, 0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        made = AutoModelForCausalLM.from_config(config), AutoModelForSequenceClassification.from_config(config)
+    for model in made:
+        model.eval()
+    return made
+
+
+def language_model_and_classifier(family: str) -> tuple[PreTrainedModel, PreTrainedModel]:
+    """A language model and a classifier with one score, of one family and of different weights. Copies."""
+    return copy.deepcopy(_pair(family))
+
+
+class TwoModels(nn.Module):
+    """Policy and critic in one module, the way TRL wraps them: each with a backbone of its own."""
+
+    def __init__(self, policy: Any, value_model: Any):
+        super().__init__()
+        self.policy, self.value_model = policy, value_model
+        self.critic_backbone = getattr(value_model, value_model.base_model_prefix)
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, L, V) and values (B, L, 1)."""
+        hidden = self.critic_backbone(input_ids=ids).last_hidden_state
+        return self.policy(input_ids=ids).logits, self.value_model.score(hidden)
 
 
 def sentence(prompt: list[int], response: list[int]) -> TokenBatch:

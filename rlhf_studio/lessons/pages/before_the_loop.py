@@ -334,7 +334,7 @@ SCENES = (
         "whole_run",
         whole_run,
         controls=(
-            Slider("episodes", 256, 8192, 128, start=3840),
+            Slider("episodes", 300, 8300, 100, start=3800),
             BATCHES,
             Slider("warmup", 0, 10, 1, start=0),
             Slider("share", 0.05, 0.5, 0.05, start=0.1),

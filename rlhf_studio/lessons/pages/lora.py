@@ -228,13 +228,16 @@ def start_and_merge(moved: float, alpha: float) -> Numbers:
         off = response_logits(policy, TEXT)
     kl = full_kl(log_distribution(adapted), log_distribution(plain))
     unloaded = merged_for_good(model)
+    merged_apart = float((merged - adapted).abs().max())
+    unloaded_apart = float((response_logits(ResponseModel(unloaded), TEXT) - adapted).abs().max())
     return {
         "apart": float((adapted - plain).abs().max()),
         "kl": float(kl.sum()),
         "kl_by_hand": _kl_by_hand(adapted[0].tolist(), plain[0].tolist()),
-        "merged_apart": float((merged - adapted).abs().max()),
+        "merged_apart": merged_apart,
+        "merged_same": merged_apart < 1e-5,
         "off_apart": float((off - plain).abs().max()),
-        "unloaded_apart": float((response_logits(ResponseModel(unloaded), TEXT) - adapted).abs().max()),
+        "unloaded_same": unloaded_apart < 1e-5,
         "unloaded_parameters": sum(parameter.numel() for parameter in unloaded.parameters()),
         "base_parameters": sum(parameter.numel() for parameter in base.model.parameters()),
         "is_base": bool((adapted == plain).all()),
@@ -348,7 +351,7 @@ SCENES = (
         pictures={"distance": draw_distance},
         claims={
             "with B at 0 the policy is the base, logit by logit": lambda n: n["is_base"] == (n["moved"] == 0),
-            "merged equals unmerged": lambda n: max(n["merged_apart"], n["unloaded_apart"]) < 1e-5,
+            "merged equals unmerged": lambda n: n["merged_same"] and n["unloaded_same"],
             "with adapters off it is the base, exactly": lambda n: n["off_apart"] == 0,
             "the KL is the sum over the vocabulary": lambda n: abs(n["kl"] - n["kl_by_hand"]) < 1e-5,
             "the unloaded model is as large as the base": lambda n: n["unloaded_parameters"] == n["base_parameters"],

@@ -1,0 +1,399 @@
+"""TRL's names for the same ideas: batches, metrics, the wrapper of policy and critic, and what stands around the loop."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from statistics import variance
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from rlhf_studio.config import EngineConfig, RewardConfig, RunConfig
+from rlhf_studio.engine.loop.update import shuffled_minibatches
+from rlhf_studio.engine.models.critic import Trunk, make_value_head
+from rlhf_studio.engine.models.policy import Policy, ResponseModel
+from rlhf_studio.engine.padding import pad_left
+from rlhf_studio.engine.rewards.episodes import Episodes
+from rlhf_studio.engine.rewards.scorer import shaped_scores
+from rlhf_studio.from_trl.convert import convert
+from rlhf_studio.from_trl.table import options as table_options
+from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, flow, ledger, line
+from rlhf_studio.lessons.small_models import FAMILIES, TwoModels, language_model_and_classifier, response_logits, sentence, tiny_model
+from rlhf_studio.ppo.kl import kl_per_token
+from rlhf_studio.ppo.logprobs import log_distribution
+from rlhf_studio.ppo.losses import policy_loss
+from rlhf_studio.ppo.masking import masked_mean, masked_select
+from rlhf_studio.ppo.rewards import RunningMoments, shape_rewards
+
+NUMBER = 14
+
+
+# --- batches -----------------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def converted(**options: float) -> dict[str, Any]:
+    """Our settings, from the options of TRL 1.12, by the program's own converter."""
+    found: dict[str, Any] = yaml.safe_load(convert(json.dumps(options), "options.json", "1.12").yaml)
+    return found
+
+
+def steps_there(per_device: int, accumulation: int, parts: int, epochs: int) -> int:
+    """Optimizer steps for one batch in TRL 1.12: a walk through its loops, with accelerate's rule for when a step counts."""
+    batch, made, calls = per_device * accumulation, 0, 0
+    for _epoch in range(epochs):
+        for _minibatch in range(0, batch, batch // parts):
+            for _micro_batch in range(0, batch // parts, per_device):
+                calls += 1
+                made += calls % accumulation == 0
+    return made
+
+
+def one_batch(per_device: str, accumulation: str, parts: str, epochs: int) -> Numbers:
+    """The sizes that TRL works out, the steps that it makes, and ours with the converted settings."""
+    share, adding, minibatches = int(per_device), int(accumulation), int(parts)
+    options = {"per_device_train_batch_size": share, "gradient_accumulation_steps": adding, "num_mini_batches": minibatches}
+    ours = converted(**options, num_ppo_epochs=int(epochs), total_episodes=3840)["ppo"]
+    cut = list(shuffled_minibatches(ours["batch_size"], ours["ppo_epochs"], ours["mini_batch_size"], torch.Generator()))
+    made, named = steps_there(share, adding, minibatches, int(epochs)), minibatches * int(epochs)
+    return {
+        "batch": share * adding,
+        "mini": share * adding // minibatches,
+        "made": made,
+        "named": named,
+        "ours": len(cut),
+        "our_mini": ours["mini_batch_size"],
+        "our_micro": ours["micro_batch_size"] or ours["mini_batch_size"],
+        "steps": ours["steps"],
+        "as_named": made == named,
+    }
+
+
+def draw_batch(n: Numbers) -> Picture:
+    items = [Bar(Word("in_trl"), [n["made"]], mark="chosen"), Bar(Word("as_the_name_says"), [n["named"]]), Bar(Word("here"), [n["ours"]])]
+    return bars(items, [Word("optimizer_steps")], label=Word("optimizer_steps"), low=0, high=12, digits=0)
+
+
+# --- means of means ----------------------------------------------------------------------------------------------------------------
+
+
+def token_mean(short: int, long: int) -> Numbers:
+    """The weight of a token in the gradient, with one response in each of two micro-batches."""
+    lengths = [int(short), int(long)]
+    mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+    new, ones = torch.zeros(mask.shape, dtype=torch.float64, requires_grad=True), torch.ones(mask.shape, dtype=torch.float64)
+    parts = [policy_loss(new[row : row + 1], 0 * ones[:1], ones[:1], mask[row : row + 1], 0.2) for row in range(2)]
+    tokens = sum(int(part.tokens) for part in parts)
+    (whole,) = torch.autograd.grad(parts[0].loss_sum / tokens + parts[1].loss_sum / tokens, new, retain_graph=True)
+    (each,) = torch.autograd.grad((parts[0].loss_sum / parts[0].tokens + parts[1].loss_sum / parts[1].tokens) / 2, new)
+    return {
+        "ours_short": -float(whole[0, 0]),
+        "ours_long": -float(whole[1, 0]),
+        "means_short": -float(each[0, 0]),
+        "means_long": -float(each[1, 0]),
+        "times": float(each[0, 0] / each[1, 0]),
+        "heavier": Word("short" if lengths[0] < lengths[1] else "long" if lengths[0] > lengths[1] else "equal"),
+    }
+
+
+def draw_weights(n: Numbers) -> Picture:
+    items = [Bar(Word("short"), [n["ours_short"], n["means_short"]]), Bar(Word("long"), [n["ours_long"], n["means_long"]])]
+    return bars(items, [Word("whole_minibatch"), Word("mean_of_means")], label=Word("weight"), low=0, high=0.5, digits=3)
+
+
+# --- metrics -----------------------------------------------------------------------------------------------------------------------
+
+LOGPROBS, REFERENCE = ([-0.5, -1.0, -0.4, -0.9], [-0.7, -1.2, -0.3, -0.6]), ([-1.3, -0.8, -0.6, -1.4], [-0.5, -1.5, -0.9, -0.6])
+SCORES = [1.5, 0.5]
+SENTINEL = 1.0  # what TRL writes into padding in place of a log-probability
+
+
+def metrics(kl_coef: float, penalty: float, ended: bool, whiten: bool) -> Numbers:
+    """Two responses of at most four tokens, and what TRL's names say. The first may end after three; the second is cut off."""
+    mask = torch.tensor([[True, True, True, not ended], [True] * 4])
+    logprobs, ref_logprobs, raw = (torch.tensor(rows, dtype=torch.float64) for rows in (LOGPROBS, REFERENCE, SCORES))
+    words = ["superb", ".", "<end>" if ended else "the", "–" if ended else "film", "fine", "film", "is", "fine"]
+    settings = RewardConfig.model_validate({"components": [{"kind": "length"}], "missing_eos_penalty": penalty})
+    episodes = Episodes([""] * 2, [""] * 2, [ended, False], mask.sum(dim=1).tolist())
+    scores = shaped_scores(raw, settings, RunningMoments(), episodes)
+    kl = kl_per_token(logprobs, ref_logprobs, "k1")
+    plain = shape_rewards(kl, scores, mask, kl_coef)
+    rewards = shape_rewards(kl, scores, mask, kl_coef, unit_variance=whiten)
+    charged = masked_select(-kl_coef * kl, mask)
+    there = charged.clone()
+    there[:, 3] += scores  # TRL: one slot after the last token where there is one, else on the last token
+    filled = torch.where(mask, logprobs, SENTINEL)
+    return {
+        "words": words,
+        "tokens": int(mask[0].sum()),
+        "score": float(scores.mean()),
+        "kl_row": _shown(kl, mask),
+        "rewards": _shown(rewards, mask),
+        "there": there.flatten().tolist(),
+        "kl": float(masked_select(kl, mask).sum(dim=1).mean()),
+        "non_score": float(charged.sum(dim=1).mean()),
+        "rlhf": float((charged.sum(dim=1) + scores).mean()),
+        "entropy": float(masked_select(-logprobs, mask).sum(dim=1).mean()),
+        "entropy_filled": float((-filled).sum(dim=1).mean()),
+        "mean_before": float(masked_mean(plain, mask)),
+        "mean_after": float(masked_mean(rewards, mask)),
+        "place": Word("after_end" if ended else "on_end"),
+    }
+
+
+def kl_by_hand(tokens: int) -> float:
+    """The mean over both responses, for a claim."""
+    first, second = (list(zip(mine, theirs, strict=True)) for mine, theirs in zip(LOGPROBS, REFERENCE, strict=True))
+    return sum(a - b for a, b in [*first[:tokens], *second]) / 2
+
+
+def _shown(rows: Tensor, mask: Tensor) -> list[float | None]:
+    return [value if real else None for value, real in zip(rows.flatten().tolist(), mask.flatten().tolist(), strict=True)]
+
+
+def total(row: list[float | None]) -> float:
+    return sum(number for number in row if number is not None)
+
+
+def draw_rewards(n: Numbers) -> Picture:
+    rows: dict[str, list[float | None]] = {
+        "objective/kl": n["kl_row"],
+        Word("reward_here"): n["rewards"],
+        Word("reward_there"): n["there"],
+    }
+    return ledger(n["words"], rows, result=Word("reward_here"))
+
+
+# --- two backbones ------------------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def wrapper(family: str, way: str) -> Numbers:
+    """Which backbones one forward pass runs: counted while it runs."""
+    policy, value_model = language_model_and_classifier(family)
+    batch = sentence([1, 2, 3], [4, 5])
+    ids = torch.cat([batch.prompt_ids, batch.response_ids], dim=1)
+    both, head = TwoModels(policy, value_model), make_value_head(8, "normal", 0)
+    ran: list[str] = []
+    watched = {"policy": policy.base_model, "critic": both.critic_backbone}
+    hooks = [module.register_forward_hook(lambda *_, name=name: ran.append(name)) for name, module in watched.items()]
+    try:
+        if way == "trl":
+            values = both(ids)[1]
+        else:
+            trunk = Trunk(both.critic_backbone.eval()) if way == "separate" else None
+            values = Policy(policy, head, trunk).logits_and_values(batch)[1]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    score = value_model(input_ids=ids).logits
+    return {
+        "ran": ran,
+        "passes": len(ran),
+        "backbones": Word("two" if len(ran) == 2 else "one"),
+        "prefix": value_model.base_model_prefix,
+        "kind": type(both.critic_backbone).__name__,
+        "classifier": type(value_model).__name__,
+        "same": both.critic_backbone is policy.base_model,
+        "values": int(values.numel()),
+        "last_is_score": way != "trl" or bool(torch.allclose(values[0, -1], score[0], atol=1e-6)),
+    }
+
+
+def draw_wrapper(n: Numbers) -> Picture:
+    critic = "critic" in n["ran"]
+    boxes = [
+        Box(Word("tokens"), 0, 0, to=[Word("policy_backbone"), Word("critic_backbone")] if critic else [Word("policy_backbone")]),
+        Box(Word("policy_backbone"), 1, 0, tone="policy", to=[Word("logits")] if critic else [Word("logits"), Word("values")]),
+        Box(Word("logits"), 2, 0, tone="policy"),
+        Box(Word("values"), 2, 1, tone="value"),
+    ]
+    return flow(boxes + ([Box(Word("critic_backbone"), 1, 1, tone="value", to=[Word("values")])] if critic else []))
+
+
+# --- around the loop ----------------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def around(episodes: int, batch: str, samples: int, update: int) -> Numbers:
+    """The episode counter, when samples are written, how they are drawn, and how prompts are padded."""
+    size, number = int(batch), int(update)
+    ours = converted(per_device_train_batch_size=size, total_episodes=int(episodes), num_sample_generations=int(samples))
+    steps = ours["ppo"]["steps"]
+    often = max(1, steps // int(samples)) if samples else 0
+    written = [one for one in range(1, steps + 1) if often and (one - 1) % often == 0]
+    logits = response_logits(ResponseModel(tiny_model()), sentence([1, 2, 3], [6]))
+    cold, warm = (float(log_distribution(logits, heat).exp().max()) for heat in (0.01, 0.7))
+    ids, mask = pad_left([[1, 2, 3], [2], [1, 2]], 0)
+    return {
+        "steps": steps,
+        "number": min(number, steps),
+        "episode": min(number, steps) * size,
+        "over": steps * size - int(episodes),
+        "often": often,
+        "at": written,
+        "written": len(written),
+        "writes": Word("writes" if min(number, steps) in written else "writes_nothing"),
+        "watch_every": ours["engine"].get("watch_every", 0),
+        "prompts": ours["engine"].get("watch_prompts", EngineConfig.model_fields["watch_prompts"].default),
+        "cold": cold,
+        "warm": warm,
+        "longest": ids.shape[1],
+        "padding": int((~mask).sum()),
+    }
+
+
+def draw_around(n: Numbers) -> Picture:
+    numbers, size = [float(number) for number in range(1, n["steps"] + 1)], int(n["batch"])
+    curve = Series(Word("episode"), numbers, [number * size for number in numbers], tone="policy")
+    written = Series(Word("writes"), [float(number) for number in n["at"]], [float(number * size) for number in n["at"]], dots=True)
+    x_range, y_range = (0.0, float(n["steps"])), (0.0, float(n["steps"] * size))
+    return line([curve, written], x=Word("update"), y=Word("episode"), at=float(n["number"]), x_range=x_range, y_range=y_range)
+
+
+# --- check yourself ------------------------------------------------------------------------------------------------------------------
+
+ASKED = {  # TRL's option -> our setting, for the claim
+    "num_ppo_epochs": "ppo.ppo_epochs",
+    "num_mini_batches": "ppo.mini_batch_size",
+    "total_episodes": "ppo.steps",
+    "local_rollout_forward_batch_size": "generation.batch_size",
+    "response_length": "generation.response_length",
+    "temperature": "generation.temperature",
+    "stop_token": "generation.stop_token",
+    "missing_eos_penalty": "reward.missing_eos_penalty",
+    "reward_model_path": "reward.components.0.model",
+    "use_score_scaling": "reward.scaling",
+    "sft_model_path": "model.policy",
+    "ref_adapter_name": "model.reference",
+    "kl_coef": "ppo.kl_coef",
+    "init_kl_coef": "ppo.kl_coef",
+    "adap_kl_ctrl": "ppo.kl_controller",
+    "kl_penalty": "ppo.kl_estimator",
+    "whiten_rewards": "ppo.whiten_rewards",
+    "ratio_threshold": "ppo.ratio_threshold",
+    "model_adapter_name": "",
+    "push_to_hub": "",
+    "ds3_gather_for_generation": "",
+}
+
+
+def check_yourself(option: str) -> Numbers:
+    """An option of TRL, and where it is here, from the table that the converter and the documentation use."""
+    rows = [(row, release) for section, release in (("experimental", "1.12"), ("classic", "0.11")) for row in table_options(section)]
+    row, release = next((row, release) for row, release in rows if row.name == option)
+    return {
+        "release": release,
+        "default": json.dumps(row.default),
+        "setting": row.ours[0] if row.ours else "–",
+        "our_default": json.dumps(_default(row.ours[0])) if row.ours and "components" not in row.ours[0] else "–",
+        "note": row.note,
+        "area": Word(f"in_{row.ours[0].split('.')[0]}" if row.ours else "nowhere"),
+    }
+
+
+def _default(setting: str) -> Any:
+    section, name = setting.split(".")
+    kind: Any = RunConfig.model_fields[section].annotation
+    return kind.model_fields[name].default
+
+
+SCENES = (
+    Scene(
+        "one_batch",
+        one_batch,
+        controls=(
+            Choice("per_device", ["4", "8", "16"], start="8"),
+            Choice("accumulation", ["1", "2", "4"], start="2"),
+            Choice("parts", ["1", "2"], start="2"),
+            Slider("epochs", 1, 6, 1, start=4),
+        ),
+        pictures={"steps": draw_batch},
+        claims={
+            "the converted settings make as many steps": lambda n: n["ours"] == n["made"],
+            "accumulation swallows minibatches": lambda n: n["made"] == n["epochs"] * int(n["parts"] if n["accumulation"] == "1" else 1),
+            "episodes over batch": lambda n: n["steps"] == math.ceil(3840 / n["batch"]),
+        },
+    ),
+    Scene(
+        "token_mean",
+        token_mean,
+        controls=(Slider("short", 1, 20, 1, start=4), Slider("long", 1, 20, 1, start=16)),
+        pictures={"weights": draw_weights},
+        claims={
+            "over the whole minibatch every token weighs the same": lambda n: (
+                abs(n["ours_short"] - 1 / (n["short"] + n["long"])) < 1e-12 and abs(n["ours_long"] - n["ours_short"]) < 1e-12
+            ),
+            "a mean of means gives every response half": lambda n: (
+                abs(n["means_short"] - 0.5 / n["short"]) < 1e-12 and abs(n["means_long"] - 0.5 / n["long"]) < 1e-12
+            ),
+        },
+    ),
+    Scene(
+        "metrics",
+        metrics,
+        controls=(
+            Slider("kl_coef", 0, 0.5, 0.05, start=0.1),
+            Slider("penalty", 0, 2, 0.25, start=1),
+            Toggle("ended", start=True),
+            Toggle("whiten"),
+        ),
+        pictures={"rewards": draw_rewards},
+        claims={
+            "the KL is summed over a response": lambda n: abs(n["kl"] - kl_by_hand(n["tokens"])) < 1e-9,
+            "rlhf_reward is score minus beta times KL": lambda n: abs(n["rlhf"] - (n["score"] - n["kl_coef"] * n["kl"])) < 1e-6,
+            "a missing end costs the penalty": lambda n: abs(n["score"] - (1.0 - n["penalty"] * (0.5 if n["ended"] else 1))) < 1e-6,
+            "the rewards add up to it, unless they are scaled": lambda n: n["whiten"] or abs(total(n["rewards"]) - 2 * n["rlhf"]) < 1e-6,
+            "scaling keeps the mean": lambda n: (
+                max(abs(n["mean_before"] - n["mean_after"]), abs(total(n["rewards"]) / (n["tokens"] + 4) - n["mean_before"])) < 1e-9
+            ),
+            "scaled rewards have variance one": lambda n: (
+                not n["whiten"] or abs(variance([number for number in n["rewards"] if number is not None]) - 1) < 1e-6
+            ),
+            "the score stands on the last real token": lambda n: (
+                n["whiten"]
+                or n["penalty"] > 0
+                or abs(n["rewards"][n["tokens"] - 1] - 1.5 + n["kl_coef"] * n["kl_row"][n["tokens"] - 1]) < 1e-6
+            ),
+            "filled padding lowers the entropy": lambda n: abs(n["entropy"] - n["entropy_filled"] - 0.5 * n["ended"]) < 1e-9,
+        },
+    ),
+    Scene(
+        "wrapper",
+        wrapper,
+        controls=(Choice("family", list(FAMILIES), start="gpt2"), Choice("way", ["trl", "shared", "separate"], start="trl")),
+        pictures={"passes": draw_wrapper},
+        claims={
+            "only a shared critic needs one pass": lambda n: n["passes"] == (1 if n["way"] == "shared" else 2),
+            "TRL's two backbones are two models": lambda n: not n["same"],
+            "the critic is the classifier, read at every token": lambda n: n["last_is_score"],
+        },
+    ),
+    Scene(
+        "around",
+        around,
+        controls=(
+            Slider("episodes", 512, 4096, 128, start=2048),
+            Choice("batch", ["32", "64", "128"], start="64"),
+            Slider("samples", 0, 20, 1, start=10),
+            Slider("update", 1, 40, 1, start=4),
+        ),
+        pictures={"counter": draw_around},
+        claims={
+            "the counter is updates times batch": lambda n: n["episode"] == n["number"] * int(n["batch"]),
+            "the run is long enough, by less than a batch": lambda n: 0 <= n["over"] < int(n["batch"]),
+            "the converter asks as often": lambda n: not n["samples"] or n["watch_every"] == n["often"],
+            "a low temperature nearly always takes the likeliest": lambda n: n["cold"] > 0.999 and n["warm"] < 0.9,
+        },
+    ),
+    Scene(
+        "check_yourself",
+        check_yourself,
+        controls=(Choice("option", list(ASKED), start="kl_coef"),),
+        claims={"it is where the table says": lambda n: n["setting"] == (ASKED[n["option"]] or "–")},
+    ),
+)

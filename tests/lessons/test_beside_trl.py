@@ -1,0 +1,55 @@
+"""What the lesson says of TRL, against TRL itself where it is installed."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_studio.lessons.pages.from_trl import SENTINEL, one_batch, steps_there
+from rlhf_studio.lessons.pages.reference import REFERENCE, _two, as_trl, learnable
+from rlhf_studio.lessons.small_models import FAMILIES, TwoModels, language_model_and_classifier
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    return pytest.importorskip("trl.experimental.ppo.ppo_trainer")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_our_wrapper_gives_what_trls_gives(trainer: Any, family: str) -> None:
+    policy, value_model = language_model_and_classifier(family)
+    ids = torch.tensor([[1, 2, 3, 4]])
+    output, values = trainer.PolicyAndValueWrapper(policy, value_model)(input_ids=ids, output_hidden_states=True, return_dict=True)
+    logits, ours = TwoModels(policy, value_model)(ids)
+    assert torch.equal(logits, output.logits)
+    assert torch.allclose(ours, values, atol=1e-6)
+
+
+def test_the_padding_is_filled_with_what_trl_fills_it(trainer: Any) -> None:
+    assert SENTINEL == trainer.INVALID_LOGPROB
+
+
+def test_the_context_is_trls(trainer: Any) -> None:
+    """``null_ref_context`` itself, on a stand-in for the trainer."""
+
+    class Accelerator:
+        def unwrap_model(self, model: Any) -> Any:
+            return model
+
+    class Trainer:
+        accelerator, is_peft_model, ref_adapter_name, model_adapter_name = Accelerator(), True, REFERENCE, None
+        model = type("Wrapper", (), {"policy": _two()})
+
+    with trainer.PPOTrainer.null_ref_context(Trainer()):
+        theirs = learnable(Trainer.model.policy, REFERENCE)
+    with as_trl(_two(), True):
+        assert learnable(_two(), REFERENCE) == theirs > 0
+
+
+def test_steps_counted_by_hand() -> None:
+    assert steps_there(8, 1, 2, 4) == 8  # two minibatches in each of four passes
+    assert steps_there(8, 2, 2, 4) == 4  # two micro-batches fill one step: a minibatch each
+    assert steps_there(8, 4, 1, 3) == 3
+    assert one_batch("8", "2", "2", 4)["ours"] == 4
