@@ -122,7 +122,7 @@ def recorded(reader: RunReader, step: int) -> Recorded:
     if not isinstance(config, RunConfig):
         raise CannotAsk("Only a run of PPO has rewards and advantages.")
     if config.ppo.advantage != "gae":
-        raise CannotAsk(f"This run has no critic (ppo.advantage: {config.ppo.advantage}); only what a critic's values give is computed again.")
+        raise CannotAsk(f"This run has no critic (ppo.advantage: {config.ppo.advantage}): there are no values to compute with again.")
     episodes = reader.episodes(step).get(step)
     if episodes is None:
         raise CannotAsk(f"Step {step} has no record of all its responses: whitening is over all of them, so nothing can be computed again.")
