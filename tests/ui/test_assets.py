@@ -14,6 +14,7 @@ from rlhf_studio.ui import html, live_charts, theme
 SCRIPTS = sorted(html.ASSETS.rglob("*.js"))
 STYLES = sorted(html.ASSETS.rglob("*.css"))
 PAGES = tuple(html.STYLES)
+NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1998/Math/MathML")
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser"
     r"|\beval\b|new Function|\bFunction\(|setHTML|srcdoc"
@@ -29,11 +30,11 @@ def test_scripts_never_turn_text_into_markup_or_code(path):
 @pytest.mark.parametrize("path", [*SCRIPTS, *STYLES], ids=lambda path: path.name)
 def test_files_load_nothing_from_elsewhere(path):
     text = path.read_text(encoding="utf-8")
-    outside = [url for url in re.findall(r"https?://[^\s\"'`)]+", text) if url != "http://www.w3.org/2000/svg"]
+    outside = [url for url in re.findall(r"https?://[^\s\"'`)]+", text) if url not in NAMESPACES]
     assert not outside and "@import" not in text
 
 
-PARTS = {"export", "playground"}  # folders of what stands on more than one page, or may
+PARTS = {"export", "pictures", "playground"}  # folders of what stands on more than one page, or may
 
 
 def imports_of(path: Path) -> dict[Path, set[str]]:
@@ -76,7 +77,8 @@ def test_every_stylesheet_is_loaded_by_the_pages_of_its_folder():
     for page, names in html.STYLES.items():
         dialogs = {path.stem for path in reached_from(page) if path.parent.name in PARTS}
         wanted = {path for path in STYLES if path.parent.name in (page, "shared") or (path.parent.name in PARTS and path.stem in dialogs)}
-        drawn = {html.ASSETS / "shared" / "colours.css"} if html.ASSETS / "shared" / "plotly.js" in reached_from(page) else set()
+        draws = {html.ASSETS / "shared" / "plotly.js", html.ASSETS / "pictures" / "axes.js"} & reached_from(page)
+        drawn = {html.ASSETS / "shared" / "colours.css"} if draws else set()
         wanted -= set() if html.ASSETS / "shared" / "tokens.js" in reached_from(page) else tokens - drawn
         assert [html.ASSETS / name for name in names] == sorted(wanted, key=[html.ASSETS / name for name in names].index)
 

@@ -1,4 +1,4 @@
-"""Pictures as plain data, of seven kinds; ``ui/assets/learn/pictures`` draws them. They hold final numbers: nothing is computed there.
+"""Pictures as plain data, of seven kinds; ``ui/assets/pictures`` draws them. They hold final numbers: nothing is computed there.
 
 A label that is a :class:`~rlhf_studio.lessons.kit.scene.Word` is looked up in the lesson's ``:::words``; any other text is shown as it
 is, such as a token. ``tone`` names a colour: a quantity of the pages (score, gold, kl, policy, value, ratio, clip, entropy, part-1 ...),

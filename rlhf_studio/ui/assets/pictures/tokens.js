@@ -1,6 +1,6 @@
 // A text as coloured tokens, blue below 0 and orange above, with each number below its token.
-import { el } from "../../shared/dom.js";
-import { fixed } from "../../shared/format.js";
+import { el } from "../shared/dom.js";
+import { fixed } from "../shared/format.js";
 
 /** The colour of a number: how far it is from 0 on the way to `size`. */
 export function shade(value, size) {
@@ -13,7 +13,7 @@ export function tokens(picture, width, word) {
   const items = picture.items.map((item) =>
     el(
       "li",
-      { class: `rs-learn-token ${item.mark ? `rs-token-${item.mark}` : ""}` },
+      { class: item.mark ? `rs-learn-token rs-token-${item.mark}` : "rs-learn-token" },
       el("span", { class: "rs-learn-piece", style: { background: shade(item.value, picture.size) } }, word(item.text)),
       item.value === null ? null : el("span", { class: "rs-learn-under" }, fixed(item.value, picture.digits)),
       item.note ? el("span", { class: "rs-learn-under" }, word(item.note)) : null,

@@ -1,6 +1,6 @@
 // Horizontal bars from 0, one or several for each label.
-import { el } from "../../shared/dom.js";
-import { fixed, NONE } from "../../shared/format.js";
+import { el } from "../shared/dom.js";
+import { fixed, NONE } from "../shared/format.js";
 import { scale } from "./axes.js";
 
 const COLOURS = ["var(--q-score)", "var(--q-part-2)", "var(--q-part-3)", "var(--q-part-4)"];
@@ -16,30 +16,35 @@ export function bars(picture, width, word) {
     };
     return el(
       "div",
-      { class: "rs-bar" },
+      { class: "rs-picture-bar" },
       el(
         "div",
-        { class: "rs-bar-track" },
-        el("i", { class: "rs-bar-zero", style: { left: `${from}%` } }),
-        el("i", { class: "rs-bar-fill", style }),
+        { class: "rs-picture-bar-track" },
+        el("i", { class: "rs-picture-bar-zero", style: { left: `${from}%` } }),
+        el("i", { class: "rs-picture-bar-fill", style }),
       ),
-      el("span", { class: "rs-bar-value" }, value === null ? NONE : fixed(value, picture.digits)),
+      el("span", { class: "rs-picture-bar-value" }, value === null ? NONE : fixed(value, picture.digits)),
     );
   };
   const rows = picture.items.map((item) =>
     el(
       "li",
-      { class: item.mark ? "rs-bar-row rs-bar-marked" : "rs-bar-row" },
-      el("span", { class: "rs-bar-label" }, word(item.label)),
-      el("div", { class: "rs-bar-group" }, item.values.map(bar)),
+      { class: item.mark ? "rs-picture-bar-row rs-picture-bar-marked" : "rs-picture-bar-row" },
+      el("span", { class: "rs-picture-bar-label" }, word(item.label)),
+      el("div", { class: "rs-picture-bar-group" }, item.values.map(bar)),
     ),
   );
   const keys = picture.series.map((name, place) =>
-    el("li", {}, el("i", { class: "rs-key-line", style: { background: COLOURS[place % COLOURS.length] } }), word(name)),
+    el(
+      "li",
+      {},
+      el("i", { class: "rs-picture-key-line", style: { background: COLOURS[place % COLOURS.length] } }),
+      word(name),
+    ),
   );
   return [
     el("p", { class: "rs-learn-unit" }, word(picture.label)),
-    el("ul", { class: "rs-bars" }, rows),
+    el("ul", { class: "rs-picture-bars" }, rows),
     keys.length > 1 ? el("ul", { class: "rs-learn-legend" }, keys) : null,
   ];
 }

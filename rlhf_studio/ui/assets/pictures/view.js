@@ -1,5 +1,5 @@
 // A picture with its caption and its numbers as a table. It is drawn anew when its width or its data changes.
-import { el, fill } from "../../shared/dom.js";
+import { el, fill } from "../shared/dom.js";
 import { bars } from "./bars.js";
 import { line, plane } from "./curves.js";
 import { flow } from "./flow.js";

@@ -1,5 +1,5 @@
 // Boxes and arrows in a grid: the loop of PPO, the stages of RLHF.
-import { svg } from "../../shared/dom.js";
+import { svg } from "../shared/dom.js";
 import { text, tone } from "./axes.js";
 
 const [ROW, BOX, GAP, LETTER] = [92, 58, 26, 6.6];
@@ -33,14 +33,17 @@ export function flow(picture, width, word) {
   for (const box of picture.boxes) {
     const [x, y] = corner(box);
     const style = { stroke: tone(box.tone) };
-    node.append(svg("rect", { x, y, width: wide, height: BOX, rx: 8, class: "rs-box", style }));
+    node.append(svg("rect", { x, y, width: wide, height: BOX, rx: 8, class: "rs-picture-box", style }));
     const title = lines(word(box.label), Math.floor(wide / LETTER));
     const notes = box.note ? lines(word(box.note), Math.floor(wide / LETTER)) : [];
     const all = [...title, ...notes].slice(0, 3);
     all.forEach((words, place) => {
       const at = y + BOX / 2 + 4 + (place - (all.length - 1) / 2) * 15;
       node.append(
-        text(x + wide / 2, at, words, { "text-anchor": "middle", class: place < title.length ? "rs-box-title" : null }),
+        text(x + wide / 2, at, words, {
+          "text-anchor": "middle",
+          class: place < title.length ? "rs-picture-box-title" : null,
+        }),
       );
     });
   }
@@ -54,8 +57,11 @@ function between([x1, y1], [x2, y2], wide) {
   const angle = (Math.atan2(to[1] - from[1], to[0] - from[0]) * 180) / Math.PI;
   const tip = {
     points: "-6,-4 0,0 -6,4",
-    class: "rs-arrow",
+    class: "rs-picture-arrow",
     transform: `translate(${to[0]} ${to[1]}) rotate(${angle})`,
   };
-  return [svg("line", { x1: from[0], y1: from[1], x2: to[0], y2: to[1], class: "rs-arrow" }), svg("polyline", tip)];
+  return [
+    svg("line", { x1: from[0], y1: from[1], x2: to[0], y2: to[1], class: "rs-picture-arrow" }),
+    svg("polyline", tip),
+  ];
 }

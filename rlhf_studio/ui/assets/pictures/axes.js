@@ -1,7 +1,7 @@
 // Where numbers lie on the page: scales, ticks, and the frame of a picture with two axes.
-import { svg } from "../../shared/dom.js";
+import { svg } from "../shared/dom.js";
 
-export const HEIGHT = 260;
+const HEIGHT = 260;
 const EDGES = { left: 44, right: 14, top: 28, bottom: 40 };
 const STEPS = [1, 2, 2.5, 5, 10];
 
@@ -12,7 +12,7 @@ export const scale =
     from + ((value - low) / (high - low || 1)) * (to - from);
 
 /** Round numbers inside a range, about `count` of them. */
-export function ticks([low, high], count) {
+function ticks([low, high], count) {
   const rough = (high - low) / count || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * STEPS.find((one) => one * power >= rough * 0.999);
@@ -44,20 +44,23 @@ export function frame({ x_range, y_range, x: xName, y: yName }, width, word, nam
         x2: box.right,
         y1: y(value),
         y2: y(value),
-        class: zero ? "rs-axis-zero" : "rs-axis-grid",
+        class: zero ? "rs-picture-axis-zero" : "rs-picture-axis-grid",
       }),
       text(box.left - 6, y(value) + 4, shortest(value), { "text-anchor": "end" }),
     );
   }
   for (const value of ticks(x_range, width < 360 ? 4 : 7)) {
     node.append(
-      svg("line", { x1: x(value), x2: x(value), y1: box.bottom, y2: box.bottom + 4, class: "rs-axis-zero" }),
+      svg("line", { x1: x(value), x2: x(value), y1: box.bottom, y2: box.bottom + 4, class: "rs-picture-axis-zero" }),
       text(x(value), box.bottom + 16, shortest(value), { "text-anchor": "middle" }),
     );
   }
   node.append(
-    text((box.left + box.right) / 2, HEIGHT - 6, word(xName), { "text-anchor": "middle", class: "rs-axis-name" }),
-    text(0, 14, word(yName), { class: "rs-axis-name" }),
+    text((box.left + box.right) / 2, HEIGHT - 6, word(xName), {
+      "text-anchor": "middle",
+      class: "rs-picture-axis-name",
+    }),
+    text(0, 14, word(yName), { class: "rs-picture-axis-name" }),
   );
   return { node, x, y, box };
 }

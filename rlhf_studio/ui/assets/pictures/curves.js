@@ -1,5 +1,5 @@
 // Curves, and points in a plane with zones and arrows.
-import { el, svg } from "../../shared/dom.js";
+import { el, svg } from "../shared/dom.js";
 import { frame, text, tone } from "./axes.js";
 
 const DOT = 5;
@@ -19,12 +19,12 @@ function curve(series, { x, y }) {
     if (other !== null) parts.push(`${open ? "L" : "M"}${x(value).toFixed(1)} ${y(other).toFixed(1)}`);
     open = other !== null;
   });
-  return svg("path", { d: parts.join(""), class: "rs-curve", style: { stroke: tone(series.tone) } });
+  return svg("path", { d: parts.join(""), class: "rs-picture-curve", style: { stroke: tone(series.tone) } });
 }
 
 const dots = (series, { x, y }) =>
   points(series, x, y).map(([cx, cy]) =>
-    svg("circle", { cx, cy, r: DOT, class: "rs-dot", style: { fill: tone(series.tone) } }),
+    svg("circle", { cx, cy, r: DOT, class: "rs-picture-dot", style: { fill: tone(series.tone) } }),
   );
 
 /** What each colour means, below the picture. */
@@ -34,7 +34,10 @@ function legend(series, word) {
     el(
       "li",
       {},
-      el("i", { class: one.dots ? "rs-key-dot" : "rs-key-line", style: { background: tone(one.tone) } }),
+      el("i", {
+        class: one.dots ? "rs-picture-key-dot" : "rs-picture-key-line",
+        style: { background: tone(one.tone) },
+      }),
       word(one.label),
     ),
   );
@@ -56,13 +59,13 @@ export function line(picture, width, word) {
   const place = frame(picture, width, word, `${named(picture.series, word)}; ${word(picture.y)} by ${word(picture.x)}`);
   const { node, x, y, box } = place;
   const levels = Object.entries(picture.levels).flatMap(([label, level]) => [
-    svg("line", { x1: box.left, x2: box.right, y1: y(level), y2: y(level), class: "rs-level" }),
+    svg("line", { x1: box.left, x2: box.right, y1: y(level), y2: y(level), class: "rs-picture-level" }),
     text(box.right, y(level) - 4, word(label), { "text-anchor": "end" }),
   ]);
   const at =
     picture.at === null
       ? []
-      : [svg("line", { x1: x(picture.at), x2: x(picture.at), y1: box.top, y2: box.bottom, class: "rs-level" })];
+      : [svg("line", { x1: x(picture.at), x2: x(picture.at), y1: box.top, y2: box.bottom, class: "rs-picture-level" })];
   const drawn = picture.series.flatMap((series) => (series.dots ? dots(series, place) : [curve(series, place)]));
   node.append(...at, ...inside(place, ...drawn), ...levels);
   return [node, legend(picture.series, word)];
@@ -75,9 +78,9 @@ function arrow({ x: from, y: up, dx, dy, tone: colour, label }, { x, y }, word) 
   const [ux, uy] = [(x2 - x1) / long, (y2 - y1) / long];
   const corner = (side) => `${x2 - HEAD * (ux + side * uy)},${y2 - HEAD * (uy - side * ux)}`;
   const style = { stroke: tone(colour) };
-  const tip = svg("polyline", { points: `${corner(1)} ${x2},${y2} ${corner(-1)}`, class: "rs-arrow", style });
+  const tip = svg("polyline", { points: `${corner(1)} ${x2},${y2} ${corner(-1)}`, class: "rs-picture-arrow", style });
   const name = label ? [text(x2, y2 - 8, word(label), { "text-anchor": "middle" })] : [];
-  return [svg("line", { x1, y1, x2, y2, class: "rs-arrow", style }), tip, ...name];
+  return [svg("line", { x1, y1, x2, y2, class: "rs-picture-arrow", style }), tip, ...name];
 }
 
 function zone({ x: [left, right], y: [low, high], label, tone: colour }, { x, y }, word) {
@@ -88,7 +91,7 @@ function zone({ x: [left, right], y: [low, high], label, tone: colour }, { x, y 
     y: y1,
     width: x2 - x1,
     height: y2 - y1,
-    class: "rs-zone",
+    class: "rs-picture-zone",
     style: { fill: tone(colour) },
   });
   const words = word(label);

@@ -1,6 +1,6 @@
 // The numbers of any picture as a table: for who cannot see it, or wants to copy them.
-import { el } from "../../shared/dom.js";
-import { fixed, NONE, number } from "../../shared/format.js";
+import { el } from "../shared/dom.js";
+import { fixed, NONE, number } from "../shared/format.js";
 
 const cell = (value, digits) =>
   value === null || value === undefined

@@ -1,6 +1,6 @@
 // Tables that are pictures: a ledger with a token per column, and cells coloured by their numbers.
-import { el } from "../../shared/dom.js";
-import { fixed, NONE } from "../../shared/format.js";
+import { el } from "../shared/dom.js";
+import { fixed, NONE } from "../shared/format.js";
 import { shade } from "./tokens.js";
 
 const wide = (label, table) =>
@@ -11,7 +11,7 @@ const said = (cell, digits, word) =>
 
 function head(columns, word, at) {
   const cells = columns.map((name, place) =>
-    el("th", { scope: "col", class: place === at ? "rs-at" : null }, word(name)),
+    el("th", { scope: "col", class: place === at ? "rs-picture-at" : null }, word(name)),
   );
   return el("thead", {}, el("tr", {}, el("th", {}, ""), cells));
 }
@@ -20,16 +20,16 @@ export function ledger(picture, width, word) {
   const rows = picture.rows.map(({ label, cells }) =>
     el(
       "tr",
-      { class: label === picture.result ? "rs-ledger-result" : null },
+      { class: label === picture.result ? "rs-picture-ledger-result" : null },
       el("th", { scope: "row" }, word(label)),
       cells.map((cell, place) =>
-        el("td", { class: place === picture.at ? "rs-at" : null }, said(cell, picture.digits, word)),
+        el("td", { class: place === picture.at ? "rs-picture-at" : null }, said(cell, picture.digits, word)),
       ),
     ),
   );
   return wide(
     "Ledger",
-    el("table", { class: "rs-ledger" }, head(picture.columns, word, picture.at), el("tbody", {}, rows)),
+    el("table", { class: "rs-picture-ledger" }, head(picture.columns, word, picture.at), el("tbody", {}, rows)),
   );
 }
 
@@ -46,6 +46,9 @@ export function heat(picture, width, word) {
   );
   return [
     el("p", { class: "rs-learn-unit" }, word(picture.label)),
-    wide(word(picture.label), el("table", { class: "rs-heat" }, head(picture.columns, word), el("tbody", {}, rows))),
+    wide(
+      word(picture.label),
+      el("table", { class: "rs-picture-heat" }, head(picture.columns, word), el("tbody", {}, rows)),
+    ),
   ];
 }
