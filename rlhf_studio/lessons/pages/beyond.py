@@ -20,6 +20,8 @@ NUMBER = 15
 TOKENS = ("The", "acting", "is", "superb", ".")
 VALUES = (0.4, 0.5, 0.6, 1.3, 1.4)
 KL = (0.05, 0.4, 0.1, 0.6, 0.2)  # nats, the first response's tokens
+LENGTHS = (5, 3, 4, 2)  # tokens of the four responses
+PADDING = 9.0  # what stands behind the end of a response, where it must not count
 OTHERS = (1.4, 0.2, -0.4)  # scores of the other three responses to the prompt
 PAIR = EncodedPair((1,), (2,), (3,))
 CLEAR = 0.05  # below this, an advantage is called none
@@ -29,15 +31,17 @@ GROUPS = 400
 def group_of(score: float, spread: float, beta: float) -> dict[str, list[float]]:
     """Rewards and advantages of four responses to one prompt; only the first has moved away from the reference."""
     scores = torch.tensor([score, *(spread * other for other in OTHERS)], dtype=torch.float64)
-    mask = torch.ones(4, len(TOKENS), dtype=torch.bool)
+    mask = torch.arange(len(TOKENS))[None] < torch.tensor(LENGTHS)[:, None]
     kl = torch.zeros(4, len(TOKENS), dtype=torch.float64)
     kl[0] = torch.tensor(KL, dtype=torch.float64)
-    rewards = shape_rewards(kl, scores, mask, beta)
+    rewards = torch.where(mask, shape_rewards(kl, scores, mask, beta), PADDING)
+    rloo, grpo = rloo_advantages(rewards, mask, 4), grpo_advantages(scores, mask, 4)
     return {
         "scores": scores.tolist(),
-        "earned": rewards.sum(dim=1).tolist(),
-        "rloo": rloo_advantages(rewards, mask, 4)[:, 0].tolist(),
-        "grpo": grpo_advantages(scores, mask, 4)[:, 0].tolist(),
+        "earned": [sum(row[:length]) for row, length in zip(rewards.tolist(), LENGTHS, strict=True)],
+        "rloo": rloo[:, 0].tolist(),
+        "grpo": grpo[:, 0].tolist(),
+        "behind": [*rloo[~mask].tolist(), *grpo[~mask].tolist()],
     }
 
 
@@ -96,7 +100,7 @@ def gae_by_hand(score: float, lam: float, beta: float) -> list[float]:
 
 
 def draw_tokens(n: Numbers) -> Picture:
-    rows = {Word("value"): n["values"], Word("gae"): n["gae"], Word("rloo"): n["rloo"], Word("grpo"): n["grpo"]}
+    rows: dict[str, list[float]] = {Word("value"): n["values"], Word("gae"): n["gae"], Word("rloo"): n["rloo"], Word("grpo"): n["grpo"]}
     return ledger(TOKENS, rows)
 
 
@@ -206,6 +210,7 @@ SCENES = (
             ),
             "the KL is paid out of what RLOO compares": lambda n: close(n["own"], n["score"] - n["beta"] * sum(KL)),
             "GRPO counts deviations of the scores": lambda n: all_close(n["grpo"], grpo_by_hand(n["scores"])),
+            "padding gets none": lambda n: not any(n["behind"]),
             "a group's advantages add up to nothing": lambda n: abs(n["total"]) < 1e-9 and abs(sum(n["grpo"])) < 1e-9,
         },
     ),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, line
+from rlhf_studio.lessons.parts import useless_critic
 from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.lessons.what_if import WhatIf, recompute
 from rlhf_studio.ppo.advantages import whiten
@@ -285,6 +286,7 @@ SCENES = (
             "fresh batches win when there are several": lambda n: n["passes"] == PER_BATCH or n["fresh"] > n["same"],
         },
     ),
+    useless_critic.SCENE,
     Scene(
         "check_yourself",
         check_yourself,
