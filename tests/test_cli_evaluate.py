@@ -15,7 +15,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.cli.evaluate import as_text, evaluation_of
 from rlhf_studio.cli.main import build_parser, main, split_overrides
-from rlhf_studio.cli.options import configuration_of
 from rlhf_studio.config import prompt_writing
 from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, parse_config
@@ -283,24 +282,6 @@ def test_the_worlds_own_prompts_are_no_strangers_to_its_raters(tmp_path: Path, c
         more.write("\n" + json.dumps({"prompt": "How do I bake bread?", "completions": [" x", " y"]}))
     assert main(["label", str(file), "--judge", "world", "--out", str(out), "--replace"]) == DONE
     assert "Warning: 1 of the prompts begin no review" in capsys.readouterr().out
-
-
-def test_a_run_of_the_workspace_is_named_by_its_id_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever a model is named: in the settings of a run, and in the options of an evaluation. Other names stay as they are."""
-    monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", str(tmp_path))
-    run = run_with(tmp_path / "runs" / "one", checkpoints=(3,))
-    judged = asked("one", "--judge", "one@3", "--reference", "one").evaluation
-    assert (judged.judge, judged.reference) == (f"{run.resolve()}@3", str(run.resolve()))
-    rest, overrides = split_overrides(
-        ["train", "--recipe", "world", "--model.policy", "one@3", "--model.reference", "gpt2", "--critic.model", "org/one"]
-    )
-    options = build_parser().parse_args(rest)
-    options.overrides = overrides
-    config = configuration_of(options)
-    assert (config.model.policy, config.model.reference, config.critic.model) == (f"{run.resolve()}@3", "gpt2", "org/one")
-    (tmp_path / "here" / "one").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "here")  # what lies here comes first, as for policies
-    assert asked("bundled/world-policy", "--judge", "one").evaluation.judge == "one"
 
 
 @pytest.mark.parametrize("is_link", [False, True])
