@@ -250,8 +250,11 @@ def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, Any]]:
 
 
 def before_training(events: Sequence[StoredEvent]) -> list[tuple[int, dict[str, float | None]]]:
-    """The row of step 0: what the event ``start`` tells of the model as it was before training; none without that event."""
-    told = next((event.data for event in events if event.kind == "start"), {})
+    """The row of step 0: what the newest event ``start`` tells of the model as it was before training; none without that event.
+
+    A run that began again from step 0 has one for each beginning.
+    """
+    told = next((event.data for event in reversed(events) if event.kind == "start"), {})
     measured = {name: value for name, value in told.items() if isinstance(value, int | float) and "/eval_" in name}
     return [(0, {**measured, "episode": 0.0, "time/elapsed": 0.0})] if measured else []
 
