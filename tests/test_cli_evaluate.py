@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -128,6 +129,35 @@ def test_a_table_that_is_there_is_kept_unless_it_may_be_replaced(kind: str, tmp_
     assert mine.read_text() == "mine" and not (tmp_path / "new").exists()
     assert main(["evaluate", str(run), f"--{kind}", str(mine), "--replace"]) == DONE
     assert "start" in mine.read_text()
+
+
+def test_two_options_do_not_name_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = recorded(tmp_path / "run")
+    (tmp_path / "link.md").symlink_to(tmp_path / "t.csv")
+    for second in (tmp_path / "t.csv", tmp_path / "run" / ".." / "t.csv", tmp_path / "link.md"):
+        assert main(["evaluate", str(run), "--csv", str(tmp_path / "t.csv"), "--md", str(second), "--replace"]) == BAD_INPUT
+        assert f"--md: {second} is the file of --csv as well; name another one" in capsys.readouterr().err
+    assert not (tmp_path / "t.csv").exists()
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    run, pipe = recorded(tmp_path / "run"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that the writer need not wait for one
+    try:
+        assert main(["evaluate", str(run), "--md", str(pipe)]) == DONE
+        assert os.read(reader, 1 << 16).startswith(b"| ")
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_what_stdout_is_sent_to_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    run, sent = recorded(tmp_path / "run"), tmp_path / "sent"
+    with sent.open("w") as target:
+        link = f"/proc/self/fd/{target.fileno()}"  # what /dev/stdout is a link to
+        assert main(["evaluate", str(run), "--md", link]) == DONE
+    assert sent.read_text().startswith("| ")
 
 
 def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
