@@ -313,7 +313,7 @@ class Worker:
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         self._writer.event(EventRecord("info", "checkpoint", f"Checkpoint of step {step} written.", {"step": step, "bytes": size}))
         if users:
-            text = f"Step {step} was trained again, so its checkpoint is another one now than {', '.join(users)} began with."
+            text = f"Step {step} was trained again, so its checkpoint is no longer the one that these runs use: {', '.join(users)}."
             self._writer.event(EventRecord("warning", "checkpoint-replaced", text, {"step": step, "users": users}))
 
     def _snapshot(self, run: StageRun) -> None:
