@@ -60,11 +60,12 @@ class Series:
         count: number of steps held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[tuple[int, dict[str, float | None]]] = ()) -> None:
         self.names: list[str] = []
         self.count = 0
         self._steps = np.zeros(256, np.int32)
         self._columns: dict[str, np.ndarray] = {}
+        self.append(rows)
 
     @property
     def last_step(self) -> int:
