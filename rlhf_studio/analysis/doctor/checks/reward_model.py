@@ -241,8 +241,7 @@ def _smoother(run: Recorded, only: bool = False) -> dict[str, Any]:
     FAMILY,
     title="It goes by the length",
     rule=f"held-out accuracy where the chosen response is the longer one and where it is the shorter one apart by {percent(LENGTH_GAP)} "
-    "and by "
-    f"{LENGTH_SURE:g} standard errors; alarm: worse than guessing on one of the two",
+    f"and by {LENGTH_SURE:g} standard errors; alarm: worse than guessing on one of the two",
     cause="In the training pairs the longer response is preferred more often, and length is easier to see than quality. PPO will write "
     "longer and longer answers.",
     advice="Balance the pairs: drop some in which the longer one was chosen. In PPO a length component can pull the other way.",
