@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.cli.evaluate import as_text, evaluation_of
 from rlhf_studio.cli.main import build_parser, main, split_overrides
-from rlhf_studio.cli.options import configuration_of
 from rlhf_studio.config import prompt_writing
 from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, parse_config
@@ -129,6 +129,35 @@ def test_a_table_that_is_there_is_kept_unless_it_may_be_replaced(kind: str, tmp_
     assert mine.read_text() == "mine" and not (tmp_path / "new").exists()
     assert main(["evaluate", str(run), f"--{kind}", str(mine), "--replace"]) == DONE
     assert "start" in mine.read_text()
+
+
+def test_two_options_do_not_name_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = recorded(tmp_path / "run")
+    (tmp_path / "link.md").symlink_to(tmp_path / "t.csv")
+    for second in (tmp_path / "t.csv", tmp_path / "run" / ".." / "t.csv", tmp_path / "link.md"):
+        assert main(["evaluate", str(run), "--csv", str(tmp_path / "t.csv"), "--md", str(second), "--replace"]) == BAD_INPUT
+        assert f"--md: {second} is the file of --csv as well; name another one" in capsys.readouterr().err
+    assert not (tmp_path / "t.csv").exists()
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    run, pipe = recorded(tmp_path / "run"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that the writer need not wait for one
+    try:
+        assert main(["evaluate", str(run), "--md", str(pipe)]) == DONE
+        assert os.read(reader, 1 << 16).startswith(b"| ")
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_what_stdout_is_sent_to_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    run, sent = recorded(tmp_path / "run"), tmp_path / "sent"
+    with sent.open("w") as target:
+        link = f"/proc/self/fd/{target.fileno()}"  # what /dev/stdout is a link to
+        assert main(["evaluate", str(run), "--md", link]) == DONE
+    assert sent.read_text().startswith("| ")
 
 
 def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,24 +312,6 @@ def test_the_worlds_own_prompts_are_no_strangers_to_its_raters(tmp_path: Path, c
         more.write("\n" + json.dumps({"prompt": "How do I bake bread?", "completions": [" x", " y"]}))
     assert main(["label", str(file), "--judge", "world", "--out", str(out), "--replace"]) == DONE
     assert "Warning: 1 of the prompts begin no review" in capsys.readouterr().out
-
-
-def test_a_run_of_the_workspace_is_named_by_its_id_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever a model is named: in the settings of a run, and in the options of an evaluation. Other names stay as they are."""
-    monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", str(tmp_path))
-    run = run_with(tmp_path / "runs" / "one", checkpoints=(3,))
-    judged = asked("one", "--judge", "one@3", "--reference", "one").evaluation
-    assert (judged.judge, judged.reference) == (f"{run.resolve()}@3", str(run.resolve()))
-    rest, overrides = split_overrides(
-        ["train", "--recipe", "world", "--model.policy", "one@3", "--model.reference", "gpt2", "--critic.model", "org/one"]
-    )
-    options = build_parser().parse_args(rest)
-    options.overrides = overrides
-    config = configuration_of(options)
-    assert (config.model.policy, config.model.reference, config.critic.model) == (f"{run.resolve()}@3", "gpt2", "org/one")
-    (tmp_path / "here" / "one").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "here")  # what lies here comes first, as for policies
-    assert asked("bundled/world-policy", "--judge", "one").evaluation.judge == "one"
 
 
 @pytest.mark.parametrize("is_link", [False, True])

@@ -54,23 +54,34 @@ def check_target(file: Path, option: str, *, replace: bool) -> None:
         raise ConfigError(
             [Problem(option, f"{file} cannot be written: {'it is a folder' if file.is_dir() else 'there is no such folder'}")]
         )
-    if os.path.lexists(file) and not replace:
+    if os.path.lexists(file) and not replace and not _is_a_stream(file):
         raise ConfigError([Problem(option, f"{file} is there already; name another file, or add --replace to write it anew")])
 
 
+def _is_a_stream(file: Path) -> bool:
+    """Whether it is there to be written to as it is. ``/dev/stdout`` may lead to an ordinary file, and must not be replaced by one."""
+    return os.path.exists(file) and (not os.path.isfile(file) or file.absolute().parts[1:2] in (("dev",), ("proc",)))
+
+
 def write_lines(file: Path, lines: Iterable[str], option: str) -> int:
-    """Write the lines into a file that appears whole or not at all. Returns how many. Raises :class:`ConfigError`."""
-    part, count = file.with_name(f".{file.name}.part"), 0
+    """Write the lines into a file that appears whole or not at all. Returns how many. Raises :class:`ConfigError`.
+
+    What is there and no ordinary file (a pipe, ``/dev/stdout``) is written to as it is: nothing may take its place.
+    """
+    direct = _is_a_stream(file)
+    part, count = file if direct else file.with_name(f".{file.name}.part"), 0
     try:
         with part.open("w", encoding="utf-8") as target:
             for line in lines:
                 target.write(f"{line}\n")
                 count += 1
-        part.replace(file)
+        if not direct:
+            part.replace(file)
     except OSError as error:
         raise ConfigError([Problem(option, f"{file} cannot be written: {error}")]) from error
     finally:
-        part.unlink(missing_ok=True)
+        if not direct:
+            part.unlink(missing_ok=True)
     return count
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
+from rlhf_studio.cli.options import default_workspace
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.inputs.places import run_in_full
 from rlhf_studio.inputs.trained import model_of_run
+from rlhf_studio.runs import paths
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -15,7 +19,13 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser(
         "ensemble", help="gather reward models, for instance of runs that differ in their seed, in one folder", allow_abbrev=False
     )
-    command.add_argument("models", type=Path, nargs="+", metavar="RUN", help="the folder of a run, RUN@STEP, or a reward model's folder")
+    command.add_argument(
+        "models",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="a run (its folder, or its id in the workspace), RUN@STEP, or a reward model's folder",
+    )
     command.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the new folder, for a reward of the kind ensemble")
     command.set_defaults(run=_ensemble)
 
@@ -23,8 +33,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 def _ensemble(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import before_torch
 
-    models = [model_of_run(str(name)) or name for name in options.models]
-    if missing := next((name for name in models if not name.is_dir()), None):
+    models = [model_of_run(run_in_full(str(name), default_workspace() / paths.RUNS)) or name for name in options.models]
+    if missing := next((name for name in models if not os.path.isdir(name)), None):
         raise ConfigError(
             [Problem("models", f"there is no folder {missing}; name runs of the stage reward_model, or folders of reward models")]
         )

@@ -59,9 +59,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    for option in FILES:
-        if (file := getattr(options, option)) is not None:
-            check_target(file, f"--{option}", replace=options.replace)
+    _check_targets(options)
     named = [run_named(policy, default_workspace() / "runs") for policy in options.policies]
     if len(named) == 1 and named[0] is not None and not named[0][1] and RunReader(named[0][0]).answers():
         return _show(named[0][0], options)
@@ -69,6 +67,19 @@ def _evaluate(options: argparse.Namespace) -> int:
     run_dir = options.run_dir or default_workspace() / "runs" / _new_id()
     code = _run(run_dir, config, options)
     return code or _show(run_dir, options)
+
+
+def _check_targets(options: argparse.Namespace) -> None:
+    """Raises :class:`ConfigError` for a file that cannot be written, or that two options name: the second would replace the first."""
+    given: dict[Path, str] = {}
+    for option in FILES:
+        if (file := getattr(options, option)) is None:
+            continue
+        check_target(file, f"--{option}", replace=options.replace)
+        place = file.resolve()
+        if place in given:
+            raise ConfigError([Problem(f"--{option}", f"{file} is the file of --{given[place]} as well; name another one")])
+        given[place] = option
 
 
 def _new_id() -> str:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
-from rlhf_studio.config import Permissions, StageConfig, add_permission_flags
+from rlhf_studio.config import Permissions, StageConfig, add_permission_flags, names_in
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config, parse_value
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
-from rlhf_studio.inputs.places import as_typed_here
+from rlhf_studio.inputs.places import LOADED, as_typed_here, run_in_full, with_runs_in_full
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import best_step, newest_step, trained_policy
+from rlhf_studio.runs.paths import RUNS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED
 from rlhf_studio.runs.start import StartMode
@@ -99,7 +100,8 @@ def _prepare(options: argparse.Namespace, step: int | None, permissions: Permiss
     if len(name) > fork.MAX_NAME:
         raise ConfigError([Problem("name", f"a run's name has at most {fork.MAX_NAME} characters, not {len(name)}")])
     before, folder = fork.settings_at(parent, step), RunReader(parent).working_folder()  # where the new run will work, too
-    config = as_typed_here(parse_config(apply_overrides(before.model_dump(mode="json"), overrides)), before, folder)
+    typed = parse_config(apply_overrides(before.model_dump(mode="json"), overrides))
+    config = as_typed_here(with_runs_in_full(typed, default_workspace() / RUNS, before), before, folder)
     fork.check_settings(parent, step, config)
     run_dir = options.run_dir or parent.parent / new_run_id()
     memory = _checked(config, run_dir.parent, permissions, folder)
@@ -135,7 +137,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
     permissions = permissions_of(options)
     config = configuration_of(options)
-    axes = _axes(options.vary)
+    axes = _with_runs_in_full(config, _axes(options.vary), options.workspace / RUNS)
     workspace = Workspace(options.workspace)
     memory = [(own, _checked(own, options.workspace, permissions)) for _, own in sweep_configs(config, axes)]
     estimate = functools.partial(_known, memory)
@@ -163,6 +165,16 @@ def _axes(given: Sequence[str]) -> dict[str, list[Any]]:
             raise ConfigError([Problem("--vary", f"{setting} stands here twice; put all its values behind one --vary")])
         axes[setting] = [parse_value(setting, value) for value in values.split(",")]
     return axes
+
+
+def _with_runs_in_full(config: StageConfig, axes: dict[str, list[Any]], runs: Path) -> dict[str, list[Any]]:
+    """The axes with the folder of each run that a value names by its id alone."""
+    marked = {section: names_in(type(getattr(config, section))) for section in config.sections}
+    names = {f"{section}.{setting}" for section, own in marked.items() for setting, kind in own.items() if kind in LOADED}
+    return {
+        setting: [run_in_full(value, runs) if isinstance(value, str) else value for value in values] if setting in names else values
+        for setting, values in axes.items()
+    }
 
 
 def _run_all(workspace: Any, made: Sequence[str], permissions: Permissions) -> int:

@@ -57,9 +57,9 @@ def permissions_of(options: argparse.Namespace) -> Permissions:
 def configuration_of(options: argparse.Namespace) -> StageConfig:
     """The recipe or file that the options name, with the settings that they change; runs that are named by their id are named in full.
 
-    Raises :class:`ConfigError`.
+    The runs lie in the workspace that the command names, or in the usual one. Raises :class:`ConfigError`.
     """
-    return with_runs_in_full(_configuration_of(options), default_workspace() / paths.RUNS)
+    return with_runs_in_full(_configuration_of(options), workspace_of(options) / paths.RUNS)
 
 
 def _configuration_of(options: argparse.Namespace) -> StageConfig:
@@ -89,6 +89,11 @@ def print_notes(config: StageConfig, notes: Sequence[str]) -> None:
         print(f"rlhf-studio: note: {note}", file=sys.stderr)
     for finding in examine_settings(config):
         print(f"rlhf-studio: {finding.level}: {finding.title}. {finding.cause} {finding.advice}", file=sys.stderr)
+
+
+def workspace_of(options: argparse.Namespace) -> Path:
+    """The workspace that a command was given with ``--workspace``, else the usual one."""
+    return Path(getattr(options, "workspace", None) or default_workspace())
 
 
 def default_workspace() -> Path:

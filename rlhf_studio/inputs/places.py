@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rlhf_studio.config import Names, RewardConfig, Section, StageConfig, names_in
 from rlhf_studio.inputs.bundled import BUNDLED
-from rlhf_studio.inputs.trained import model_of_run, run_of_model
+from rlhf_studio.inputs.trained import RUN_ID, model_of_run, run_of_model
 
 Config = TypeVar("Config", bound=StageConfig)
 Part = TypeVar("Part", bound=Section)
@@ -51,7 +51,7 @@ def pinned(config: Config, folder: Path) -> Config:
 
     def at_its_step(name: str, names: Names) -> str:
         run = Path(folder, name)
-        if names not in LOADED or not name or not (run / "run.db").is_file():  # another model, or a run with its step
+        if names not in LOADED or not name or not os.path.isfile(run / "run.db"):  # another model, or a run with its step
             return name
         model = model_of_run(str(run))
         at = None if model is None else run_of_model(model)
@@ -60,17 +60,23 @@ def pinned(config: Config, folder: Path) -> Config:
     return _changed(config, None, at_its_step)
 
 
-def with_runs_in_full(config: Config, runs: Path) -> Config:
-    """The settings with the folder of each run that they name by its id alone, as ``ID`` or ``ID@STEP``; ``runs`` is where they lie."""
-    return _changed(config, None, lambda name, names: run_in_full(name, runs) if names in LOADED else name)
+def with_runs_in_full(config: Config, runs: Path, before: StageConfig | None = None) -> Config:
+    """The settings with the folder of each run that they name by its id alone, as ``ID`` or ``ID@STEP``; ``runs`` is where they lie.
+
+    With ``before`` only those settings that it has otherwise.
+    """
+    return _changed(config, before, lambda name, names: run_in_full(name, runs) if names in LOADED else name)
 
 
 def run_in_full(name: str, runs: Path) -> str:
-    """The folder of a run in ``runs`` that is named by its id alone, with its ``@STEP``; any other name as it is."""
-    for part, rest in ((name, ""), name.rsplit("@", 1) if "@" in name else ("", "")):
-        there = runs / part
-        if part and "/" not in part and "\0" not in part and not os.path.lexists(part) and (there / "run.db").is_file():
-            return f"{there.resolve()}{rest and '@'}{rest}"
+    """The folder of a run in ``runs`` that is named by its id alone, with its ``@STEP``; any other name as it is.
+
+    Only ids as the app makes them count: a run in a folder that a person has called ``gpt2`` is not the model ``gpt2`` of the hub.
+    """
+    part, at, rest = name.partition("@")
+    there = runs / part
+    if RUN_ID.fullmatch(part) and not os.path.lexists(name) and not os.path.lexists(part) and os.path.isfile(there / "run.db"):
+        return f"{there.resolve()}{at}{rest}"
     return name
 
 

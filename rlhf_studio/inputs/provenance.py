@@ -6,6 +6,7 @@ A change of such a file later is then seen (:mod:`rlhf_studio.runs.lineage`).
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -60,7 +61,7 @@ def _named(config: StageConfig, policies: Mapping[str, str]) -> Iterator[tuple[s
         for setting, kind in names_in(type(own)).items():
             if kind == "policies":
                 for name, value in policies.items():
-                    yield f"{section}.{setting}", name, "data" if Path(value).is_file() else "model", value
+                    yield f"{section}.{setting}", name, "data" if os.path.isfile(value) else "model", value
             elif kind in ("model", "data") and (value := getattr(own, setting)):
                 yield f"{section}.{setting}", value, kind, value
         components: list[Component] = getattr(own, "components", [])
@@ -71,7 +72,7 @@ def _named(config: StageConfig, policies: Mapping[str, str]) -> Iterator[tuple[s
 
 def _found(setting: str, name: str, kind: str, value: str, folder: Path) -> Ingredient:
     path = Path(resolve(named_in(folder, value)))
-    if not path.exists():
+    if not os.path.exists(path):
         return Ingredient(setting, name, kind)
     origin = run_of_model(path) if kind == "model" else None
     run, step = (origin[0].name, origin[1]) if origin else ("", None)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 KINDS = ("policy", "reward_model")
 """The folders that a checkpoint may hold its model in."""
+RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{6}")
+"""The ids of runs as the app makes them (:func:`rlhf_studio.runs.paths.new_run_id`)."""
 _STEP = re.compile(r"step-([0-9]{6,9})")
 _PLACES = ("checkpoints", "snapshots")
 _MANIFEST = "manifest.json"
@@ -31,7 +34,7 @@ def model_of_run(name: str) -> Path | None:
     """
     place, at, wanted = name.rpartition("@")
     run = Path(place if at and wanted.isdecimal() else name)
-    if not ((run / "run.db").is_file() and (run / "config.yaml").is_file()):
+    if not all(os.path.isfile(run / name) for name in ("run.db", "config.yaml")):  # False too for a name that no path can have
         return None
     step = int(wanted) if at and run == Path(place) else None
     found = [folder for folder in _kept(run) if step is None or _step_of(folder) == step]

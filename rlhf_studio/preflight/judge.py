@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,11 +22,18 @@ def judge_notes(config: StageConfig) -> list[str]:
     judge = _place_of(config.evaluation.judge, Path.cwd())
     if found := list(_of_runs(config, judge)):
         return found
-    if judge not in _reward_models(config, Path.cwd()):
-        return []
-    return [
-        "Warning: evaluation.judge is a reward model of this evaluation's own reward as well, so it only says again what the score says."
-    ]
+    own = _reward_models(config, Path.cwd())
+    if judge in own:
+        return [
+            "Warning: evaluation.judge is a reward model of this evaluation's own reward as well, so it only says again what the score "
+            "says."
+        ]
+    if _of_the_same_run(judge, own):
+        return [
+            "Warning: evaluation.judge is another step of a reward model of this evaluation's own reward, so it says much the same as the "
+            "score."
+        ]
+    return []
 
 
 def _of_runs(config: EvaluationRunConfig, judge: str) -> Iterator[str]:
@@ -39,11 +47,18 @@ def _of_runs(config: EvaluationRunConfig, judge: str) -> Iterator[str]:
         except (ConfigError, StoreError) as error:
             yield f"Whether the run {run.name} learned from evaluation.judge is not known: {error}."
             continue
-        if judge in learned_from:
+        if judge in learned_from or _of_the_same_run(judge, learned_from):
+            which = "the reward model" if judge in learned_from else "another step of the reward model"
             yield (
-                f"Warning: evaluation.judge is the reward model that the run {run.name} was trained with. It is no independent judge: it "
+                f"Warning: evaluation.judge is {which} that the run {run.name} was trained with. It is no independent judge: it "
                 "favours what this run has learned to please it with. Name one that none of the policies learned from."
             )
+
+
+def _of_the_same_run(judge: str, models: set[str]) -> bool:
+    """Whether one run has trained the judge and one of these models: at two steps they are much the same."""
+    found = run_of_model(Path(judge))
+    return found is not None and any(other is not None and other[0] == found[0] for other in map(run_of_model, map(Path, models)))
 
 
 def _run_of(source: PolicySource) -> Path | None:
@@ -61,4 +76,4 @@ def _reward_models(config: StageConfig, folder: Path) -> set[str]:
 def _place_of(name: str, folder: Path) -> str:
     """One text for each model, however it is named: its folder on this machine, else its name."""
     path = Path(resolve(named_in(folder, name)))
-    return str(path.resolve()) if path.exists() else name
+    return str(path.resolve()) if os.path.exists(path) else name

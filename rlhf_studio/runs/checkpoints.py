@@ -29,7 +29,19 @@ from typing import Any
 from rlhf_studio.config.changes import changes_between, depends_on_checkpoint
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.manifest import USED_BY, belongs, entries_by_step, final_of, is_folder, is_used, left_aside, read_object, step_of
+from rlhf_studio.runs.manifest import (
+    USED_BY,
+    belongs,
+    carry_uses,
+    entries_by_step,
+    final_of,
+    is_folder,
+    is_used,
+    left_aside,
+    read_object,
+    step_of,
+)
+from rlhf_studio.runs.manifest import sync as sync
 from rlhf_studio.runs.reader import RunReader
 
 FORMAT = 1
@@ -237,14 +249,19 @@ def begin(final: Path) -> Path:
 
 
 def put_in_place(complete: Path, final: Path) -> None:
-    """Give a complete, synced folder its name. At every moment it or the one that it replaces is there, whole. Raises OSError."""
+    """Give a complete, synced folder its name. At every moment it or the one that it replaces is there, whole. Raises OSError.
+
+    What other runs have noted in the one that it replaces goes on in it: they name the step, and this is the step now.
+    """
     manifest, old = read_manifest(complete), _aside(final, "old")
     _clear_the_way(final)
     if final.exists():  # a resumed run passes this step again
+        carry_uses(final, complete)
         os.rename(final, old)
     os.rename(complete, final)
     sync(final.parent)
     if old.exists():
+        carry_uses(old, final, move=True)  # what was noted in the meantime
         shutil.rmtree(old)
     _known[final] = _marks(final, manifest)
 
@@ -318,15 +335,6 @@ def _is_untouched(folder: Path, manifest: dict[str, Any]) -> bool:
 def _marks(folder: Path, manifest: dict[str, Any]) -> list[tuple[int, ...]]:
     found = [(folder / name).stat() for name in (*manifest["files"], paths.MANIFEST)]
     return [(file.st_ino, file.st_size, file.st_mtime_ns) for file in found]
-
-
-def sync(path: Path) -> None:
-    """Wait until the disk has a file, or a folder's list of names. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _aside(final: Path, ending: str) -> Path:

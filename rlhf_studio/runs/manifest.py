@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,25 +105,92 @@ def mark_used(checkpoint: Path, user: Path) -> None:
     places = {"run": str(user), "from_here": os.path.relpath(user, checkpoint)}
     part = marks / f".{name}.{os.getpid()}"
     part.write_text(json.dumps(places), encoding="utf-8")
+    sync(part)
     os.replace(part, marks / f"{name}.json")
+    sync(marks)
+    sync(checkpoint)
+
+
+def carry_uses(old: Path, new: Path, *, move: bool = False) -> None:
+    """Copy the notes of the runs that are made from a checkpoint into the one that takes its place. Raises OSError.
+
+    With ``move`` the old one is about to be removed, and a note that cannot be read is moved instead.
+    """
+    if not is_folder(old / USED_BY):
+        return
+    marks = new / USED_BY
+    marks.mkdir(exist_ok=True)
+    for note in _notes(old):
+        if os.path.lexists(marks / note.name) or not _may_lead_to_a_run(note):
+            continue
+        if move:
+            os.rename(note, marks / note.name)
+            continue
+        try:
+            content = note.read_bytes()
+        except OSError:  # it is moved when the new one has its place
+            continue
+        (marks / note.name).write_bytes(content)
+        sync(marks / note.name)
+    sync(marks)
+    sync(new)
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk has a file, or a folder's list of names. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def is_used(checkpoint: Path) -> bool:
-    """Whether a run that is there still says that it is made from this checkpoint."""
-    marks = checkpoint / USED_BY
+    """Whether a run that is there still says that it is made from this checkpoint, or may say so in a note that cannot be read now."""
     try:
-        if not is_folder(marks):
-            return False
-        notes = sorted(marks.glob("*.json"))
+        return any(_may_lead_to_a_run(note) for note in _notes(checkpoint))
     except OSError:
+        return True
+
+
+def users_of(checkpoint: Path) -> list[str]:
+    """The names of the runs that are made from a checkpoint and are still there, as far as that can be seen."""
+    found = []
+    with suppress(OSError):
+        for note in _notes(checkpoint):
+            with suppress(OSError):
+                found += [place.name] if (place := _run_of(note)) is not None else []
+    return sorted(found)
+
+
+def _notes(checkpoint: Path) -> list[Path]:
+    marks = checkpoint / USED_BY
+    return sorted(marks / name for name in os.listdir(marks) if name.endswith(".json")) if is_folder(marks) else []
+
+
+def _may_lead_to_a_run(note: Path) -> bool:
+    """Void is only what is no note of ours, and a note whose run is plainly gone from both of its places."""
+    try:
+        return _run_of(note) is not None
+    except FileNotFoundError:
         return False
-    return any(_leads_to_a_run(note) for note in notes)
+    except OSError:  # no permission, a disk that does not answer: the run may well be there
+        return True
 
 
-def _leads_to_a_run(note: Path) -> bool:
+def _run_of(note: Path) -> Path | None:
+    """The folder of the run that a note is of; None where it is gone, and for what is no note of ours. Raises OSError."""
     try:
         found = read_object(note)
         places = [Path(found["run"]), note.resolve().parents[1] / found["from_here"]]
-        return any((place / paths.DATABASE).is_file() for place in places)
-    except (OSError, ValueError, KeyError, TypeError):  # not of ours, or damaged: nobody can say whose it was
+        return next((place for place in places if _is_there(place / paths.DATABASE)), None)
+    except (ValueError, KeyError, TypeError):  # not of ours, or damaged: nobody can say whose it was
+        return None
+
+
+def _is_there(path: Path) -> bool:
+    """Raises OSError where nobody can say."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
         return False

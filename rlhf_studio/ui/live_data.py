@@ -60,11 +60,12 @@ class Series:
         count: number of steps held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[tuple[int, dict[str, float | None]]] = ()) -> None:
         self.names: list[str] = []
         self.count = 0
         self._steps = np.zeros(256, np.int32)
         self._columns: dict[str, np.ndarray] = {}
+        self.append(rows)
 
     @property
     def last_step(self) -> int:
@@ -251,8 +252,11 @@ def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, Any]]:
 
 
 def before_training(events: Sequence[StoredEvent]) -> list[tuple[int, dict[str, float | None]]]:
-    """The row of step 0: what the event ``start`` tells of the model as it was before training; none without that event."""
-    told = next((event.data for event in events if event.kind == "start"), {})
+    """The row of step 0: what the newest event ``start`` tells of the model as it was before training; none without that event.
+
+    A run that began again from step 0 has one for each beginning.
+    """
+    told = next((event.data for event in reversed(events) if event.kind == "start"), {})
     measured = {name: value for name, value in told.items() if isinstance(value, int | float) and "/eval_" in name}
     return [(0, {**measured, "episode": 0.0, "time/elapsed": 0.0})] if measured else []
 

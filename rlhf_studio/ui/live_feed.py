@@ -194,7 +194,7 @@ class _Follower:
         new_events: list[dict[str, Any]] = []
         while batch := self.reader.events_since(new_events[-1]["id"] if new_events else last_event, limit=MOST_EVENTS):
             new_events += live_data.event_rows(batch)
-            self._series.append([] if self._series.count else live_data.before_training(batch))
+            self._series = live_data.Series(begun) if (begun := live_data.before_training(batch)) else self._series  # the newest counts
         while rows := self.reader.metrics_since(self._series.last_step if self._series.count else -1, limit=5000):
             self._series.append(rows)
         self._events = (self._events + new_events)[-5 * MOST_EVENTS :]

@@ -18,6 +18,7 @@ from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.manifest import is_used, mark_used
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
@@ -135,7 +136,10 @@ def test_a_run_without_a_usable_checkpoint_is_left_as_it_is(played: Path, left: 
     assert {*folders} <= {str(path) for path in played.rglob("*")}
 
 
-def test_from_start_begins_again_when_a_person_says_so(played: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_start_begins_again_when_a_person_says_so(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = played / "checkpoints" / "step-000004"
+    shutil.copytree(played, tmp_path / "another")
+    mark_used(used, tmp_path / "another")
     before, seen = recorded(played), {}
     before_step(monkeypatch, 1, lambda: seen.update(start=recorded(played)))
     assert main(["resume", str(played), "--from-start"]) == 0
@@ -145,6 +149,10 @@ def test_from_start_begins_again_when_a_person_says_so(played: Path, monkeypatch
     assert said(played) == ["The run starts again from step 0."]
     metrics = dict(RunReader(played).metrics_since(0))
     assert sorted(metrics) == [1, 2, 3, 4, 5, 6]
+    assert is_used(used)
+    (told,) = [event for event in RunReader(played).events_since(0) if event.kind == "checkpoint-replaced"]
+    assert told.level == "warning"
+    assert told.text == "Step 4 was trained again, so its checkpoint is no longer the one that these runs use: another."
 
 
 def test_after_from_start_the_old_checkpoints_are_not_gone_on_from(played: Path, monkeypatch: pytest.MonkeyPatch) -> None:

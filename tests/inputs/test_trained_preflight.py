@@ -120,6 +120,13 @@ def test_a_judge_that_a_policy_learned_from_is_no_independent_one(
     (note,) = judged(tmp_path, str(judge), reward=f"{judge}@3")
     assert note.endswith("only says again what the score says.")
     assert judged(tmp_path, str(judge)) == [] == judged(tmp_path, "")
+    later = judge / "checkpoints" / "step-000007"  # another step of the same reward model
+    shutil.copytree(judge / "checkpoints" / "step-000003", later)
+    (note,) = judged(tmp_path, f"{judge}@7", policies=kept)
+    assert note.startswith("Warning: evaluation.judge is another step of the reward model that the run policy was trained with.")
+    (note,) = judged(tmp_path, str(later / "reward_model"), reward=f"{judge}@3")
+    assert note.startswith("Warning: evaluation.judge is another step of a reward model of this evaluation's own reward")
+    shutil.rmtree(later)
     (run / "config.yaml").write_text("nonsense", encoding="utf-8")
     (note,) = judged(tmp_path, str(judge), policies=kept)
     assert note.startswith("Whether the run policy learned from evaluation.judge is not known: ")

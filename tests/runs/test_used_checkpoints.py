@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
 from rlhf_studio.runs import checkpoints
@@ -16,11 +18,11 @@ from rlhf_studio.runs.checkpoints import newest_valid, only_named
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.lab.fork import fork_run, forked_settings
 from rlhf_studio.runs.lineage import keep_sources
-from rlhf_studio.runs.manifest import is_used, mark_used
+from rlhf_studio.runs.manifest import is_used, mark_used, users_of
 from rlhf_studio.runs.records import Origin
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import new_run, step_record
-from tests.runs.test_checkpoints import checkpoint, names, place
+from tests.runs.test_checkpoints import checkpoint, names, place, save
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ NAMING: dict[str, Callable[[Path], StageConfig]] = {
 
 
 @pytest.mark.parametrize("how", NAMING)
-def test_what_another_run_names_is_not_removed(how: str, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_run_names_is_not_removed(how: str, first: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """From the moment that the other run is made, though it waits in a queue; and only what it names."""
     monkeypatch.chdir(tmp_path)
     config = NAMING[how](first)
@@ -122,6 +124,53 @@ def test_a_checkpoint_that_cannot_be_marked_is_told(first: Path, tmp_path: Path)
     (said,) = keep_sources(tmp_path / "second", config, tmp_path)
     assert said == "The run first may remove its checkpoint step-000002, which this run is made from: File exists."
     assert prune(first) == ["step-000004"]
+
+
+def test_a_step_that_is_trained_again_keeps_the_notes_of_who_uses_it(first: Path, tmp_path: Path) -> None:
+    """A resume from an earlier checkpoint, or --from-start, writes step 2 anew; the note of a run that is gone is left behind."""
+    for name in ("second", "third"):
+        create_run(tmp_path / name, settings(model={"policy": f"{first}@2"}), name=name)
+    assert users_of(place(first, 2)) == ["second", "third"]
+    shutil.rmtree(tmp_path / "third")
+    save(first, 2, 1, "other weights")
+    assert checkpoints.require_whole(place(first, 2)) is None and users_of(place(first, 2)) == ["second"]
+    assert len(list((place(first, 2) / "used-by").iterdir())) == 1
+    assert prune(first) == ["step-000002", "step-000004"]
+
+
+def test_a_note_that_is_written_while_the_checkpoint_is_replaced_is_kept(first: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    create_run(tmp_path / "second", settings(), name="second")
+    rename = os.rename
+
+    def noting(source: Path, target: Path) -> None:
+        if Path(source) == place(first, 2):
+            mark_used(place(first, 2), tmp_path / "second")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", noting)
+    save(first, 2, 1, "other weights")
+    assert users_of(place(first, 2)) == ["second"]
+
+
+def test_a_run_that_cannot_be_looked_at_keeps_its_checkpoint(first: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """A disk that does not answer for a moment is no run that is gone."""
+    create_run(tmp_path / "second", settings(model={"policy": f"{first}@2"}), name="second")
+    stat = os.stat
+
+    def failing(path: Any, **options: Any) -> os.stat_result:
+        if str(path) == str(tmp_path / "second" / "run.db"):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return stat(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", failing)
+        assert is_used(place(first, 2))
+    (note,) = (place(first, 2) / "used-by").iterdir()
+    note.unlink()
+    note.symlink_to(note.name)  # a note that cannot be read
+    assert is_used(place(first, 2)) and users_of(place(first, 2)) == []
+    save(first, 2, 1, "other weights")
+    assert prune(first) == ["step-000002", "step-000004"]
 
 
 def test_a_note_that_is_none_keeps_nothing(first: Path, tmp_path: Path) -> None:

@@ -109,6 +109,32 @@ def test_the_curves_of_a_stage_begin_with_what_was_measured_before_training(feed
     assert new["series"]["y"][new["series"]["names"].index("episode")] == [0, 64]
 
 
+def test_a_run_that_began_again_has_the_step_0_of_its_newest_beginning(feed, workspace):
+    """For a viewer who was there at the first one, and for a new one."""
+    reader = write_stage_run(workspace.root, "sft", [], state="running")
+    run = SimpleNamespace(run_id=reader.run_dir.name)
+    with RunWriter(reader.run_dir) as writer:
+        writer.event(EventRecord("info", "start", "Before training.", {"sft/eval_loss": 4.0}))
+        writer.commit_step(StepRecord(1, {"sft/loss": 3.0, "sft/eval_loss": 3.5}, []))
+    watching = ask(feed, Position(run=run.run_id), until=lambda reply: reply.get("last_step") == 1)
+    assert held_out(watching) == [4.0, 3.5]
+    with RunWriter(reader.run_dir) as writer:
+        writer.go_back(0)
+        begun = ask(feed, position_after(run, watching), until=lambda reply: reply.get("last_step") == 0)
+        assert held_out(begun) == [4.0]  # until the new beginning is measured
+        writer.event(EventRecord("info", "start", "Before training.", {"sft/eval_loss": 5.0}))
+        again = ask(feed, position_after(run, begun), until=lambda reply: "series" in reply)
+        writer.commit_step(StepRecord(1, {"sft/loss": 3.0, "sft/eval_loss": 4.5}, []))
+    later = ask(feed, position_after(run, again), until=lambda reply: reply.get("last_step") == 1)
+    new = ask(feed, Position(run=run.run_id))
+    assert again["full"] and (held_out(again), held_out(later), held_out(new)) == ([5.0], [5.0, 4.5], [5.0, 4.5])
+
+
+def held_out(reply):
+    series = reply["series"]
+    return series["y"][series["names"].index("sft/eval_loss")]
+
+
 def test_events_come_once(feed, run):
     first = ask(feed, Position(run=run.run_id))
     assert [event["kind"] for event in first["events"]] == ["phase"]

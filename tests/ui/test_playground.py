@@ -124,6 +124,33 @@ def test_models_of_runs_are_offered_and_described(make: Callable[..., RewardPlay
     assert "no folder" in page.playground_model({"model": "nowhere at all"}, OPERATOR)["error"]
 
 
+def test_a_model_that_only_a_snapshot_has_is_found_there(make: Callable[..., RewardPlayground], tmp_path: Path) -> None:
+    reader = write_stage_run(tmp_path, "reward_model", [{}] * 2, name="judge")
+    kept = give_model(reader, "reward_model").parent
+    (reader.run_dir / "snapshots").mkdir()
+    moved = kept.rename(reader.run_dir / "snapshots" / kept.name)
+    models = make().playground_boot({}, OPERATOR)["models"]
+    assert [model["name"] for model in models if model["kind"] == "trained"] == [str(moved / "reward_model")]
+
+
+def test_the_run_that_the_page_is_asked_for_is_among_the_models(
+    make: Callable[..., RewardPlayground], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = [write_stage_run(tmp_path, "reward_model", [{}] * 2, name=f"judge {number}") for number in range(4)]
+    for reader in readers:
+        give_model(reader, "reward_model")
+    monkeypatch.setattr("rlhf_studio.ui.playground.page.MOST_RUNS", 2)
+    page = make()
+
+    def runs(**data: Any) -> list[str]:
+        return [model["run"] for model in page.playground_boot(data, OPERATOR)["models"] if model["run"]]
+
+    newest = runs()
+    assert len(newest) == 2
+    (old, *_) = (reader.run_dir.name for reader in readers if reader.run_dir.name not in newest)
+    assert runs(run=old) == [*newest, old] and runs(run=newest[0]) == newest and runs(run="../elsewhere") == newest
+
+
 def test_a_measured_model_has_a_report(make: Callable[..., RewardPlayground], tmp_path: Path) -> None:
     page, folder = make(), tmp_path / "model"
     shutil.copytree(resolve(MODEL), folder)

@@ -42,6 +42,7 @@ from rlhf_studio.runs.evaluation.policies import sources_of
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.lineage import EVENT, keep_sources
 from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.manifest import users_of
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
@@ -305,11 +306,15 @@ class Worker:
         self._writer.check_place()
         if run.compute.ranks.sharded:
             run.compute.ranks.broadcast(SAVE)
+        users = users_of(paths.checkpoint_dir(self._run_dir, step))
         folder = run.save(self._run_dir, state)
         assert folder is not None  # this process writes
         self._saved_step = step
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         self._writer.event(EventRecord("info", "checkpoint", f"Checkpoint of step {step} written.", {"step": step, "bytes": size}))
+        if users:
+            text = f"Step {step} was trained again, so its checkpoint is no longer the one that these runs use: {', '.join(users)}."
+            self._writer.event(EventRecord("warning", "checkpoint-replaced", text, {"step": step, "users": users}))
 
     def _snapshot(self, run: StageRun) -> None:
         """Keep the model alone, as it is after the last finished step."""

@@ -16,14 +16,13 @@ from typing import Any
 
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.error_text import first_line
-from rlhf_studio.inputs.trained import DamagedError, require_intact
+from rlhf_studio.inputs.trained import RUN_ID, DamagedError, require_intact
 
 HUB_TIMEOUT_SECONDS = 5.0
 HUB_MEMORY_SECONDS = 60.0
 SMALL_FILE_BYTES = 40_000_000
 DESCRIPTIONS = ("config.json", "adapter_config.json")  # of a whole model, and of an adapter
 MOST_ADAPTERS = 4  # LoRA adapters on top of each other, before the whole model below them
-_RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{6}(@.*)?")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 
 
@@ -153,7 +152,7 @@ def find_model(name: str, revision: str = "main", hub: Hub | None = None) -> Mod
 
 def _meant_a_run(name: str) -> str:
     """What would be right where a person has written the id of a run, as the app makes them; empty for any other name."""
-    if not _RUN_ID.fullmatch(name):
+    if not RUN_ID.fullmatch(name.partition("@")[0]):
         return ""
     return f" here. It looks like the id of a run: name the run's folder instead, such as WORKSPACE/runs/{name}"
 

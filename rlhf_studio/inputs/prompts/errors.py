@@ -5,9 +5,6 @@ from __future__ import annotations
 SOURCE = "data.prompts"
 """The setting that readers blame for a source; where another one names it, ``open_source`` puts that in its place."""
 
-NO_COLUMN = "there is no column"
-"""How the message of :func:`no_column` begins."""
-
 
 class PromptsError(ValueError):
     """The prompts, or the examples of another stage, cannot be read. ``field`` is the dotted name of the setting to blame."""
@@ -18,7 +15,11 @@ class PromptsError(ValueError):
         super().__init__(f"{field}: {message}")
 
 
-def no_column(field: str, column: str, columns: list[str]) -> PromptsError:
+class NoColumn(PromptsError):
+    """A source does not have a column that is needed."""
+
+
+def no_column(field: str, column: str, columns: list[str]) -> NoColumn:
     """The error for a column that a source does not have; it names those that there are."""
     names = ", ".join(str(name)[:40] for name in columns[:12]) + (", ..." if len(columns) > 12 else "")
-    return PromptsError(field, f"{NO_COLUMN} {column!r}; the columns are: {names or '(none)'}")
+    return NoColumn(field, f"there is no column {column!r}; the columns are: {names or '(none)'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,9 +101,9 @@ def _run_folder(name: str, runs: Path | None) -> Path | None:
     if not name:
         return None
     folder = Path(name)
-    if runs is not None and not folder.exists() and paths.is_run_name(name):
+    if runs is not None and not os.path.exists(folder) and paths.is_run_name(name):
         folder = runs / name
-    return folder.resolve() if (folder / paths.DATABASE).is_file() else None
+    return folder.resolve() if os.path.isfile(folder / paths.DATABASE) else None
 
 
 def _of_line(line: str, runs: Path | None) -> list[PolicySource]:
@@ -110,18 +111,18 @@ def _of_line(line: str, runs: Path | None) -> list[PolicySource]:
     if run is not None:
         return _of_run(*run)
     if line.endswith(COMPLETIONS):
-        if not Path(line).is_file():
+        if not os.path.isfile(line):
             raise ConfigError([Problem(FIELD, f"there is no file {line!r}")])
         return [PolicySource(Path(line).name.removesuffix(".gz").removesuffix(".jsonl"), "completions", str(Path(line).resolve()))]
     name, at, which = line.rpartition("@")
-    if at and which in (ALL, START) and Path(name).exists():
+    if at and which in (ALL, START) and os.path.exists(name):
         raise ConfigError([Problem(FIELD, f"{name!r} is no run, so it has no {which}; name the folder of a run")])
     if at and which in (ALL, START):
         raise ConfigError([Problem(FIELD, f"there is no run {name!r}: name its folder")])
     folder = Path(line)
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return [PolicySource(short_name(line), "model", str(folder.resolve()))]
-    if at and not Path(name).exists():
+    if at and not os.path.exists(name):
         return [PolicySource(short_name(line), "model", name, which)]
     return [PolicySource(short_name(line), "model", line)]
 
@@ -171,7 +172,7 @@ def _start(folder: Path, config: StageConfig, label: str, kept: Iterable[int]) -
         raise ConfigError([Problem(FIELD, f"{folder.name} began with random weights, which say nothing; {what}")])
     path, working = config.learns, RunReader(folder).working_folder()
     name, at, _ = path.rpartition("@")  # what began with a policy of another run may name it as RUN@STEP
-    if (working / path).is_dir() or (at and (working / name).is_dir()):
+    if os.path.isdir(working / path) or (at and os.path.isdir(working / name)):
         path = str(working / path)
     return PolicySource(f"{label}@{START}", "model", path, config.model.revision, run=folder.name, run_folder=str(folder))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -142,9 +143,13 @@ class TaskWork:
         path = self._workspace.root / FOLDER / name
         try:
             path.parent.mkdir(exist_ok=True)
-            whole = path.with_suffix(".part")
-            whole.write_bytes(contents)
-            whole.replace(path)
+            # Two operators may do this at once: each has a file of its own until it is whole.
+            part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+            try:
+                part.write_bytes(contents)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
         except OSError as error:
             raise store_error(error, path) from error
         return {"recipe": RECIPE, "values": {"data.source": str(path)}}

@@ -19,7 +19,6 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model, read_measured
-from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.workspace import Workspace
@@ -67,12 +66,15 @@ class RewardPlayground:
         return [self.playground_boot, self.playground_model, self.playground_ask, playground_news, self.playground_halt]
 
     def playground_boot(self, data: Any, request: gr.Request) -> Json:
-        """Which models can be chosen, those of new runs first, and what the component needs once."""
+        """Which models can be chosen, those of new runs first, and what the component needs once.
+
+        The model of the ``run`` that the page was asked for is among them, however old that run is.
+        """
         operator = self._access.is_operator(request, data)
         static = {"quantities": QUANTITIES, "examples": EXAMPLES, "limits": {"text": LONGEST_TEXT, "candidates": MOST_CANDIDATES}}
-        return {"why_not": "" if operator else self._access.why_not(), "models": self._models(), **static}
+        return {"why_not": "" if operator else self._access.why_not(), "models": self._models(sent.member(data, "run")), **static}
 
-    def _models(self) -> list[Json]:
+    def _models(self, asked: Any) -> list[Json]:
         """The bundled reward model, then those that runs have trained, then what else runs have used, each once.
 
         ``kind`` is bundled, trained or used; ``from`` says which run, and of a trained one its step; ``run`` is the id of the run that
@@ -83,7 +85,8 @@ class RewardPlayground:
             runs = self._all.runs()
         except StoreError:
             runs = []  # the list of runs itself says so on its page
-        for run in [run for run in runs if run.stage == "reward_model"][:MOST_RUNS]:
+        trained = [run for run in runs if run.stage == "reward_model"]
+        for run in [*trained[:MOST_RUNS], *(run for run in trained[MOST_RUNS:] if run.run_id == asked)]:
             for name, step in self._trained_by(run.run_id):
                 told = f"{run.name or run.run_id}, step {step:,}"
                 found.setdefault(name, {"name": name, "kind": "trained", "from": told, "run": run.run_id})
@@ -95,11 +98,10 @@ class RewardPlayground:
     def _trained_by(self, run_id: str) -> list[tuple[str, int]]:
         """The newest reward model of a run, and its step."""
         try:
-            kept = self._workspace.reader(run_id).policies()[-1:]
-            folders = [(paths.checkpoint_dir(self._workspace.run_dir(run_id), info.step) / "reward_model", info.step) for info in kept]
+            kept = self._workspace.reader(run_id).policies()[-1:]  # a checkpoint or a snapshot
         except (StoreError, ValueError, OSError):
             return []  # a run that cannot be read offers no model
-        return [(str(folder), step) for folder, step in folders]
+        return [(str(Path(info.path) / "reward_model"), info.step) for info in kept]
 
     def _used_by(self, run_id: str) -> list[str]:
         try:

@@ -211,8 +211,7 @@ def not_training(run: RunData) -> Course | None:
     FAMILY,
     title="The learning rate is zero",
     rule=f"learning rate 0 in 2 steps in a row after the warm-up, or below {percent(DECAYED)} of the planned one for "
-    f"{percent(DECAYED_STEPS)} of the "
-    "planned steps (at least 3)",
+    f"{percent(DECAYED_STEPS)} of the planned steps (at least 3)",
     cause="The schedule has decayed away, or ends before the run does: these steps cost time and teach nothing.",
     advice="Plan fewer steps, or use the constant schedule.",
     stages=TRAINING,

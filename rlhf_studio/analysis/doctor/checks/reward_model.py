@@ -11,7 +11,16 @@ from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
 from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
 from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, carried, levels, streak, window_mean
-from rlhf_studio.analysis.doctor.stages.losses import FEWEST_PAIRS, MEASURED, at_all_steps, chance_error, held_out_pairs, late
+from rlhf_studio.analysis.doctor.stages.losses import (
+    FEWEST_PAIRS,
+    MEASURED,
+    SURE_ACCURACY,
+    USEFUL_ACCURACY,
+    at_all_steps,
+    chance_error,
+    held_out_pairs,
+    late,
+)
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import RewardModelRunConfig, Stage
 from rlhf_studio.units import percent
@@ -19,7 +28,6 @@ from rlhf_studio.units import percent
 FAMILY = "Reward models"
 PAIRS: tuple[Stage, ...] = ("reward_model", "dpo")
 
-SURE_ACCURACY = 2.0  # standard errors above 50 %: it is asked once, when half of the run is over
 LATE_STEPS, FEWEST_STEPS = 20, 5
 
 DRIFT, FAR_DRIFT = 5.0, 50.0  # points; PPO's own scores have a standard deviation of about 1 after normalising
@@ -48,8 +56,9 @@ def _accuracies(run: Recorded) -> tuple[np.ndarray, np.ndarray]:
     "accuracy-at-chance",
     FAMILY,
     title="Held-out pairs are guessed",
-    rule=f"held-out accuracy not above 50 % by {SURE_ACCURACY:g} standard errors of so many pairs, after {LATE_STEPS} steps and half of "
-    f"the plan, or when the run has ended after {FEWEST_STEPS}",
+    rule=f"held-out accuracy below {percent(USEFUL_ACCURACY)} by more than {SURE_ACCURACY:g} standard errors of so many pairs, and not "
+    f"above 50 % by as many; note: the latter alone, which few pairs leave open. After {LATE_STEPS} steps and half of the plan, or when "
+    f"the run has ended after {FEWEST_STEPS}; not of fewer than {FEWEST_PAIRS} pairs",
     cause="The model has found nothing in the training pairs that holds for new ones: too few pairs, too few or too small steps, or labels "
     "that nothing in the text explains.",
     advice="Look at some pairs: would you choose as the labels say? Then train longer or with a higher rate, or get more pairs.",
@@ -58,17 +67,24 @@ def _accuracies(run: Recorded) -> tuple[np.ndarray, np.ndarray]:
 def accuracy_at_chance(run: Recorded) -> Course | None:
     places, accuracy = _accuracies(run)
     pairs = held_out_pairs(run)
-    if not len(places) or pairs is None:
+    if not len(places) or pairs is None or pairs < FEWEST_PAIRS:
         return None
-    guessed = at_all_steps(run, places, accuracy <= 0.5 + SURE_ACCURACY * chance_error(pairs)).astype(bool)
-    found = late(run, LATE_STEPS, FEWEST_STEPS) & guessed
+    error = SURE_ACCURACY * chance_error(pairs)
+    open_ = accuracy <= 0.5 + error
+    guessed = open_ & (accuracy + error < USEFUL_ACCURACY)
+    told = late(run, LATE_STEPS, FEWEST_STEPS)
+    found = levels(*(told & at_all_steps(run, places, one).astype(bool) for one in (open_, guessed)))
 
     def evidence(since: int, last: int) -> list[Evidence]:
         newest = int(np.searchsorted(places, last, side="right")) - 1
         text = f"{percent(accuracy[newest], 1)} of {pairs:,} held-out pairs, ± {percent(chance_error(pairs), 1)}"
         return [Evidence(text, step=int(run.steps[places[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
-    return Course(levels(warning=found), evidence, changes=bolder(run.in_force), from_start=True)
+    if not len(found) or found[-1] != NOTE:
+        return Course(found, evidence, changes=bolder(run.in_force), from_start=True)
+    title = "Too few held-out pairs to tell the accuracy from guessing"
+    cause = f"The accuracy of {pairs:,} pairs may be {percent(error)} off, so it could be chance, and could be useful as well."
+    return Course(found, evidence, title, cause, "Hold out more pairs: a larger data.eval_share, or a file in data.eval.")
 
 
 @check(
@@ -117,8 +133,7 @@ def margin_explosion(run: Recorded) -> Course | None:
     FAMILY,
     title="The pairs are told apart at once",
     rule=f"accuracy on the training pairs at least {percent(AT_ONCE)}, {AT_ONCE_STEPS} steps and {AT_ONCE_PAIRS} pairs in a row, within "
-    "the "
-    f"first {EARLY_STEPS} steps or twice those",
+    f"the first {EARLY_STEPS} steps or twice those",
     cause="Real preferences are never that easy. Something outward gives the better response away: its length, an end token, a phrase, or "
     "that all chosen responses come from one source and all rejected ones from another.",
     advice="Compare some pairs by eye. What only one side has must go, or the model learns nothing else.",
@@ -226,8 +241,7 @@ def _smoother(run: Recorded, only: bool = False) -> dict[str, Any]:
     FAMILY,
     title="It goes by the length",
     rule=f"held-out accuracy where the chosen response is the longer one and where it is the shorter one apart by {percent(LENGTH_GAP)} "
-    "and by "
-    f"{LENGTH_SURE:g} standard errors; alarm: worse than guessing on one of the two",
+    f"and by {LENGTH_SURE:g} standard errors; alarm: worse than guessing on one of the two",
     cause="In the training pairs the longer response is preferred more often, and length is easier to see than quality. PPO will write "
     "longer and longer answers.",
     advice="Balance the pairs: drop some in which the longer one was chosen. In PPO a length component can pull the other way.",

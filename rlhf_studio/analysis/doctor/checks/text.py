@@ -63,8 +63,8 @@ def _of_reward(run: RunData, course: Course, cause: str) -> Course:
     "all-cut-off",
     FAMILY,
     title="No response ends by itself",
-    rule=f"at least {percent(ALL)} cut off, {END_STEPS} steps in a row; alarm: when at most {percent(ENDED_BEFORE)} were cut off at the "
-    "start",
+    rule=f"at least {percent(ALL)} cut off, {END_STEPS} steps in a row; alarm: when at most {percent(ENDED_BEFORE)} were cut off at "
+    "the start",
     cause="The policy writes no stop token before the length limit: it forgot how to end, or the limit is shorter than its answers.",
     advice="If it was so from the beginning, allow more tokens. If not, the policy is damaged: go back, with a lower learning rate or a "
     "penalty for missing ends.",
@@ -134,9 +134,8 @@ def ends_at_once(run: RunData) -> Course | None:
     "length-drift",
     FAMILY,
     title="The responses have changed their length",
-    rule=f"mean length of {DRIFT_STEPS} steps more than {DRIFT_NOTED:g} times (warning: {DRIFT_FAR:g} times) the "
-    f"start's, or less than that "
-    "part of it",
+    rule=f"mean length of {DRIFT_STEPS} steps more than {DRIFT_NOTED:g} times (warning: {DRIFT_FAR:g} times) "
+    "the start's, or less than that part of it",
     cause=LENGTH_PAYS,
     advice="Compare score and length of the responses. A length component or penalty in the reward holds it.",
 )
@@ -240,9 +239,9 @@ def diversity_loss(run: RunData) -> Course | None:
     FAMILY,
     title="One phrase is taking over",
     rule=f"a phrase of 2 to {phrases.PHRASE_WORDS[-1]} words (or a word that hardly any response had) in at least "
-    f"{percent(phrases.SHARE)} of "
-    f"the responses of the last tenth of the steps, {percent(phrases.RISE)} more than in the first tenth, by more than {phrases.SURE:g} "
-    f"standard deviations; a tenth is {FEWEST_OF_A_SIDE} steps or more, and of all episodes where they were kept",
+    f"{percent(phrases.SHARE)} of the responses of the last tenth of the steps, {percent(phrases.RISE)} more than in the first tenth, by "
+    f"more than {phrases.SURE:g} standard deviations; a tenth is {FEWEST_OF_A_SIDE} steps or more, and of all episodes where they were "
+    "kept",
     cause=f"{PHRASE_PAYS} {UNPAID}",
     advice="Read the responses that have it beside those that have not. If the reward is fooled, a stronger KL coefficient slows it down; "
     "a better reward cures it.",

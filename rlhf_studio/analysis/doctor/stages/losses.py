@@ -183,7 +183,8 @@ def whole_number(data: dict[str, Any], name: str) -> int | None:
 
 
 FEWEST_PAIRS = 20  # of fewer held-out pairs hardly anything can be said
-
+SURE_ACCURACY = 2.0  # standard errors of a held-out accuracy
+USEFUL_ACCURACY = 0.6  # people agree on about 60 to 75 % of real pairs, and a reward model with less says hardly anything
 
 MEASURED = "reward_model_measured"
 """The kind of the event that has the scores of all held-out pairs."""

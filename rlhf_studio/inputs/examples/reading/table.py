@@ -15,7 +15,7 @@ from rlhf_studio.inputs.examples.reading.shapes import NEEDED, PAIRS, PREFERRED,
 from rlhf_studio.inputs.examples.reading.world import open_world
 from rlhf_studio.inputs.examples.rows import SETTINGS as SETTINGS_OF_REASONS
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair, reasons
-from rlhf_studio.inputs.prompts.errors import NO_COLUMN, SOURCE, PromptsError
+from rlhf_studio.inputs.prompts.errors import SOURCE, NoColumn, PromptsError
 from rlhf_studio.inputs.prompts.messages import Message, messages_of, text_of
 from rlhf_studio.inputs.prompts.sources.opening import open_source
 from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick
@@ -279,7 +279,7 @@ def said_here(error: PromptsError, data: DemonstrationsConfig | PairsConfig) -> 
     """The error at the setting that names the source here; of a column that is missing, also with which ones are needed."""
     if error.field == SOURCE:
         return PromptsError(SETTING, error.message)
-    if not error.message.startswith(NO_COLUMN):
+    if not isinstance(error, NoColumn):
         return error
     named = any(error.field == setting_of(part) for part in named_columns(data))
     way_out = f"; name another one in {error.field}, or empty it where the columns have their usual names" if named else ""

@@ -19,7 +19,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
+from rlhf_studio.inputs.prompts.errors import SOURCE, NoColumn, PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source, entries_of
 
 TABLES = {".csv": ",", ".tsv": "\t"}
@@ -166,7 +166,7 @@ def _csv_rows(
             if column not in header:
                 error = no_column(field, column, header)
                 hint = "; it seems to have semicolons between its columns: save it with commas" if ";" in header[0] else ""
-                raise PromptsError(field, error.message + hint)
+                raise NoColumn(field, error.message + hint)
         refuse_doubled(header, columns, usual)
         places = [header.index(column) if column in header else None for column in (*columns.values(), *usual)]
         most = max((place for place in places if place is not None), default=0)

@@ -160,7 +160,7 @@ export class RewardPlayground {
   }
 
   async boot() {
-    const reply = await this.server.playground_boot({ view: onlyWatches() }).catch(() => null);
+    const reply = await this.server.playground_boot({ view: onlyWatches(), run: this.awaited }).catch(() => null);
     if (!reply) return this.fail(NO_ANSWER);
     this.models = reply.models;
     fill(this.choice, optionsOf(reply.models));
