@@ -336,12 +336,57 @@ SIZES = ("batch_size", "mini_batch_size", "micro_batch_size")
         ({"per_device_train_batch_size": 8, "num_mini_batches": 4}, 1, (8, 2, 0)),
         ({"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}, 4, (64, 64, 2)),
         ({"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8, "num_mini_batches": 4}, 1, (16, 16, 2)),
+        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 2}, 1, (16, 16, 8)),
+        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 4}, 1, (16, 8, 4)),
+        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 8}, 1, (16, 4, 2)),
+        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 8}, 2, (32, 8, 2)),
+        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 3, "num_mini_batches": 2}, 1, (24, 24, 8)),
+        ({"per_device_train_batch_size": 8, "num_mini_batches": 3}, 1, (8, 8, 0)),  # TRL refuses this one
     ],
 )
 def test_batches_of_1_12(given: dict[str, Any], processes: int, sizes: tuple[int, ...]) -> None:
-    """The optimizer steps that TRL really makes: one per pass under accumulation (tests/engine/test_trl_parity.py shows it)."""
+    """The optimizer steps that TRL really makes: under accumulation minibatches share them."""
     ppo = config(convert(json.dumps({"num_ppo_epochs": 1, **given}), "x.json", processes=processes)).ppo
     assert tuple(getattr(ppo, name) for name in SIZES) == sizes
+
+
+def steps_with_accelerate(share: int, accumulated: int, parts: int, passes: int, batches: int) -> int:
+    """Optimizer steps of so many batches: the loops of TRL 1.12 around accelerate's own count of what is accumulated."""
+    from accelerate import Accelerator
+
+    accelerator, batch, steps = Accelerator(gradient_accumulation_steps=accumulated, cpu=True), share * accumulated, 0
+    for _ in range(batches * passes * parts):
+        for _ in range(0, batch // parts, share):
+            with accelerator.accumulate():
+                steps += accelerator.sync_gradients
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("share", "accumulated", "parts", "passes", "batches", "theirs", "ours", "line"),
+    [
+        (8, 2, 2, 4, 1, 4, 4, "TRL makes 1 optimizer step per pass, not 2, and so does the converted run"),
+        (8, 2, 4, 4, 1, 8, 8, "TRL makes 2 optimizer steps per pass, not 4, and so does the converted run"),
+        (8, 2, 8, 4, 1, 16, 16, "TRL makes 4 optimizer steps per pass, not 8, and so does the converted run"),
+        (8, 4, 2, 3, 1, 3, 3, "TRL makes 1 optimizer step per pass, not 2, and so does the converted run"),
+        (8, 1, 4, 4, 1, 16, 16, ""),
+        (8, 4, 1, 4, 1, 4, 4, ""),
+        (8, 3, 2, 4, 3, 16, 12, "TRL makes 16 optimizer steps in every 3 batches; the converted run makes 12"),
+        (8, 3, 2, 3, 1, 4, 3, "TRL makes 4 optimizer steps in every batch; the converted run makes 3"),
+        (7, 2, 7, 4, 1, 14, 8, "TRL makes 14 optimizer steps in every batch; the converted run makes 8"),
+    ],
+)
+def test_optimizer_steps_of_1_12(
+    share: int, accumulated: int, parts: int, passes: int, batches: int, theirs: int, ours: int, line: str
+) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    sizes = {"per_device_train_batch_size": share, "gradient_accumulation_steps": accumulated, "num_mini_batches": parts}
+    done = convert(json.dumps({**sizes, "num_ppo_epochs": passes}), "x.json")
+    ppo = config(done).ppo
+    assert steps_with_accelerate(share, accumulated, parts, passes, batches) == theirs
+    assert ppo.batch_size // ppo.mini_batch_size * ppo.ppo_epochs * batches == ours
+    said = [text for text in done.lines if "num_mini_batches:" in text]
+    assert (line in said[0]) if line else not said
 
 
 @pytest.mark.parametrize(

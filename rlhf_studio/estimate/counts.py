@@ -49,10 +49,10 @@ def trained_parameters(config: Learns, policy: ModelFacts) -> int | None:
     known = trained_in_files(config, policy)
     if known is not None or policy.shape is None or target_names(config.lora) != ["auto"]:
         return known
-    # The weights are not on this machine: r × (rows + columns) of the matrices that the shape has.
-    shape = policy.shape
-    attention = (shape.hidden + shape.hidden + shape.cached) + 2 * shape.hidden
-    return config.lora.r * shape.layers * (attention + (3 if shape.gated else 2) * (shape.hidden + shape.inner))
+    # The weights are not on this machine: r × (inputs + outputs) of the layers that a model of this shape has, and DoRA's
+    # column lengths. Whether the layers have biases, which may learn too, config.json does not tell.
+    shape, lora = policy.shape, config.lora
+    return shape.layers * sum(lora.r * (inputs + outputs) + lora.use_dora * outputs for inputs, outputs in shape.layers_of_a_block)
 
 
 def trained_in_files(config: Learns, policy: ModelFacts) -> int | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import ceil, gcd
+
 from rlhf_studio.from_trl.draft import Draft
 from rlhf_studio.from_trl.shared import batches, is_file, put_adapters, put_core, put_dataset, put_lengths, put_seed, put_trackers
 
@@ -108,17 +111,14 @@ def _put_data(draft: Draft) -> None:
 def _put_batches(draft: Draft) -> int | None:
     """Returns the number of steps; None when it is not known."""
     share, accumulated = draft.count("per_device_train_batch_size"), draft.count("gradient_accumulation_steps")
-    parts, batch = draft.count("num_mini_batches"), share * accumulated * draft.processes
+    parts, batch = _minibatches(draft, share * accumulated), share * accumulated * draft.processes
     draft.put("ppo.batch_size", batch)
-    draft.put("ppo.mini_batch_size", batch if accumulated > 1 or batch % parts else batch // parts)
-    if accumulated > 1 and parts > 1:
-        draft.differs.append(
-            f"num_mini_batches: with gradient accumulation TRL makes one optimizer step per pass all the same; for {parts} set "
-            f"ppo.mini_batch_size to {batch // parts}"
-        )
-    elif batch % parts:
-        draft.decide.append(f"num_mini_batches: {parts} does not divide the batch of {batch}, which TRL refuses")
-    draft.put("ppo.micro_batch_size", share if accumulated > 1 else 0)
+    steps_in_trl = Fraction(parts * ceil(accumulated / parts), accumulated)  # per pass: its micro-batches by those that fill one step
+    steps_here = next(number for number in range(int(steps_in_trl), 0, -1) if batch % number == 0)
+    draft.put("ppo.mini_batch_size", batch // steps_here)
+    micro_batch = gcd(min(share, share * accumulated // parts), batch // steps_here)
+    draft.put("ppo.micro_batch_size", micro_batch if accumulated > 1 else 0)
+    _say_steps(draft, steps_in_trl, steps_here, parts, batch)
     together = draft.count("local_rollout_forward_batch_size")
     draft.put("generation.batch_size", together if together < share * accumulated else 0)
     draft.put("ppo.ppo_epochs", draft.count("num_ppo_epochs"))
@@ -130,6 +130,33 @@ def _put_batches(draft: Draft) -> int | None:
     steps = batches(draft.count("total_episodes"), batch)
     draft.put("ppo.steps", steps)
     return steps
+
+
+def _minibatches(draft: Draft, local_batch: int) -> int:
+    """num_mini_batches, or 1 where TRL refuses it: it must divide what one process samples."""
+    parts = draft.count("num_mini_batches")
+    if local_batch % parts == 0:
+        return parts
+    draft.decide.append(f"num_mini_batches: {parts} does not divide the {local_batch} responses of one process, which TRL refuses")
+    return 1
+
+
+def _say_steps(draft: Draft, steps_in_trl: Fraction, steps_here: int, parts: int, batch: int) -> None:
+    """A line where TRL's optimizer steps are not those that num_mini_batches names, or not those of the converted run."""
+    passes = draft.count("num_ppo_epochs")
+    per_batch = steps_in_trl * passes
+    if steps_in_trl != steps_here:
+        batches_together = per_batch.denominator  # so many batches until the count of accumulated micro-batches is at 0 again
+        where = "every batch" if batches_together == 1 else f"every {batches_together} batches"
+        draft.differs.append(
+            f"num_mini_batches: with gradient accumulation TRL makes {per_batch.numerator} optimizer steps in {where}; the converted run "
+            f"makes {steps_here * passes * batches_together}, since each pass has a whole number of equal minibatches here"
+        )
+    elif steps_here != parts:
+        draft.differs.append(
+            f"num_mini_batches: with gradient accumulation TRL makes {steps_here} optimizer step{'s' * (steps_here > 1)} per pass, not "
+            f"{parts}, and so does the converted run; for {parts} set ppo.mini_batch_size to {batch // parts}"
+        )
 
 
 def _put_optimizer(draft: Draft, steps: int | None) -> None:

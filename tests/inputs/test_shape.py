@@ -16,14 +16,18 @@ LLAMA = {
 
 def test_shapes_by_hand() -> None:
     gpt2 = read_shape(GPT2)
-    assert gpt2 == ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True)
+    assert gpt2 == ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True, one_attention_layer=True)
+    assert gpt2.layers_of_a_block == [(8, 24), (8, 8), (8, 32), (32, 8)]
     assert gpt2.saved_per_token == 2 * (8 * 8 + 2 * 32)
     assert gpt2.parameters == 10 * 8 + 2 * (8 * 32 + 2 * 8 * 32)
     llama = read_shape(LLAMA)
     assert llama == ModelShape(layers=3, hidden=8, cached=8, inner=20, gated=True, vocabulary=10, tied=False)
     assert llama.saved_per_token == 3 * (8 * 8 + 4 * 20)
     assert llama.parameters == 2 * 10 * 8 + 3 * (8 * (16 + 8) + 3 * 8 * 20)
-    assert read_shape({**LLAMA, "head_dim": 5}).cached == 2 * 2 * 5
+    assert llama.layers_of_a_block == [(8, 8), (8, 4), (8, 4), (8, 8), (8, 20), (8, 20), (20, 8)]
+    assert read_shape({**LLAMA, "model_type": "phi3"}).layers_of_a_block == [(8, 16), (8, 8), (8, 40), (20, 8)]
+    wide = read_shape({**LLAMA, "head_dim": 5})
+    assert wide.cached == 2 * 2 * 5 and wide.layers_of_a_block[:4] == [(8, 20), (8, 10), (8, 10), (20, 8)]
     assert read_shape({**GPT2, "multi_query": True}).cached == 2 * 1 * 4
 
 

@@ -52,4 +52,7 @@ def test_steps_counted_by_hand() -> None:
     assert steps_there(8, 1, 2, 4) == 8  # two minibatches in each of four passes
     assert steps_there(8, 2, 2, 4) == 4  # two micro-batches fill one step: a minibatch each
     assert steps_there(8, 4, 1, 3) == 3
+    assert steps_there(8, 2, 4, 4) == 8  # four minibatches of one micro-batch each: two share a step
+    assert steps_there(8, 2, 8, 4) == 16
     assert one_batch("8", "2", "2", 4)["ours"] == 4
+    assert one_batch("8", "2", "8", 4)["ours"] == 16

@@ -13,6 +13,11 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 FOUR_TIMES = {"gpt2", "gpt_neo", "gptj", "bloom", "gpt_bigcode", "codegen", "falcon", "mpt"}  # inner size 4 × hidden when it is not given
 GATED = {"silu", "swish"}  # in today's models these always come with a gate: three matrices instead of two
 
+ONE_ATTENTION_LAYER = {"gpt2", "gpt_bigcode", "gpt_neox", "bloom", "codegen", "falcon", "mpt", "persimmon", "phi3"}
+"""Kinds of models in which one layer makes queries, keys and values. In the others each has a layer of its own."""
+GATE_IN_INNER_LAYER = {"glm", "glm4", "phi3"}
+"""Kinds of models in which one layer makes the feed-forward part's gate and its inner values."""
+
 
 @dataclass(frozen=True)
 class ModelShape:
@@ -26,6 +31,9 @@ class ModelShape:
         gated: whether the feed-forward part has a gate, and so three matrices.
         vocabulary: tokens V.
         tied: whether the output layer is the embedding.
+        queries: values of all queries of a token: heads × head size. None means H, as in most models.
+        one_attention_layer: whether queries, keys and values come from one layer; else from three.
+        gate_in_inner_layer: whether the gate comes from the same layer as the inner values.
     """
 
     layers: int
@@ -35,6 +43,21 @@ class ModelShape:
     gated: bool
     vocabulary: int
     tied: bool
+    queries: int | None = None
+    one_attention_layer: bool = False
+    gate_in_inner_layer: bool = False
+
+    @property
+    def layers_of_a_block(self) -> list[tuple[int, int]]:
+        """(inputs, outputs) of every linear layer of one block."""
+        hidden, inner, key = self.hidden, self.inner, self.cached // 2
+        queries = self.queries or hidden
+        attention = [(hidden, queries + 2 * key)] if self.one_attention_layer else [(hidden, queries), (hidden, key), (hidden, key)]
+        if self.gated:
+            inwards = [(hidden, 2 * inner)] if self.gate_in_inner_layer else [(hidden, inner), (hidden, inner)]
+        else:
+            inwards = [(hidden, inner)]
+        return [*attention, (queries, hidden), *inwards, (inner, hidden)]
 
     @property
     def saved_per_token(self) -> int:
@@ -53,8 +76,7 @@ class ModelShape:
     @property
     def block_parameters(self) -> int:
         """Number of weights in the matrices of all blocks."""
-        attention = self.hidden * (2 * self.hidden + self.cached)
-        return self.layers * (attention + (3 if self.gated else 2) * self.hidden * self.inner)
+        return self.layers * sum(inputs * outputs for inputs, outputs in self.layers_of_a_block)
 
 
 def read_shape(config: dict[str, Any]) -> ModelShape | None:
@@ -69,7 +91,19 @@ def read_shape(config: dict[str, Any]) -> ModelShape | None:
     head_size = _first(config, ("head_dim",)) or hidden // heads
     activation = config.get("hidden_act") or config.get("hidden_activation") or config.get("activation_function")
     gated = activation in GATED or str(config.get("model_type")).startswith("gemma")
-    return ModelShape(layers, hidden, 2 * key_heads * head_size, inner, gated, vocabulary, config.get("tie_word_embeddings") is not False)
+    kind = config.get("model_type")
+    return ModelShape(
+        layers=layers,
+        hidden=hidden,
+        cached=2 * key_heads * head_size,
+        inner=inner,
+        gated=gated,
+        vocabulary=vocabulary,
+        tied=config.get("tie_word_embeddings") is not False,
+        queries=None if heads * head_size == hidden else heads * head_size,
+        one_attention_layer=kind in ONE_ATTENTION_LAYER,
+        gate_in_inner_layer=kind in GATE_IN_INNER_LAYER,
+    )
 
 
 def _first(config: dict[str, Any], names: tuple[str, ...]) -> int | None:

@@ -75,7 +75,7 @@ def one_batch(per_device: str, accumulation: str, parts: str, epochs: int) -> Nu
 
 def draw_batch(n: Numbers) -> Picture:
     items = [Bar(Word("in_trl"), [n["made"]], mark="chosen"), Bar(Word("as_the_name_says"), [n["named"]]), Bar(Word("here"), [n["ours"]])]
-    return bars(items, [Word("optimizer_steps")], label=Word("optimizer_steps"), low=0, high=12, digits=0)
+    return bars(items, [Word("optimizer_steps")], label=Word("optimizer_steps"), low=0, high=32, digits=0)
 
 
 # --- means of means ----------------------------------------------------------------------------------------------------------------
@@ -307,15 +307,15 @@ SCENES = (
         "one_batch",
         one_batch,
         controls=(
-            Choice("per_device", ["4", "8", "16"], start="8"),
+            Choice("per_device", ["8", "16", "32"], start="8"),
             Choice("accumulation", ["1", "2", "4"], start="2"),
-            Choice("parts", ["1", "2"], start="2"),
-            Slider("epochs", 1, 6, 1, start=4),
+            Choice("parts", ["1", "2", "4", "8"], start="2"),
+            Slider("epochs", 1, 4, 1, start=4),
         ),
         pictures={"steps": draw_batch},
         claims={
             "the converted settings make as many steps": lambda n: n["ours"] == n["made"],
-            "accumulation swallows minibatches": lambda n: n["made"] == n["epochs"] * int(n["parts"] if n["accumulation"] == "1" else 1),
+            "accumulation swallows minibatches": lambda n: n["made"] == n["epochs"] * max(1, int(n["parts"]) // int(n["accumulation"])),
             "episodes over batch": lambda n: n["steps"] == math.ceil(3840 / n["batch"]),
         },
     ),
