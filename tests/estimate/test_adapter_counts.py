@@ -29,7 +29,7 @@ def planned(kind: str, r: int, sizes: dict[str, Any], **lora: bool) -> int | Non
     return trained_parameters(run, ModelFacts(path=None, architecture="A", shape=read_shape(config)))
 
 
-def added(kind: str, r: int, sizes: dict[str, Any], **lora: bool) -> int:
+def added(kind: str, r: int, sizes: dict[str, Any], **lora: Any) -> int:
     """Numbers that peft's adapters have, on a model with shapes and no numbers."""
     transposed = kind == "gpt2"
     with torch.device("meta"):
