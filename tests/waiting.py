@@ -22,4 +22,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = 20.0, every: float
 
 def gone(pid: int) -> bool:
     """Whether the process has ended, though perhaps nobody has collected it yet: that is the init process's task."""
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

@@ -90,7 +90,7 @@ def test_an_archive_whose_files_are_not_those_that_were_packed_is_refused(tmp_pa
         unpacked(tmp_path / "no.zip", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_bytes_come_out_again(tmp_path: Path) -> None:
     said: list[str] = []
     for name in ("first.zip", "second.zip"):

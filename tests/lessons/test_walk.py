@@ -151,10 +151,15 @@ def test_every_control_changes_what_is_seen(lesson: str, name: str) -> None:
     if scene.slow:
         pytest.skip("measured when it is asked for")
     for control in scene.controls:
-        seen = [answers.computed(lesson, name, {**scene.start(), control.name: value}) for value in control.values()]
         own = {key for key, (number, _) in answers.slots_of(lesson, name, "en").items() if number == control.name}
-        rest = [{**one, "slots": {key: text for key, text in one["slots"].items() if key not in own}} for one in seen]
-        assert any(one != rest[0] for one in rest), f"{control.name} changes nothing but itself"
+
+        def seen(value: Any, own: set[str] = own, moved: str = control.name) -> dict[str, Any]:
+            shown = answers.computed(lesson, name, {**scene.start(), moved: value})
+            return {**shown, "slots": {key: text for key, text in shown["slots"].items() if key not in own}}
+
+        first, *others = control.values()
+        before = seen(first)
+        assert any(seen(value) != before for value in reversed(others)), f"{control.name} changes nothing but itself"
 
 
 def test_lessons_have_numbers_of_their_own() -> None:
