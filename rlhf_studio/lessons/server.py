@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import traceback
+from importlib import import_module
 from typing import Any
 
 from rlhf_studio.lessons.answers import NoScene, computed, described, drawn, find, swept
@@ -29,6 +30,7 @@ def serve() -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # from here on, what libraries print goes to the error stream and cannot be taken for an answer
     os.nice(5)  # a run on this machine comes first
+    import_module("rlhf_studio.ppo")  # torch, while the reader still reads the first lines
     for line in sys.stdin:
         request = json.loads(line)
         reply = {"number": request.get("number"), **_reply(request)}

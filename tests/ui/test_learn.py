@@ -92,6 +92,19 @@ def test_what_was_asked_before_is_remembered_and_a_dead_process_is_replaced(comp
     assert ask(page, op="compute", lesson="clip", scene="three", values={})["answer"]["asked"] == 1  # a new process counts from 1
 
 
+def test_the_process_is_started_when_the_list_of_lessons_is_shown(computer: Computer) -> None:
+    page = LearnPage(computer, computer)
+    page.learn_shelf({}, VIEWER)
+    started = computer._process
+    assert started is not None
+    assert ask(page, op="compute", lesson="clip", scene="one", values={})["answer"]["asked"] == 1
+    assert computer._process is started
+    missing = Computer(["/no/such/program"])
+    missing.begin()
+    with pytest.raises(NotComputed, match="has ended"):
+        missing.ask({"op": "describe"})
+
+
 def test_an_idle_process_is_ended_and_a_closed_one_stays_away(tmp_path: Path) -> None:
     script, now = tmp_path / "stand_in.py", [0.0]
     script.write_text(STAND_IN)

@@ -50,6 +50,20 @@ class Computer:
         self._process: LineProcess | None = None
         self._used_at, self._closed = 0.0, False
 
+    def begin(self) -> None:
+        """Start the process, which takes some seconds to load, because a question will come soon."""
+        if self._process is None and not self._closed and self._turn.acquire(blocking=False):
+            try:
+                self._process = self._process or self._started()
+                self._used_at = self._clock()
+            except OSError:
+                self._process = None  # the question that comes is told why
+            finally:
+                self._turn.release()
+
+    def _started(self) -> LineProcess:
+        return LineProcess(self._command, environment=_environment())
+
     def ask(self, question: Json) -> Any:
         """The answer to a question (see :mod:`rlhf_studio.lessons.server`). Raises :class:`NotComputed`."""
         key = json.dumps(question, sort_keys=True)
@@ -96,7 +110,7 @@ class Computer:
         self._number += 1
         try:
             if self._process is None:
-                self._process = LineProcess(self._command, environment=_environment())
+                self._process = self._started()
             reply = self._process.ask({**question, "number": self._number}, self._patience, MOST_BYTES)
         except (LineTimeout, LineEnded, LineInvalid, OSError) as error:
             self._end()

@@ -41,6 +41,7 @@ class LearnPage:
 
     def learn_shelf(self, data: Any, request: gr.Request) -> Json:
         """All lessons, in order."""
+        self._computer.begin()
         return {
             "lessons": [asdict(entry) for entry in shelf.entries(_language(data))],
             "glossary": {name: asdict(term) for name, term in GLOSSARY.items()},
