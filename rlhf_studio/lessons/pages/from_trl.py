@@ -139,6 +139,8 @@ def metrics(kl_coef: float, penalty: float, ended: bool, whiten: bool) -> Number
         "rlhf": float((charged.sum(dim=1) + scores).mean()),
         "entropy": float(masked_select(-logprobs, mask).sum(dim=1).mean()),
         "entropy_filled": float((-filled).sum(dim=1).mean()),
+        "approxkl": float(masked_mean(kl_per_token(logprobs, logprobs, "k2"), mask)),
+        "approxkl_reference": float(masked_mean(kl_per_token(logprobs, ref_logprobs, "k2"), mask)),
         "mean_before": float(masked_mean(plain, mask)),
         "mean_after": float(masked_mean(rewards, mask)),
         "place": Word("after_end" if ended else "on_end"),
@@ -149,6 +151,11 @@ def kl_by_hand(tokens: int) -> float:
     """The mean over both responses, for a claim."""
     first, second = (list(zip(mine, theirs, strict=True)) for mine, theirs in zip(LOGPROBS, REFERENCE, strict=True))
     return sum(a - b for a, b in [*first[:tokens], *second]) / 2
+
+
+def half_square_by_hand(row: list[float | None]) -> float:
+    squares = [number**2 for number in row if number is not None]
+    return sum(squares) / len(squares) / 2
 
 
 def _shown(rows: Tensor, mask: Tensor) -> list[float | None]:
@@ -345,6 +352,8 @@ SCENES = (
         pictures={"rewards": draw_rewards},
         claims={
             "the KL is summed over a response": lambda n: abs(n["kl"] - kl_by_hand(n["tokens"])) < 1e-9,
+            "approxkl is half a mean square": lambda n: abs(n["approxkl_reference"] - half_square_by_hand(n["kl_row"])) < 1e-9,
+            "and nothing before the first step": lambda n: n["approxkl"] == 0,
             "rlhf_reward is score minus beta times KL": lambda n: abs(n["rlhf"] - (n["score"] - n["kl_coef"] * n["kl"])) < 1e-6,
             "a missing end costs the penalty": lambda n: abs(n["score"] - (1.0 - n["penalty"] * (0.5 if n["ended"] else 1))) < 1e-6,
             "the rewards add up to it, unless they are scaled": lambda n: n["whiten"] or abs(total(n["rewards"]) - 2 * n["rlhf"]) < 1e-6,

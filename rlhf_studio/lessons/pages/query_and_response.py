@@ -131,6 +131,8 @@ def only_the_response(junk: float, ended: int) -> Numbers:
         "wrong": float(wrong.loss_sum / wrong.tokens),
         "tokens": int(right.tokens),
         "slots": mask.numel(),
+        "width": mask.shape[1],
+        "behind": int((~mask[1]).sum()),
         "moves": abs(float(right.loss_sum - clean.loss_sum)) > 1e-12,
         "off": abs(float(wrong.loss_sum / wrong.tokens - right.loss_sum / right.tokens)),
         "advantages": advantages.tolist(),
@@ -250,6 +252,7 @@ SCENES = (
         claims={
             "both means follow by hand": _loss_by_hand,
             "junk changes nothing": lambda n: abs(n["right"] - n["clean"]) < 1e-12,
+            "what is behind the end is no part of it": lambda n: n["ended"] + n["behind"] == n["width"],
         },
     ),
     Scene(

@@ -30,6 +30,7 @@ from rlhf_studio.lessons.small_models import (
     adapt,
     all_parameters,
     factors,
+    language_model_and_classifier,
     layers_of,
     move,
     response_logits,
@@ -212,8 +213,19 @@ def after_sft(way: str, sft: float, beta: float) -> Numbers:
         "ref_logprobs": ref_logprobs[0].tolist(),
         "kls": kl[0].tolist(),
         "charges": charged[0].tolist(),
+        "policy_learns": learnable_in_trl()[0],
+        "value_learns": learnable_in_trl()[1],
         "adapters": {"off": 1, "merged": 1, "beside": 2}[way],
     }
+
+
+@cache
+def learnable_in_trl() -> tuple[int, int]:
+    """How many numbers of policy and value model learn when only the policy gets an adapter."""
+    policy, value_model = language_model_and_classifier("gpt2")
+    adapted = adapt(policy, LoraConfig(enabled=True, r=RANK, alpha=ALPHA))
+    mine, critics = (sum(x.numel() for x in model.parameters() if x.requires_grad) for model in (adapted, value_model))
+    return mine, critics
 
 
 def _start(way: str, sft: float) -> tuple[Policy, Reference]:
@@ -351,6 +363,7 @@ SCENES = (
             "merging, or a second adapter, starts at zero": lambda n: n["starts_at_zero"] == (n["way"] != "off" or n["sft"] == 0),
             "each token is charged beta times its KL": lambda n: abs(n["charged"] - n["by_hand"]) < 1e-9,
             "the exact KL is never negative": lambda n: n["exact"] > -1e-12,
+            "a value model without adapters learns more": lambda n: 0 < n["policy_learns"] < n["value_learns"],
         },
     ),
     Scene(
