@@ -84,8 +84,8 @@ def _read_notebook(text: str) -> Arguments | None:
     except (ValueError, RecursionError, LookupError, TypeError):
         raise _bad("this is not a notebook: it has no cells") from None
     readable = {place: python_of(source) for place, source in sources.items()}
-    skipped = [place for place, one in readable.items() if one is None]
-    skipped = [f"cell {place} is no Python and was not read: {_first_line(sources[place])}" for place in skipped]
+    unreadable = [place for place, one in readable.items() if one is None]
+    skipped = [f"cell {place} is no Python and was not read: {_first_line(sources[place])}" for place in unreadable]
     found = read_python("\n".join(source for source in readable.values() if source is not None))
     if found is None or not (found.values or found.response_lengths):
         if skipped:

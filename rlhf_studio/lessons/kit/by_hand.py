@@ -20,3 +20,14 @@ def log_softmax(logits: Sequence[float]) -> list[float]:
     """Log-probabilities of logits."""
     total = math.log(sum(math.exp(x) for x in logits))
     return [x - total for x in logits]
+
+
+def total(row: Sequence[float | None]) -> float:
+    """The sum of the numbers that exist."""
+    return sum(number for number in row if number is not None)
+
+
+def half_square(row: Sequence[float | None]) -> float:
+    """Half the mean of the squares of the numbers that exist."""
+    squares = [number**2 for number in row if number is not None]
+    return sum(squares) / len(squares) / 2

@@ -22,6 +22,7 @@ from rlhf_studio.engine.rewards.scorer import shaped_scores
 from rlhf_studio.from_trl.convert import convert
 from rlhf_studio.from_trl.table import options as table_options
 from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, flow, ledger, line
+from rlhf_studio.lessons.kit.by_hand import half_square, total
 from rlhf_studio.lessons.small_models import FAMILIES, TwoModels, language_model_and_classifier, response_logits, sentence, tiny_model
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.logprobs import log_distribution
@@ -153,17 +154,8 @@ def kl_by_hand(tokens: int) -> float:
     return sum(a - b for a, b in [*first[:tokens], *second]) / 2
 
 
-def half_square_by_hand(row: list[float | None]) -> float:
-    squares = [number**2 for number in row if number is not None]
-    return sum(squares) / len(squares) / 2
-
-
 def _shown(rows: Tensor, mask: Tensor) -> list[float | None]:
     return [value if real else None for value, real in zip(rows.flatten().tolist(), mask.flatten().tolist(), strict=True)]
-
-
-def total(row: list[float | None]) -> float:
-    return sum(number for number in row if number is not None)
 
 
 def draw_rewards(n: Numbers) -> Picture:
@@ -352,7 +344,7 @@ SCENES = (
         pictures={"rewards": draw_rewards},
         claims={
             "the KL is summed over a response": lambda n: abs(n["kl"] - kl_by_hand(n["tokens"])) < 1e-9,
-            "approxkl is half a mean square": lambda n: abs(n["approxkl_reference"] - half_square_by_hand(n["kl_row"])) < 1e-9,
+            "approxkl is half a mean square": lambda n: abs(n["approxkl_reference"] - half_square(n["kl_row"])) < 1e-9,
             "and nothing before the first step": lambda n: n["approxkl"] == 0,
             "rlhf_reward is score minus beta times KL": lambda n: abs(n["rlhf"] - (n["score"] - n["kl_coef"] * n["kl"])) < 1e-6,
             "a missing end costs the penalty": lambda n: abs(n["score"] - (1.0 - n["penalty"] * (0.5 if n["ended"] else 1))) < 1e-6,

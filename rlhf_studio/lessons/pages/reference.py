@@ -45,9 +45,8 @@ from rlhf_studio.ppo.rewards import shape_rewards
 
 NUMBER = 6
 
-TEXT = sentence([WORDS.index("the"), WORDS.index("film"), WORDS.index("is")], [WORDS.index("superb"), WORDS.index(".")])
-RANK, ALPHA, SFT, PPO = 2, 4.0, 271, 32  # of all adapters here; and the seeds of what SFT and PPO may have learned
-MEBIBYTE = 1 << 20
+TEXT = sentence([WORDS.index(word) for word in ("the", "film", "is")], [WORDS.index("superb"), WORDS.index(".")])
+RANK, ALPHA, SFT, PPO, MEBIBYTE = 2, 4.0, 271, 32, 1 << 20  # of all adapters here; the seeds of what SFT and PPO may have learned
 
 
 def policy_of(model: PeftModel) -> Policy:
@@ -223,9 +222,8 @@ def after_sft(way: str, sft: float, beta: float) -> Numbers:
 def learnable_in_trl() -> tuple[int, int]:
     """How many numbers of policy and value model learn when only the policy gets an adapter."""
     policy, value_model = language_model_and_classifier("gpt2")
-    adapted = adapt(policy, LoraConfig(enabled=True, r=RANK, alpha=ALPHA))
-    mine, critics = (sum(x.numel() for x in model.parameters() if x.requires_grad) for model in (adapted, value_model))
-    return mine, critics
+    mine = sum(x.numel() for x in adapt(policy, LoraConfig(enabled=True, r=RANK, alpha=ALPHA)).parameters() if x.requires_grad)
+    return mine, sum(x.numel() for x in value_model.parameters() if x.requires_grad)
 
 
 def _start(way: str, sft: float) -> tuple[Policy, Reference]:
