@@ -46,7 +46,7 @@ class Excerpt:
         """Each line as pairs of a class (comment, keyword, string, number, name or none) and a text."""
         rows: list[list[list[str]]] = [[]]
         for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens("\n".join(self.lines)):
-            name = next((name for token, name in _CLASSES if kind in token), "")
+            name = next((name for token, name in _CLASSES if f"{kind}.".startswith(f"{token}.")), "")
             for number, part in enumerate(text.split("\n")):
                 if number:
                     rows.append([])
