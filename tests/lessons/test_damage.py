@@ -92,6 +92,22 @@ def broken_claim() -> str:
     return ""
 
 
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> Iterator[None]:
+    """What a lesson's module has remembered was computed by whole functions, or by damaged ones: it is forgotten before and after."""
+    forget()
+    yield
+    forget()
+
+
+def forget() -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("rlhf_studio.lessons.pages.", "rlhf_studio.lessons.parts.")):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == name:
+                    value.cache_clear()
+
+
 @pytest.mark.long
 def test_undamaged_lessons_hold() -> None:
     assert broken_claim() == ""

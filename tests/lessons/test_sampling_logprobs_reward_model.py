@@ -7,6 +7,7 @@ import math
 import pytest
 
 from rlhf_studio.lessons import answers
+from rlhf_studio.lessons.kit import by_hand
 from rlhf_studio.lessons.pages import logprobs, reward_model, sampling
 
 LOGITS = [math.log(4), math.log(2), math.log(1), math.log(1)]  # probabilities 1/2, 1/4, 1/8, 1/8
@@ -43,7 +44,7 @@ def test_the_ratio_of_two_temperatures() -> None:
 
 def test_advantages_as_fading_sums() -> None:
     # Values 1, 2, 0 and a reward of 3 at the end: surprises 1, -2, 3.
-    assert reward_model.gae_by_hand([0, 0, 3], [1, 2, 0], 0.5) == pytest.approx([1 - 1 + 0.75, -2 + 1.5, 3])
+    assert by_hand.advantages([0, 0, 3], [1, 2, 0], 1.0, 0.5) == pytest.approx([1 - 1 + 0.75, -2 + 1.5, 3])
 
 
 def test_the_world_is_loaded_once_and_remembers_what_it_said() -> None:

@@ -31,3 +31,15 @@ def half_square(row: Sequence[float | None]) -> float:
     """Half the mean of the squares of the numbers that exist."""
     squares = [number**2 for number in row if number is not None]
     return sum(squares) / len(squares) / 2
+
+
+def kl_estimate(d: float, estimator: str) -> float:
+    """The estimate of the KL at one token, from d, the difference of its two log-probabilities."""
+    return {"k1": d, "k2": d * d / 2, "k3": math.exp(-d) - 1 + d, "abs": math.sqrt(d * d)}[estimator]
+
+
+def advantages(rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float) -> list[float]:
+    """Each advantage as a sum of its own: A_t = Σ (γλ)^(k−t) δ_k."""
+    count = len(rewards)
+    deltas = [rewards[k] + (gamma * values[k + 1] if k + 1 < count else 0.0) - values[k] for k in range(count)]
+    return [math.fsum((gamma * lam) ** (k - t) * deltas[k] for k in range(t, count)) for t in range(count)]

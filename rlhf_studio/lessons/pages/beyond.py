@@ -10,6 +10,7 @@ import torch
 from rlhf_studio.engine.stages.dpo import DPOObjective, PairRewards
 from rlhf_studio.inputs.examples.encoded import EncodedPair
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, ledger, line
+from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
 from rlhf_studio.lessons.kit.by_hand import all_close, close
 from rlhf_studio.lessons.kit.options import options
 from rlhf_studio.ppo.advantages import estimate_advantages, grpo_advantages, rloo_advantages
@@ -88,15 +89,9 @@ def per_token(score: float, lam: float, beta: float) -> Numbers:
     return {"gae": gae, "rloo": rloo, "grpo": grpo, "values": list(VALUES), "spread": spread, "tells_apart": spread > CLEAR, "one": rloo[0]}
 
 
-def gae_by_hand(score: float, lam: float, beta: float) -> list[float]:
-    rewards = [-beta * one for one in KL]
-    rewards[-1] += score
-    found, later, value_after = list[float](), 0.0, 0.0
-    for reward, value in reversed(list(zip(rewards, VALUES, strict=True))):
-        later = reward + value_after - value + lam * later
-        value_after = value
-        found.append(later)
-    return found[::-1]
+def rewards_by_hand(score: float, beta: float) -> list[float]:
+    """Minus the price of each token's KL; the score comes on top of the last one."""
+    return [*(-beta * one for one in KL[:-1]), score - beta * KL[-1]]
 
 
 def draw_tokens(n: Numbers) -> Picture:
@@ -220,7 +215,9 @@ SCENES = (
         controls=(Slider("score", -2, 3, 0.1, start=1.8), Slider("lam", 0, 1, 0.05, start=0.95), Slider("beta", 0, 0.5, 0.05, start=0.1)),
         pictures={"tokens": draw_tokens},
         claims={
-            "GAE from right to left": lambda n: all_close(n["gae"], gae_by_hand(n["score"], n["lam"], n["beta"])),
+            "GAE from right to left": lambda n: all_close(
+                n["gae"], advantages_by_hand(rewards_by_hand(n["score"], n["beta"]), VALUES, 1.0, n["lam"])
+            ),
             "a group has one number for a response": lambda n: len(set(n["rloo"])) == 1 and len(set(n["grpo"])) == 1,
         },
     ),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rlhf_studio.lessons.kit import Numbers, Picture, Scene, Series, Slider, Word, heat, ledger, line, options
+from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
 from rlhf_studio.lessons.kit.by_hand import all_close, close
 from rlhf_studio.lessons.parts import after_gae
 from rlhf_studio.ppo.advantages import estimate_advantages, gae
@@ -18,13 +19,6 @@ NUMBER = 10
 
 def row(numbers: list[float]) -> torch.Tensor:
     return torch.tensor([numbers], dtype=torch.float64)
-
-
-def gae_by_hand(rewards: list[float], values: list[float], gamma: float, lam: float) -> list[float]:
-    """Each advantage as a sum of its own, in plain Python: A_t = Σ (γλ)^(k−t) δ_k."""
-    count = len(rewards)
-    deltas = [rewards[k] + (gamma * values[k + 1] if k + 1 < count else 0.0) - values[k] for k in range(count)]
-    return [sum((gamma * lam) ** (k - t) * deltas[k] for k in range(t, count)) for t in range(count)]
 
 
 # --- the ledger --------------------------------------------------------------------------------------------------------------
@@ -177,7 +171,7 @@ def bias_and_variance(lam: float, blind: float, noise: float, seed: float) -> Nu
 
 def simulated_by_hand(n: Numbers) -> tuple[float, float]:
     rewards, seen, _ = simulated(n["blind"], n["noise"], n["seed"])
-    firsts = [gae_by_hand(r, v, 1.0, n["lam"])[0] for r, v in zip(rewards.tolist(), seen.tolist(), strict=True)]
+    firsts = [advantages_by_hand(r, v, 1.0, n["lam"])[0] for r, v in zip(rewards.tolist(), seen.tolist(), strict=True)]
     return statistics.fmean(firsts), statistics.stdev(firsts)
 
 
@@ -240,7 +234,7 @@ SCENES = (
         pictures={"half": draw_half, "whole": draw_whole},
         claims={
             "each advantage is the sum of the surprises to come": lambda n: all_close(
-                n["advantages"][:REAL], gae_by_hand(n["earned"], VALUES, n["gamma"], n["lam"])
+                n["advantages"][:REAL], advantages_by_hand(n["earned"], VALUES, n["gamma"], n["lam"])
             ),
             "a return is the advantage plus the value": lambda n: all_close(
                 n["returns"][:REAL], [a + v for a, v in zip(n["advantages"], VALUES, strict=False)]
@@ -248,7 +242,7 @@ SCENES = (
             "without whitening, the loss uses them as they are": lambda n: n["used"] == n["advantages"],
             "padding gets nothing": lambda n: n["advantages"][REAL] == n["returns"][REAL] == n["deltas"][REAL] == 0,
             "one value at the last token is another critic": lambda n: all_close(
-                n["lonely"][:REAL], gae_by_hand(n["earned"], [0.0] * (REAL - 1) + VALUES[-1:], n["gamma"], n["lam"])
+                n["lonely"][:REAL], advantages_by_hand(n["earned"], [0.0] * (REAL - 1) + VALUES[-1:], n["gamma"], n["lam"])
             ),
             "three numbers differ, or all are the same": lambda n: (
                 n["answer"] == "same" or len({f"{n[name]:.2f}" for name in ("first", "second", "third")}) == 3
@@ -300,7 +294,7 @@ SCENES = (
         pictures={"two": draw_two, "found": draw_two_found},
         claims={
             "the advantages are those by hand": lambda n: all_close(
-                n["advantages"], gae_by_hand([0.0, n["score"]], [n["v_first"], n["v_second"]], n["gamma"], n["lam"])
+                n["advantages"], advantages_by_hand([0.0, n["score"]], [n["v_first"], n["v_second"]], n["gamma"], n["lam"])
             ),
             "the three numbers differ": lambda n: len({f"{n[name]:.2f}" for name in ("first", "second", "third")}) == 3,
         },

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlhf_studio.lessons.kit import Choice, Numbers, Picture, Scene, Series, Slider, Toggle, Token, Word, Zone, line, plane, tokens
-from rlhf_studio.lessons.kit.by_hand import all_close, close
+from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
+from rlhf_studio.lessons.kit.by_hand import all_close, close, kl_estimate
 from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.lessons.what_if import Recorded, Settings, WhatIf, recompute
 from rlhf_studio.ppo.diagnostics import explained_variance
@@ -79,13 +80,6 @@ def compared(run: LessonRun, step: float, sample: float, estimator: str) -> Numb
     }
 
 
-ESTIMATES = {
-    "k1": lambda d: d,
-    "k2": lambda d: d * d / 2,
-    "k3": lambda d: math.exp(-d) - 1 + d,
-    "abs": abs,
-}
-
 # --- from the score to advantages ------------------------------------------------------------------------------------------------
 
 
@@ -156,15 +150,6 @@ def credited(run: LessonRun, step: float, sample: float, gamma: float, lam: floa
         "turned": sum(a * b < 0 for a, b in zip(now, before, strict=True)),
         "as_recorded": (gamma, lam) == (of.settings.gamma, of.settings.lam),
     }
-
-
-def gae_by_hand(n: Numbers) -> list[float]:
-    found, later, after = list[float](), 0.0, 0.0
-    for reward, value in reversed(list(zip(n["rewards"], n["values"], strict=True))):
-        later = reward + n["gamma"] * after - value + n["gamma"] * n["lam"] * later
-        after = value
-        found.append(later)
-    return found[::-1]
 
 
 # --- the batch, the clip and the push ------------------------------------------------------------------------------------------------
@@ -252,11 +237,11 @@ SCENES = (
     Scene(
         "compared",
         compared,
-        controls=(STEP, SAMPLE, Choice("estimator", tuple(ESTIMATES), start="k1")),
+        controls=(STEP, SAMPLE, Choice("estimator", ("k1", "k2", "k3", "abs"), start="k1")),
         pictures={"tokens": lambda n: coloured(n["pieces"], n["kl"], "kl", 2)},
         claims={
             "the estimate of each token, by hand": lambda n: all_close(
-                n["kl"], [ESTIMATES[n["estimator"]](d) for d in n["differences"]], 1e-6
+                n["kl"], [kl_estimate(d, n["estimator"]) for d in n["differences"]], 1e-6
             ),
         },
         needs=NEEDS,
@@ -291,7 +276,7 @@ SCENES = (
             "before": lambda n: coloured(n["pieces"], n["before"], "advantage_recorded", 2),
         },
         claims={
-            "GAE by hand": lambda n: all_close(n["now"], gae_by_hand(n), 1e-6),
+            "GAE by hand": lambda n: all_close(n["now"], advantages_by_hand(n["rewards"], n["values"], n["gamma"], n["lam"]), 1e-6),
             "the run's own settings give what it learned from": lambda n: not n["as_recorded"] or all_close(n["now"], n["before"], 1e-9),
         },
         needs=NEEDS,

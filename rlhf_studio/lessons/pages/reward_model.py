@@ -18,6 +18,7 @@ from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective, Pai
 from rlhf_studio.engine.types import position_ids
 from rlhf_studio.inputs.examples.encoded import EncodedPair
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, ledger, line
+from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
 from rlhf_studio.ppo.advantages import gae
 from rlhf_studio.ppo.masking import masked_mean
 from rlhf_studio.ppo.rewards import shape_rewards
@@ -210,13 +211,6 @@ def value_of_each(world: Any, text: str, place: float, lam: float) -> Numbers:
     }
 
 
-def gae_by_hand(rewards: list[float], values: list[float], lam: float) -> list[float]:
-    """A_t = sum of lam^k times the surprise k tokens later, written as that sum: for the claims."""
-    after = [*values[1:], 0.0]
-    surprises = [r + v_next - v for r, v_next, v in zip(rewards, after, values, strict=True)]
-    return [math.fsum(lam ** (k - t) * surprises[k] for k in range(t, len(values))) for t in range(len(values))]
-
-
 def earned(n: Numbers) -> list[float]:
     """The rewards of the tokens: nothing, and at the end the score."""
     return [0.0] * (n["count"] - 1) + [n["score"]]
@@ -358,10 +352,11 @@ SCENES = (
         pictures={"row": draw_values},
         claims={
             "advantages are fading sums of surprises": lambda n: all(
-                close(x, y) for x, y in zip(n["advantages"], gae_by_hand(earned(n), n["values"], n["lam"]), strict=True)
+                close(x, y) for x, y in zip(n["advantages"], advantages_by_hand(earned(n), n["values"], 1.0, n["lam"]), strict=True)
             ),
             "with one value for all they are too": lambda n: all(
-                close(x, y) for x, y in zip(n["flat"], gae_by_hand(earned(n), [n["one_value"]] * n["count"], n["lam"]), strict=True)
+                close(x, y)
+                for x, y in zip(n["flat"], advantages_by_hand(earned(n), [n["one_value"]] * n["count"], 1.0, n["lam"]), strict=True)
             ),
             "the one value is the mean of all": lambda n: close(n["one_value"], math.fsum(n["values"]) / n["count"]),
             "with lambda 1 each advantage is score less value": lambda n: n["lam"] < 1 or close(n["advantage"], n["score"] - n["value"]),

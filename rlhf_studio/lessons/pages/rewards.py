@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, ledger, line, options
-from rlhf_studio.lessons.kit.by_hand import all_close, close, log_softmax
+from rlhf_studio.lessons.kit.by_hand import all_close, close, kl_estimate, log_softmax
 from rlhf_studio.lessons.parts import kl_dice
-from rlhf_studio.lessons.parts.kl_dice import EDGE, SAMPLED, by_hand
+from rlhf_studio.lessons.parts.kl_dice import EDGE, SAMPLED
 from rlhf_studio.ppo.advantages import whiten
 from rlhf_studio.ppo.kl import full_kl, kl_per_token
 from rlhf_studio.ppo.kl_control import AdaptiveKL
@@ -80,7 +80,7 @@ def estimates_by_hand(n: Numbers) -> list[float]:
         chosen = int(IDS[0, place])
         sampled = n["estimator"] != "full"
         whole = sum(math.exp(a) * (a - b) for a, b in zip(p, q, strict=True))
-        found.append(by_hand(p[chosen] - q[chosen], n["estimator"]) if sampled else whole)
+        found.append(kl_estimate(p[chosen] - q[chosen], n["estimator"]) if sampled else whole)
     return found
 
 
@@ -321,7 +321,7 @@ SCENES = (
         pictures={"short": draw_short, "earned": draw_short_rewards},
         claims={
             "the last token earns the score less its price": lambda n: close(
-                n["earned"], n["score"] - n["beta"] * by_hand(n["policy"][-1] - n["ref"][-1], n["estimator"])
+                n["earned"], n["score"] - n["beta"] * kl_estimate(n["policy"][-1] - n["ref"][-1], n["estimator"])
             ),
             "the three numbers differ": lambda n: len({f"{n[name]:.2f}" for name in ("first", "second", "third")}) == 3,
         },

@@ -10,17 +10,12 @@ import torch
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.sampling.draw import draw
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Word, bars, line
-from rlhf_studio.lessons.kit.by_hand import all_close, close, log_softmax
+from rlhf_studio.lessons.kit.by_hand import all_close, close, kl_estimate, log_softmax
 from rlhf_studio.ppo.kl import full_kl, kl_per_token
 from rlhf_studio.ppo.logprobs import log_distribution, token_logprobs
 
 EDGE = 1e-9
 SAMPLED = ("k1", "k2", "k3", "abs")
-
-
-def by_hand(d: float, estimator: str) -> float:
-    """What the claims hold the engine's estimators against."""
-    return {"k1": d, "k2": d * d / 2, "k3": math.exp(-d) - 1 + d, "abs": math.sqrt(d * d)}[estimator]
 
 
 # --- dice against truth ------------------------------------------------------------------------------------------------------
@@ -83,13 +78,13 @@ def dice(drift: float, throw: float) -> Numbers:
 
 def kl_by_hand(policy: list[float], ref: list[float], estimator: str = "k1") -> float:
     p, q = log_softmax(policy), log_softmax(ref)
-    return sum(math.exp(a) * by_hand(a - b, estimator) for a, b in zip(p, q, strict=True))
+    return sum(math.exp(a) * kl_estimate(a - b, estimator) for a, b in zip(p, q, strict=True))
 
 
 def samples_are_right(n: Numbers) -> bool:
     p, q = log_softmax(n["policy"]), log_softmax(REF)
     d = [p[token] - q[token] for token in n["ids"]]
-    return all(all_close(samples, [by_hand(x, name) for x in d]) for name, samples in n["samples"].items())
+    return all(all_close(samples, [kl_estimate(x, name) for x in d]) for name, samples in n["samples"].items())
 
 
 def draw_dice(n: Numbers) -> Picture:
