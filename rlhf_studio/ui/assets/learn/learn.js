@@ -1,114 +1,84 @@
-// The Learn page: a list of lessons, and the lesson that is open. Numbers come from the app; nothing is computed here.
+// The Learn page: a list of its places, and the place that is open. Numbers come from the app; nothing is computed here.
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
-import { Scene } from "./scene.js";
-import { blocks } from "./text.js";
+import { Lesson } from "./lesson.js";
 
-const language = () => document.documentElement.lang.split("-")[0] || "en";
+/** What stands beside the lessons: the place that the address names, its title in the list, and the class that shows it. */
+const PLACES = [];
 
 class LearnPage {
   constructor({ host, server }) {
-    Object.assign(this, { host, server, lessons: [], open: "" });
+    Object.assign(this, { host, server, lessons: [] });
     this.list = el("ol", { class: "rs-learn-list" });
+    this.further = el("ul", { class: "rs-learn-list" });
     this.article = el("article", { class: "rs-learn-lesson", tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
+    this.places = { "": new Lesson(this) };
+    for (const { place, make } of PLACES) this.places[place] = make(this);
     fill(
       host,
       el(
         "div",
         { class: "rs-learn-columns" },
-        el("nav", { class: "rs-learn-nav", "aria-label": "Lessons" }, el("h2", {}, "Lessons"), this.list),
+        el("nav", { class: "rs-learn-nav", "aria-label": "Lessons" }, el("h2", {}, "Lessons"), this.list, this.further),
         el("div", {}, this.problem, this.article),
       ),
     );
     mountTips(host);
-    address.watch("learn", (params) => this.go(params.lesson, params));
+    address.watch("learn", (params) => this.go(params));
   }
 
   async start() {
-    const { lessons, glossary } = await this.server.learn_shelf({ language: language() });
+    const { lessons, glossary } = await this.server.learn_shelf({ language: this.language() });
     this.lessons = lessons;
     setGlossary(glossary);
+    const numbered = lessons.map(({ name, number, title }) => this.entry({ lesson: name }, title, String(number)));
+    fill(this.list, numbered);
     fill(
-      this.list,
-      lessons.map(({ name, number, title }) =>
-        el(
-          "li",
-          {},
-          el(
-            "button",
-            { type: "button", class: "rs-learn-entry", "data-lesson": name, onclick: () => this.choose(name) },
-            el("span", { class: "rs-learn-number", "aria-hidden": "true" }, String(number)),
-            el("span", {}, title),
-          ),
-        ),
-      ),
+      this.further,
+      PLACES.map(({ place, title }) => this.entry({ place }, title, "")),
     );
-    const params = address.params("learn");
-    await this.go(params.lesson, params);
+    await this.go(address.params("learn"));
   }
 
-  /** A reader chose a lesson. */
-  async choose(name) {
-    address.put("learn", { lesson: name }, true);
-    await this.go(name, {});
+  entry(params, title, number) {
+    const attributes = { type: "button", class: "rs-learn-entry", "data-entry": params.lesson || params.place };
+    const shown = [el("span", { class: "rs-learn-number", "aria-hidden": "true" }, number), el("span", {}, title)];
+    return el("li", {}, el("button", { ...attributes, onclick: () => this.choose(params) }, shown));
+  }
+
+  language() {
+    return document.documentElement.lang.split("-")[0] || "en";
+  }
+
+  /** A reader chose a lesson or another place. */
+  async choose(params) {
+    address.put("learn", params, true);
+    await this.go(params);
     this.article.focus({ preventScroll: true });
     this.article.scrollIntoView({ block: "start" });
   }
 
-  /** Show a lesson: its text at once, its numbers as soon as they are there. */
-  async go(wanted, params) {
-    const name = this.lessons.some((lesson) => lesson.name === wanted) ? wanted : this.lessons[0]?.name;
-    if (!name || (name === this.open && !params.set)) return;
-    this.open = name;
-    for (const button of this.list.querySelectorAll("button")) {
-      button.setAttribute("aria-current", button.dataset.lesson === name ? "page" : "false");
+  /** Show what the address names. */
+  async go(params) {
+    const wanted = this.places[params.place] ? params.place : "";
+    if (this.open !== wanted) this.places[this.open]?.leave();
+    this.open = wanted;
+    if (wanted) this.mark(wanted);
+    await this.places[wanted].go(params);
+  }
+
+  /** Say in the list which entry is open. */
+  mark(name) {
+    for (const button of this.host.querySelectorAll(".rs-learn-entry")) {
+      button.setAttribute("aria-current", button.dataset.entry === name ? "page" : "false");
     }
-    const text = await this.server.learn_text({ lesson: name, language: language() });
-    if (this.open !== name) return;
-    if (text.error) return this.tell(text.error);
-    this.draw(name, text);
-    const described = await this.ask({ op: "describe", lesson: name });
-    if (this.open !== name || !described) return;
-    for (const scene of this.scenes)
-      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {});
-  }
-
-  draw(name, text) {
-    const lead = { lesson: (other) => this.choose(other), words: text.words };
-    this.scenes = text.scenes.map(
-      (scene) =>
-        new Scene(scene, {
-          ...lead,
-          ask: (question) => this.ask({ ...question, lesson: name }),
-          moved: (set, seed) => address.put("learn", { lesson: name, scene: scene.name, set, seed }),
-        }),
-    );
-    const place = this.lessons.findIndex((lesson) => lesson.name === name);
-    fill(
-      this.article,
-      el("h2", { class: "rs-learn-title" }, text.title),
-      el("div", { class: "rs-learn-text" }, blocks(text.introduction, lead)),
-      this.scenes.map((scene) => scene.node),
-      el("div", { class: "rs-learn-turn" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
-    );
-    this.tell("");
-  }
-
-  turn(place, word) {
-    const lesson = this.lessons[place];
-    if (!lesson) return el("span", {});
-    return el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.choose(lesson.name) },
-      `${word}: ${lesson.title}`,
-    );
   }
 
   /** What the app answers; null, and a sentence on the page, when there is no answer. */
   async ask(question) {
-    const reply = await this.server.learn_ask({ ...question, language: language() }).catch((error) => {
+    const reply = await this.server.learn_ask({ ...question, language: this.language() }).catch((error) => {
       console.error(error);
       return { error: "The app did not answer. Is it still running?" };
     });

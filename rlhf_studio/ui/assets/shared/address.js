@@ -10,13 +10,14 @@ const OWN = {
   feedback: ["task", "show"],
   road: ["road"],
   evaluate: ["evaluation", "show"],
-  learn: ["lesson", "scene", "set", "seed"],
+  learn: ["place", "lesson", "scene", "set", "seed", "run", "show"],
 };
 const PAGES = Object.keys(OWN);
 /** Parameters that lead to a page where no tab is named. */
 const LEADING = [
   ["talk", "talk"],
   ["lesson", "learn"],
+  ["place", "learn"],
   ["run", "live"],
 ];
 
