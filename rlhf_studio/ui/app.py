@@ -31,9 +31,10 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
+from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
-from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, Raters, serves_one_person, token_of
+from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.bodies import Compressed
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.evaluate.page import EvaluatePage
@@ -51,6 +52,10 @@ from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
+from rlhf_studio.ui.visiting.allowed import budget_for
+from rlhf_studio.ui.visiting.greeting import greeting
+from rlhf_studio.ui.visiting.modes import Mode, mode_of
+from rlhf_studio.ui.visiting.where import where
 
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
 QUEUE_SECONDS = 0.05
@@ -83,7 +88,7 @@ def build_app(
     feedback_page = feedback_page or FeedbackPage(workspace, access, Feedback(workspace.root))
     playground = RewardPlayground(workspace, access, playground_line or _playground_line(workspace))
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading()
+        html.heading([where(access)])
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
                 (learn_page or LearnPage()).build()
@@ -203,6 +208,7 @@ class Server:
     feedback_page: FeedbackPage | None = None
     playground_line: Line | None = None
     learn_page: LearnPage | None = None
+    janitor: Janitor | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -213,8 +219,9 @@ class Server:
     def close(self) -> None:
         """Stop serving. Runs go on."""
         self._stopped.set()
-        if self.dispatcher is not None:
-            self.dispatcher.stop()
+        for thread in (self.dispatcher, self.janitor):
+            if thread is not None:
+                thread.stop()
         self.demo.close(verbose=False)
         self.feed.close()
         if self.feedback_page is not None:
@@ -229,7 +236,7 @@ def launch(
     *,
     host: str = "127.0.0.1",
     port: int | None = None,
-    read_only: bool = False,
+    mode: Mode = Mode.LOCAL,
     start: StartEngine = start_engine,
     permissions: Permissions = NOTHING_ALLOWED,
     keep_hub_token: bool = False,
@@ -244,7 +251,7 @@ def launch(
     A read-only app starts nothing, so that it can watch the workspace of another. Raises OSError when the workspace or the port
     cannot be used, StoreError when the workspace's database cannot, and ValueError for a token or a name that cannot be used.
     """
-    access = access_for(host, read_only, allow_hosts, os.environ)
+    access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(root)
     feedback = Feedback(workspace.root)
@@ -254,7 +261,7 @@ def launch(
     given = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
     given |= {"keep_hub_token": True} if keep_hub_token else {}
     start = partial(start, **given) if given else start
-    dispatcher = None if read_only else Dispatcher(workspace, start)
+    dispatcher = None if access.read_only else Dispatcher(workspace, start)
     try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
     exports = Exports(workspace, access, keep_hub_token=keep_hub_token)
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
@@ -268,9 +275,13 @@ def launch(
     settings = launch_settings(host, port, access, demo)
     settings["app_kwargs"]["routes"] = [download_route(workspace)]
     _, url, _ = demo.launch(**settings)
+    janitor = None
     if dispatcher is not None:
         dispatcher.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, *pages)
+        if mode.visitors_play:
+            janitor = Janitor(workspace, access.budget.limits)
+            janitor.start()
+    return Server(url, access, demo, workspace, feed, dispatcher, *pages, janitor=janitor)
 
 
 def _playground_line(workspace: Workspace, *, keep_hub_token: bool = False) -> Line:
@@ -279,11 +290,12 @@ def _playground_line(workspace: Workspace, *, keep_hub_token: bool = False) -> L
     return Line(run_alive=runs_alive(workspace), command=command, keep_hub_token=keep_hub_token)
 
 
-def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:
+def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:
     """The rules of an app that listens on ``host``. Raises ValueError for a token or a name that cannot be used."""
     token = token_of(environment)
     hosts = hosts_of(host, allow_hosts, environment)
-    return Access(read_only, is_loopback(host), token or secrets.token_urlsafe(24), token_only=bool(token), hosts=hosts)
+    alone = is_loopback(host) and mode is not Mode.SPACE  # there, a proxy on the same machine may lead to the app
+    return Access(mode, alone, token or secrets.token_urlsafe(24), token_only=bool(token), hosts=hosts, budget=budget_for(mode))
 
 
 def rest_when_idle(demo: gr.Blocks) -> None:
@@ -322,6 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         permissions = _permissions(options)
+        mode = mode_of(os.environ, read_only=options.read_only, classroom=options.classroom)
         keep_hub_token = options.share_hub_token or serves_one_person(options.host, os.environ)
         if not keep_hub_token:
             os.environ[NO_HUB_TOKEN] = "1"  # the app's own checks and previews must not use the token either
@@ -329,7 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.workspace,
             host=options.host,
             port=options.port,
-            read_only=options.read_only,
+            mode=mode,
             permissions=permissions,
             keep_hub_token=keep_hub_token,
             allow_hosts=options.allow_host,
@@ -337,7 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, StoreError, ValueError) as error:
         print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)
         return BAD_INPUT
-    for line in greeting(server, options.host, options.read_only):
+    for line in greeting(server.url, server.workspace.root, server.access, options.host):
         print(line, flush=True)
     try:
         server.wait()
@@ -353,20 +366,6 @@ def _permissions(options: argparse.Namespace) -> Permissions:
     if permissions.files and not is_loopback(options.host):
         raise ValueError(f"--allow-custom-rewards works only when the app listens on this machine alone, not on {options.host}")
     return permissions
-
-
-def greeting(server: Server, host: str, read_only: bool) -> list[str]:
-    """What is printed at the start: where the app is, and who is an operator now. A token that came from outside is never printed."""
-    lines = [f"RLHF Studio is at {server.url}  (runs are kept in {server.workspace.root})"]
-    if read_only:
-        return [*lines, "Read-only: nobody is an operator; runs can be watched, not started or changed."]
-    if is_loopback(host) and not server.access.token_only:
-        note = f"If several people use it, or a proxy leads to it, set {TOKEN_VARIABLE}."
-        return [*lines, f"Operators, who may start and change runs: whoever uses this machine. {note}"]
-    who = "Whoever uses this machine" if is_loopback(host) else "Everyone who reaches this address"
-    shown = f"...  (the value of {TOKEN_VARIABLE})" if server.access.token_only else server.access.token
-    lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
-    return [*lines, f"  {server.url}?operator={shown}"]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -389,6 +388,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"a further name under which the app is reached, for instance through a proxy; may be given again (also: {HOSTS_VARIABLE})",
     )
+    parser.add_argument("--classroom", action="store_true", help="a class: students watch, learn and start small runs of their own")
     parser.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
     parser.add_argument(
         "--share-hub-token",

@@ -81,6 +81,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
         "imported": run.origin.imported,
+        "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),
         **{
             key: summary.get(key)
             for key in ("model", "score_first", "score_last", "gold_first", "gold_last", "kl_last", "elapsed", "headline")

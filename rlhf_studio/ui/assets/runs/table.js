@@ -301,7 +301,7 @@ export class RunTable {
     return node;
   }
 
-  /** What stands below a name: where the run comes from, its sweep, tags and note. */
+  /** What stands below a name: where the run comes from, its sweep, who started it, tags and note. */
   about(row) {
     const parts = [];
     const parent = this.rows.get(row.parent);
@@ -315,6 +315,7 @@ export class RunTable {
     }
     if (row.sweep)
       parts.push(el("button", { type: "button", class: "rs-link", onclick: () => this.tickSweep(row.sweep) }, "sweep"));
+    if (row.starter) parts.push(el("span", { class: "rs-lineage" }, `started by ${row.starter}`));
     if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));
     for (const tag of row.tags.slice(0, MOST_TAGS))
       parts.push(el("button", { type: "button", class: "rs-run-tag", onclick: () => this.find(tag) }, tag));

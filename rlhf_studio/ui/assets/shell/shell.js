@@ -1,6 +1,7 @@
 // What lies around the pages: the product's name, the way past the tabs, the theme, and the sheet of shortcuts.
 import { address } from "../shared/address.js";
-import { el, fill } from "../shared/dom.js";
+import { el, fill, show } from "../shared/dom.js";
+import { onlyWatches } from "../shared/visit.js";
 import { themeButton } from "./theme_button.js";
 import { openSheet } from "./sheet.js";
 
@@ -58,11 +59,21 @@ function skip(event) {
   enterPage();
 }
 
-export function mount({ host }) {
+/** How the app is used, and what whoever looks at it may do; nothing where one person uses it and may do everything. */
+async function sayWhere(node, server) {
+  const { mode, title, line } = await server.where({ view: onlyWatches() });
+  if (!line) return;
+  fill(node, el("b", { class: `rs-where-${mode}` }, title), " ", line);
+  show(node, true);
+}
+
+export function mount({ host, server }) {
+  const where = el("p", { class: "rs-where", hidden: true });
   fill(
     host,
     el("a", { class: "rs-skip", href: "#pages", onclick: skip }, "Skip to the page"),
     el("h1", { class: "rs-brand" }, "RLHF Studio"),
+    where,
     el(
       "div",
       { class: "rs-shell-tools" },
@@ -83,4 +94,5 @@ export function mount({ host }) {
   });
   const pages = document.querySelector("#pages");
   if (pages) followTabs(pages);
+  sayWhere(where, server).catch((error) => console.error(error));
 }

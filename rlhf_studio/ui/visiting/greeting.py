@@ -1,0 +1,22 @@
+"""What is printed when the app starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
+from rlhf_studio.ui.hosts import is_loopback
+
+
+def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
+    """Where the app is, and who is an operator now. A token that came from outside is never printed."""
+    lines = [f"RLHF Studio is at {url}  (runs are kept in {workspace})"]
+    if access.read_only:
+        return [*lines, "Read-only: nobody is an operator; runs can be watched, not started or changed."]
+    if access.loopback and not access.token_only:
+        note = f"If several people use it, or a proxy leads to it, set {TOKEN_VARIABLE}."
+        return [*lines, f"Operators, who may start and change runs: whoever uses this machine. {note}"]
+    who = "Whoever uses this machine" if is_loopback(host) else "Everyone who reaches this address"
+    shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
+    lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
+    return [*lines, f"  {url}?operator={shown}"]

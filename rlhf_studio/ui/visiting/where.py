@@ -1,0 +1,42 @@
+"""The line above the pages: how the app is used, and what whoever looks at it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.visiting.modes import Mode
+
+Json = dict[str, Any]
+TITLES = {Mode.LOCAL: "This computer", Mode.CLASSROOM: "Class", Mode.SPACE: "Space", Mode.READ_ONLY: "Read-only"}
+
+
+def where(access: Access) -> Callable[..., Any]:
+    """The server function of the line."""
+
+    def where(data: Any, request: gr.Request) -> Json:
+        role = access.role_of(request, data)
+        return {"mode": access.mode.value, "title": TITLES[access.mode], "line": line_of(access, role, access.plays(request, data))}
+
+    return where
+
+
+def line_of(access: Access, role: Role, plays: bool) -> str:
+    """One or two sentences; empty where somebody uses the app alone, and may do everything."""
+    limits, most = access.budget.limits, access.budget.most
+    small = f"up to {most['ppo.steps']:g} steps and {limits.seconds / 60:g} minutes, one at a time"
+    if role >= Role.OPERATOR:
+        owner = {Mode.SPACE: "You are the owner of this Space: everything is possible.", Mode.CLASSROOM: "You are the teacher."}
+        return owner.get(access.mode, "")
+    if plays and access.mode is Mode.SPACE:
+        return (
+            f"You are a visitor. Learn and watch recorded runs, or start runs of the tiny world ({small}; "
+            f"kept for {limits.hours:g} hours). For more, duplicate this Space."
+        )
+    if plays:
+        return f"You are in a class. You may start runs of the tiny world ({small})."
+    return access.why_not()
