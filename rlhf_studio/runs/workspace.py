@@ -99,8 +99,7 @@ class Workspace:
 
 
         ``parent`` is the id of the run that it is a variation of, if any: it begins at the beginning in that run's working folder, and an
-        empty ``name`` becomes that run's with what is different. ``by``: who starts it, and what they may have.
-        Raises StoreError, and ValueError for a long name.
+        empty ``name`` becomes that run's with what is different. ``by``: who starts it. Raises StoreError, and ValueError for a long name.
         """
         _check_name(name)
         run_id = paths.new_run_id()
