@@ -23,7 +23,7 @@ from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.ui.hosts import Hosts, host_name, is_loopback
 from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.sent import only_watches
-from rlhf_studio.ui.visiting import identity
+from rlhf_studio.ui.visiting import identity, owner
 from rlhf_studio.ui.visiting.allowed import Budget
 from rlhf_studio.ui.visiting.modes import Mode, on_a_space
 
@@ -36,6 +36,7 @@ RATER_QUERY = "rate"
 CLASS_COOKIE = "rlhf_studio_class"
 CLASS_HEADER = "x-rlhf-studio-class-token"
 CLASS_QUERY = "class"
+OUR_COOKIES = (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE, owner.COOKIE, owner.LOGIN_COOKIE)
 LINK_SECONDS = 1.0  # for which a link that another app has renewed may still be taken for valid
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
@@ -97,6 +98,7 @@ class Access:
         raters: who may vote without being an operator.
         students: who may take part in a class: their link, another one than the raters'.
         budget: what visitors and students may start.
+        owners: the cookies of those who have logged in as the Space's owner.
     """
 
     mode: Mode = Mode.LOCAL
@@ -107,6 +109,7 @@ class Access:
     raters: Raters = field(default_factory=Raters)
     students: Raters = field(default_factory=Raters)
     budget: Budget = field(default_factory=Budget)
+    owners: owner.Sessions = field(default_factory=owner.Sessions)
 
     @property
     def read_only(self) -> bool:
@@ -156,6 +159,8 @@ class Access:
             return False
         shown = _shown(request, HEADER, COOKIE)
         if self.token and hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode()):
+            return True
+        if self.mode is Mode.SPACE and self.owners.admits(token_in_cookies(request.headers.get("cookie", ""), owner.COOKIE)):
             return True
         return self.loopback and not self.token_only and _from_this_machine(request)
 
@@ -227,7 +232,7 @@ def token_in_cookies(header: str, wanted: str = COOKIE) -> str:
 def with_our_cookie_only(scope: Scope) -> Scope:
     """The request without cookies that are not ours: other programs of this machine set some, and nothing here needs them."""
     cookies = "; ".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie")
-    tokens = {name: token_in_cookies(cookies, name) for name in (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE)}
+    tokens = {name: token_in_cookies(cookies, name) for name in OUR_COOKIES}
     ours = "; ".join(f"{name}={token}" for name, token in tokens.items() if _TOKEN.fullmatch(token))
     kept = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
     return {**scope, "headers": [*kept, (b"cookie", ours.encode("latin-1"))] if ours else kept}

@@ -55,6 +55,7 @@ from rlhf_studio.ui.try_reward import TryReward
 from rlhf_studio.ui.visiting.allowed import budget_for
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
+from rlhf_studio.ui.visiting.owner import login_routes, provider_of
 from rlhf_studio.ui.visiting.where import where
 
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
@@ -88,7 +89,7 @@ def build_app(
     feedback_page = feedback_page or FeedbackPage(workspace, access, Feedback(workspace.root))
     playground = RewardPlayground(workspace, access, playground_line or _playground_line(workspace))
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading([where(access)])
+        html.heading([where(access, provider_of(os.environ))])
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
                 (learn_page or LearnPage()).build()
@@ -273,7 +274,7 @@ def launch(
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
-    settings["app_kwargs"]["routes"] = [download_route(workspace)]
+    settings["app_kwargs"]["routes"] = [download_route(workspace), *login_routes(provider_of(os.environ), access.owners)]
     _, url, _ = demo.launch(**settings)
     janitor = None
     if dispatcher is not None:

@@ -141,6 +141,8 @@ ROUTES: dict[str, Role] = {
     "GET /robots.txt": _ANYONE,
     # what an operator had made of a run: whoever may watch the run may have it
     **{f"{method} /exports/{{run}}/{{name}}": _VIEWER for method in ("GET", "HEAD")},
+    # the owner of a Space logs in: the provider sends the browser back from its own website
+    **{f"{method} /login/{name}": _ANYONE for method in ("GET", "HEAD") for name in ("huggingface", "callback", "out")},
     # what the page says to the server
     **{f"POST {path}": _VIEWER for path in (*COMPONENT_ROUTES, *DIRECT_ROUTES, QUEUE_ROUTE, CANCEL_ROUTE, *RESET_ROUTES)},
     f"GET {STREAM_ROUTE}": _VIEWER,

@@ -61,9 +61,10 @@ function skip(event) {
 
 /** How the app is used, and what whoever looks at it may do; nothing where one person uses it and may do everything. */
 async function sayWhere(node, server) {
-  const { mode, title, line } = await server.where({ view: onlyWatches() });
+  const { title, line, login, login_word: word } = await server.where({ view: onlyWatches() });
   if (!line) return;
-  fill(node, el("b", { class: `rs-where-${mode}` }, title), " ", line);
+  const link = login ? el("a", { href: login, target: "_blank", rel: "noopener" }, word) : null;
+  fill(node, el("b", {}, title), " ", line, " ", link);
   show(node, true);
 }
 
