@@ -26,6 +26,7 @@ from rlhf_studio.ui.sent import only_watches
 from rlhf_studio.ui.visiting import identity, owner
 from rlhf_studio.ui.visiting.allowed import Budget
 from rlhf_studio.ui.visiting.modes import Mode, on_a_space
+from rlhf_studio.ui.visiting.room import Classroom
 
 COOKIE = "rlhf_studio_operator"
 HEADER = "x-rlhf-studio-token"
@@ -96,7 +97,7 @@ class Access:
             that adds no header looks like one of them.
         hosts: what the app is called.
         raters: who may vote without being an operator.
-        students: who may take part in a class: their link, another one than the raters'.
+        room: what a class shares: its link, another one than the raters', and whether students may start runs now.
         budget: what visitors and students may start.
         owners: the cookies of those who have logged in as the Space's owner.
     """
@@ -107,7 +108,7 @@ class Access:
     token_only: bool = False
     hosts: Hosts = Hosts()
     raters: Raters = field(default_factory=Raters)
-    students: Raters = field(default_factory=Raters)
+    room: Classroom = field(default_factory=Classroom)
     budget: Budget = field(default_factory=Budget)
     owners: owner.Sessions = field(default_factory=owner.Sessions)
 
@@ -129,8 +130,13 @@ class Access:
         if request is None or only_watches(data) or not self._from_our_page(request.headers):
             return False
         if self.mode is Mode.CLASSROOM:
-            return self.students.admits(_shown(request, CLASS_HEADER, CLASS_COOKIE))
+            return self.room.admits(_shown(request, CLASS_HEADER, CLASS_COOKIE))
         return self.mode is Mode.SPACE
+
+    def may_start(self, request: Any, data: Any = None) -> bool:
+        """Whether this is an operator, or somebody who plays and may start a run now."""
+        allowed = self.mode is not Mode.CLASSROOM or self.room.students_start_runs
+        return self.is_operator(request, data) or (allowed and self.plays(request, data))
 
     def starter(self, request: Any, data: Any = None) -> Starter:
         """Who starts a run with this request, as the run keeps it."""
@@ -194,7 +200,7 @@ class Access:
         if self.mode is Mode.SPACE:
             return "Only the owner of this Space can do that. Duplicate the Space to do it in a copy of your own."
         if self.mode is Mode.CLASSROOM:
-            return "Only the teacher can do that. Students open the class link, and may start small runs of their own."
+            return "Only the teacher can do that. Who has opened the class link may start small runs, while the teacher allows it."
         return "You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both."
 
 

@@ -56,7 +56,7 @@ from rlhf_studio.ui.visiting.allowed import budget_for
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from rlhf_studio.ui.visiting.owner import login_routes, provider_of
-from rlhf_studio.ui.visiting.where import where
+from rlhf_studio.ui.visiting.where import heading_functions
 
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
 QUEUE_SECONDS = 0.05
@@ -89,7 +89,7 @@ def build_app(
     feedback_page = feedback_page or FeedbackPage(workspace, access, Feedback(workspace.root))
     playground = RewardPlayground(workspace, access, playground_line or _playground_line(workspace))
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading([where(access, provider_of(os.environ))])
+        html.heading(heading_functions(access, provider_of(os.environ)))
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
                 (learn_page or LearnPage()).build()
@@ -276,19 +276,16 @@ def launch(
     settings = launch_settings(host, port, access, demo)
     settings["app_kwargs"]["routes"] = [download_route(workspace), *login_routes(provider_of(os.environ), access.owners)]
     _, url, _ = demo.launch(**settings)
-    janitor = None
-    if dispatcher is not None:
-        dispatcher.start()
-        if mode.visitors_play:
-            janitor = Janitor(workspace, access.budget.limits)
-            janitor.start()
+    janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
+    for thread in (dispatcher, janitor):
+        if thread is not None:
+            thread.start()
     return Server(url, access, demo, workspace, feed, dispatcher, *pages, janitor=janitor)
 
 
 def _playground_line(workspace: Workspace, *, keep_hub_token: bool = False) -> Line:
     """The process behind the reward playground; it is started when it is first needed."""
-    command = [sys.executable, "-m", "rlhf_studio", COMMAND]
-    return Line(run_alive=runs_alive(workspace), command=command, keep_hub_token=keep_hub_token)
+    return Line(run_alive=runs_alive(workspace), command=[sys.executable, "-m", "rlhf_studio", COMMAND], keep_hub_token=keep_hub_token)
 
 
 def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:
@@ -333,6 +330,7 @@ def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command ``app``: serve until interrupted; returns the exit code."""
     options = _parser().parse_args(arguments)
+    options.host = options.host or ("0.0.0.0" if options.classroom else "127.0.0.1")
     try:
         permissions = _permissions(options)
         mode = mode_of(os.environ, read_only=options.read_only, classroom=options.classroom)
@@ -373,7 +371,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="app", description="RLHF Studio in the browser.", allow_abbrev=False)
     port = os.environ.get("GRADIO_SERVER_PORT")
     parser.add_argument(
-        "--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"), help="address to listen on (default: this machine only)"
+        "--host",
+        default=os.environ.get("GRADIO_SERVER_NAME"),
+        help="address to listen on (default: this machine only; with --classroom all)",
     )
     parser.add_argument("--port", type=int, default=port, help="port (default: the first free one from 7860)")
     parser.add_argument(

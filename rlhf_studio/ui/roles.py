@@ -30,6 +30,9 @@ _ANYONE, _VIEWER, _PLAYER, _OPERATOR, _NOBODY = Role
 FUNCTIONS: dict[str, Role] = {
     # above the pages
     "shell-page.where": _VIEWER,
+    "shell-page.class_now": _VIEWER,
+    "shell-page.class_link": _OPERATOR,
+    "shell-page.class_change": _OPERATOR,
     # Train
     "start_run": _OPERATOR,
     "measure": _OPERATOR,

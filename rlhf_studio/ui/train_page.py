@@ -231,7 +231,7 @@ class TrainPage:
         Visitors and students start what their budget allows. Raises :class:`gradio.Error` for viewers.
         """
         operator = self._access.is_operator(request, data)
-        if not (operator or self._access.plays(request, data)):
+        if not self._access.may_start(request, data):
             self._access.require_operator(request, data)
         by = Admission(self._access.starter(request, data), None if operator else self._access.budget.limits)
         return {**self._once.answer(data, lambda: self._start(data, by)), "nonce": nonce_of(data)}

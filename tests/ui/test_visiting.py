@@ -219,7 +219,6 @@ def served(mode: Mode, root: Path, world: Path, patch: pytest.MonkeyPatch) -> Se
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         running = served(request.param, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world"), patch)
-        running.access.students.make()
         yield running
         running.close()
 
@@ -233,7 +232,7 @@ def raw_of(server: Server) -> Raw:
 def people(server: Server) -> dict[str, tuple[Role, dict[str, str]]]:
     """Whom there is in a mode: (the role, the headers)."""
     token = {HEADER: TOKEN}
-    link = {CLASS_HEADER: server.access.students.make()} if server.access.mode is Mode.CLASSROOM else {}
+    link = {CLASS_HEADER: server.access.room.link()} if server.access.mode is Mode.CLASSROOM else {}
     plain = Role.PLAYER if server.access.mode is Mode.SPACE else Role.VIEWER
     found = {"foreign": (Role.ANYONE, {"Sec-Fetch-Site": "cross-site", **token}), "plain": (plain, {})}
     if server.access.mode is Mode.CLASSROOM:
@@ -326,3 +325,69 @@ def test_the_first_visit_gives_a_cookie_that_a_frame_may_keep(space: Server) -> 
     request = urllib.request.Request(space.url, headers={"Cookie": f"{identity.COOKIE}={value}"})
     with urllib.request.urlopen(request) as answer:
         assert answer.headers["set-cookie"] is None
+
+
+# --- a class -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lesson(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        running = served(Mode.CLASSROOM, tmp_path, tmp_path_factory.mktemp("world"), patch)
+        yield running
+        running.close()
+
+
+def asked(server: Server, name: str, data: Any, headers: dict[str, str]) -> tuple[int, Any]:
+    path, body = functions_of(server)[name]
+    status, text = raw_of(server).send("POST", path, body(data), headers)
+    return status, json.loads(text)
+
+
+def test_the_class_link_makes_a_student_until_it_is_renewed(lesson: Server) -> None:
+    teacher = {HEADER: TOKEN}
+    shown = asked(lesson, "shell-page.class_link", {}, teacher)[1]
+    token = shown["link"].partition("class=")[2]
+    student = {CLASS_HEADER: token}
+    assert "You are in a class" in asked(lesson, "shell-page.where", {}, student)[1]["line"]
+    assert asked(lesson, "shell-page.class_link", {}, student)[0] == 403
+    assert asked(lesson, "start_run", {}, {})[0] == 403
+    renewed = asked(lesson, "shell-page.class_change", {"renew": True}, teacher)[1]
+    assert renewed["link"] != shown["link"]
+    assert "You are in a class" not in asked(lesson, "shell-page.where", {}, student)[1]["line"]
+
+
+def test_students_follow_where_the_teacher_leads(lesson: Server) -> None:
+    teacher, student = {HEADER: TOKEN}, {CLASS_HEADER: lesson.access.room.link()}
+    assert asked(lesson, "shell-page.class_now", {}, student)[1]["seq"] == 0
+    place = {"page": "live", "params": {"run": "r", "step": "3", "token": "7"}}
+    assert asked(lesson, "shell-page.class_change", {"lead": place}, student)[0] == 403
+    assert asked(lesson, "shell-page.class_change", {"lead": place}, teacher)[0] == 200
+    assert asked(lesson, "shell-page.class_now", {}, student)[1] == {"seq": 1, **place}
+    for wrong in ({"page": "elsewhere", "params": {}}, {"page": "live", "params": {"run": "x" * 301}}, {"page": "live", "params": []}, 7):
+        assert asked(lesson, "shell-page.class_change", {"lead": wrong}, teacher)[0] != 200
+    asked(lesson, "shell-page.class_change", {"lead": None}, teacher)
+    assert asked(lesson, "shell-page.class_now", {}, student)[1]["seq"] == 0
+
+
+def test_the_teacher_decides_whether_students_start_runs(lesson: Server) -> None:
+    from types import SimpleNamespace
+
+    from starlette.datastructures import Headers
+
+    headers = Headers({"host": "lab", CLASS_HEADER: lesson.access.room.link()})
+    student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
+    assert lesson.access.may_start(student)
+    asked(lesson, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
+    assert not lesson.access.may_start(student) and lesson.access.plays(student)
+
+
+def test_a_qr_code_has_three_corners_and_the_size_of_its_version() -> None:
+    from rlhf_studio.ui.visiting.classroom import code_of, printed_code
+
+    rows = code_of("http://192.168.1.20:7860/?class=abcdefghijkl")
+    assert len(rows) in range(21, 60, 4) and all(len(row) == len(rows) for row in rows)
+    for top, left in ((0, 0), (0, -7), (-7, 0)):
+        corner = [row[left:][:7] for row in rows[top:][:7]]
+        assert corner == ["1111111", "1000001", "1011101", "1011101", "1011101", "1000001", "1111111"]
+    assert len(printed_code("a")) == 13  # 21 rows and a border of 2 on each side, two in a line

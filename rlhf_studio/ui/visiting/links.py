@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlhf_studio.ui.access import CLASS_COOKIE, CLASS_QUERY, COOKIE, QUERY, RATER_COOKIE, RATER_QUERY, Access
+from rlhf_studio.ui.visiting.modes import Mode
 
 RATER_SECONDS = 30 * 24 * 3600  # a class goes on next week with the same link
 
@@ -72,5 +73,6 @@ class Links:
     async def _is_right(self, name: str, token: str) -> bool:
         if name == QUERY:
             return hmac.compare_digest(token.encode("utf-8", "replace"), self._access.token.encode())
-        known = self._access.raters if name == RATER_QUERY else self._access.students
-        return await asyncio.to_thread(known.admits, token)
+        if name == CLASS_QUERY:
+            return self._access.mode is Mode.CLASSROOM and self._access.room.admits(token)
+        return await asyncio.to_thread(self._access.raters.admits, token)

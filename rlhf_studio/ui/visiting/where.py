@@ -9,6 +9,7 @@ import gradio as gr
 
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.visiting.classroom import ClassPage
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Provider
 
@@ -16,12 +17,19 @@ Json = dict[str, Any]
 TITLES = {Mode.LOCAL: "This computer", Mode.CLASSROOM: "Class", Mode.SPACE: "Space", Mode.READ_ONLY: "Read-only"}
 
 
+def heading_functions(access: Access, provider: Provider | None) -> list[Callable[..., Any]]:
+    """What the line above the pages asks the server."""
+    return [where(access, provider), *ClassPage(access).functions()]
+
+
 def where(access: Access, provider: Provider | None = None) -> Callable[..., Any]:
     """The server function of the line; with a ``provider``, owners are led to their login."""
 
     def where(data: Any, request: gr.Request) -> Json:
         role = access.role_of(request, data)
-        told = {"mode": access.mode.value, "title": TITLES[access.mode], "line": line_of(access, role, access.plays(request, data))}
+        told: Json = {"mode": access.mode.value, "title": TITLES[access.mode]}
+        told["line"] = line_of(access, role, access.plays(request, data))
+        told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
         if access.mode is Mode.SPACE and provider is not None:
             address = LOGOUT if role >= Role.OPERATOR else LOGIN
             told |= {"login": provider.address + address, "login_word": "Log out" if address == LOGOUT else "Log in as the owner"}
