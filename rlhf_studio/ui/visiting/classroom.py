@@ -86,12 +86,12 @@ def _is_parameter(name: Any, value: Any) -> bool:
 
 def code_of(text: str) -> list[str]:
     """A QR code as rows of 1 (dark) and 0, with no border."""
-    return ["".join("1" if dark else "0" for dark in row) for row in segno.make(text, error="m").matrix]
+    return ["".join("1" if dark else "0" for dark in row) for row in segno.make_qr(text, error="m").matrix]
 
 
 def printed_code(text: str) -> list[str]:
     """A QR code for a terminal, two rows in a line, with the border that cameras need."""
-    rows = list(segno.make(text, error="m").matrix_iter(border=2))
+    rows = list(segno.make_qr(text, error="m").matrix_iter(border=2))
     rows += [[0] * len(rows[0])] if len(rows) % 2 else []
     signs = {(0, 0): "█", (0, 1): "▀", (1, 0): "▄", (1, 1): " "}  # bright on a dark terminal
     return ["".join(signs[bool(a), bool(b)] for a, b in zip(*pair, strict=True)) for pair in zip(rows[::2], rows[1::2], strict=True)]
