@@ -32,7 +32,7 @@ const TYPING = new Set(["INPUT", "TEXTAREA", "SELECT"]);
  * of the newest step.
  */
 export class WorkArea {
-  constructor({ quantities, fetch, onchoice }) {
+  constructor({ quantities, forms, fetch, onchoice }) {
     this.fetch = fetch;
     this.onchoice = onchoice;
     this.choice = { step: null, sample: null, token: null };
@@ -42,6 +42,7 @@ export class WorkArea {
     this.table = new SampleTable((sample) => this.chooseSample(sample));
     this.inspector = new Inspector(
       quantities,
+      forms,
       (index, focus) => this.chooseToken(index, focus !== false),
       () => this.fetch({ kind: "scales" }),
     );
