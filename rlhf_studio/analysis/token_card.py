@@ -71,6 +71,8 @@ SUMS = {
 }
 """Every sum that a card may show, in the order of the card. A token has at most one of those for its reward: ``rewards_given`` when the
 recorded reward is not what the run's settings say, as in a log of another program."""
+IN_SUMS = {one.name for one in SUMS.values()} | {term.of for one in SUMS.values() for term in one.terms}
+"""The quantities that a page must have as they were recorded, so that they add up there as they do here."""
 
 SENTENCES = {
     "rloo": "the reward of the whole response, less the mean reward of the other responses to its prompt.",
@@ -82,6 +84,7 @@ SENTENCES = {
 
 _GREEK = {"beta": "β", "gamma": "γ", "delta": "δ", "lambda": "λ"}
 _WIDE = Context(prec=60)  # room for the largest float32 and its decimals
+_STEPS = {digits: Decimal(1).scaleb(-digits) for digits in range(DIGITS, MOST_DIGITS + 1)}
 _BELOW = str.maketrans({"t": "ₜ", "+": "₊", "1": "₁"})
 
 
@@ -150,10 +153,10 @@ def card(tokens: TokenRecord, score: float, ppo: PPOConfig) -> dict[str, Any]:
     ``sums``: for each sum that some token has, the first such token and, from there on, one character for each token: the decimals that its
     terms need to add up as printed, ``~`` when even :data:`MOST_DIGITS` do not suffice, a space for a token that does not have this sum.
     ``factors``: the factors as texts. ``signs``: one character for each token, the sign of what the loss took as its advantage, a space
-    where it is 0 or unknown. ``edges``: by that sign, the ratio beyond which such a token is clipped. ``moves``: what the update did to its probability: ``+``,
-    ``-``, ``0`` for less than :data:`CLEAR`, a space where it is unknown. ``whitened``: the loss took whitened advantages. ``compared``:
-    without a critic, the sentence that says with what the response was compared, else empty. ``missing``: the sentence for tokens without
-    sums.
+    where it is 0 or unknown. ``edges``: by that sign, the ratio beyond which such a token is clipped. ``moves``: what the update did to its
+    probability: ``+``, ``-``, ``0`` for less than :data:`CLEAR`, a space where it is unknown. ``whitened``: the loss took whitened
+    advantages. ``compared``: without a critic, the sentence that says with what the response was compared, else empty. ``missing``: the
+    sentence for tokens without sums.
     """
     arrays = tokens.arrays
     known = {name: _as_sent(values) for name, values in arrays.items()}
@@ -211,7 +214,7 @@ def _reward_sum(
 
 
 def _decimals(one: Sum, known: Mapping[str, Sequence[float]], times: Mapping[str, Any], place: int, score: float) -> str:
-    """With how many decimals the terms of a token's sum add up, rounded to :data:`DIGITS`, to its total; ``~`` when they never do."""
+    """With how many decimals the terms of a token's sum come nearer to its printed total than half a unit; ``~`` when they never do."""
     values = []
     for term in one.terms:
         at = place + term.next
@@ -221,14 +224,14 @@ def _decimals(one: Sum, known: Mapping[str, Sequence[float]], times: Mapping[str
         values.append((times[term.factor][0] if term.factor else Decimal(-1 if term.minus else 1), Decimal(value)))
     total = _rounded(Decimal(known[one.name][place]), DIGITS)
     for digits in range(DIGITS, MOST_DIGITS + 1):
-        if _rounded(sum((factor * _rounded(value, digits) for factor, value in values), Decimal(0)), DIGITS) == total:
+        if abs(sum((factor * _rounded(value, digits) for factor, value in values), Decimal(0)) - total) < _STEPS[DIGITS] / 2:
             return str(digits)
     return "~"
 
 
 def _rounded(value: Decimal, digits: int) -> Decimal:
     """To so many decimals, halves away from 0, as the page prints numbers."""
-    return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _WIDE)
+    return value.quantize(_STEPS[digits], ROUND_HALF_UP, _WIDE)
 
 
 def _moves(arrays: Mapping[str, np.ndarray]) -> str:

@@ -30,7 +30,8 @@ def samples(reader: Any, step: int, sample: int) -> bytes:
     """The sample table of one step, as :func:`samples_payload`; ``reader`` is a RunReader."""
     with reader.snapshot():
         rollouts = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
-    return samples_payload(step, rollouts, sample, reader.config().stage in IN_PAIRS, ppo_of(reader))
+    config = reader.config()
+    return samples_payload(step, rollouts, sample, config.stage in IN_PAIRS, config.ppo if isinstance(config, RunConfig) else None)
 
 
 def tokens(reader: Any, step: int, sample: int) -> bytes:
@@ -227,8 +228,8 @@ def _tokens(tokens: TokenRecord, score: float, ppo: PPOConfig | None) -> bytes:
     numbers = {
         "response_ids": tokens.response_ids,
         "arrays": {
-            **{name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()},
-            **{name: rounded(array) for name, array in added.items() if array is not None},
+            **{name: np.ascontiguousarray(arrays[name], np.float32) for name in arrays if name in token_card.IN_SUMS},
+            **{name: rounded(array) for name, array in (arrays | added).items() if array is not None and name not in token_card.IN_SUMS},
         },
         "chances": {name: token_card.chances(array) for name, array in logprobs.items()},
         "top_ids": np.ascontiguousarray(tokens.top_ids),

@@ -49,8 +49,8 @@ while True:
                 break
         if number in cancelled: break
         echo = json.dumps({"asked": request, "pid": os.getpid(), "variables": dict(os.environ)}) if "echo" in prompt else "good film"
-        say(number=number, side=side, event="end", response=echo, score=1.5 + side, last_reward=1.5 + side - 0.03 * side, parts={"sentiment": 1.5 + side}, gold=0.25,
-            stopped=True, length=5, kl=0.3 * side, no_score="")
+        say(number=number, side=side, event="end", response=echo, score=1.5 + side, parts={"sentiment": 1.5 + side}, gold=0.25,
+            last_reward=1.5 + 0.97 * side, stopped=True, length=5, kl=0.3 * side, no_score="")
     say(number=number, event="done", cancelled=number in cancelled)
 """
 COMMAND = [sys.executable, "-c", PROGRAM]
