@@ -3,8 +3,8 @@
     python -m benchmarks.learn_page [--cold 3] [--moves 12]
 
 Starts the app as people do, and Chromium. Cold: a new app each time, so the process that computes lessons does not run yet when the tab is
-clicked. Warm: every lesson is chosen from the list, and every slider is moved after its sweep has come. Times are taken inside the page, from
-the click or the slider's event to the frame that shows the change. Measure on a quiet machine.
+clicked. Warm: every lesson is chosen from the list, and every slider is moved after its sweep has come. Times are taken inside the page,
+from the click or the slider's event to the frame that shows the change. Measure on a quiet machine.
 """
 
 from __future__ import annotations
@@ -65,11 +65,16 @@ window.learnClock = {
   },
 };
 """
-TITLED = "(title) => learnClock.shown(document.querySelector('.rs-learn-title')) && document.querySelector('.rs-learn-title').textContent === title"
-CHOOSE = """([entry, title]) => learnClock.until(() => entry().click(), {
-  text: () => titled(title) && learnClock.shown(document.querySelector(".rs-learn-lesson .rs-learn-text p")),
-  numbers: () => titled(title) && [...document.querySelectorAll(".rs-learn-there")].some(learnClock.shown),
-})"""
+CHOOSE = """([selector, title]) => {
+  const titled = () => {
+    const node = document.querySelector(".rs-learn-title");
+    return learnClock.shown(node) && node.textContent === title;
+  };
+  return learnClock.until(() => document.querySelector(selector).click(), {
+    text: () => titled() && learnClock.shown(document.querySelector(".rs-learn-lesson .rs-learn-text p")),
+    numbers: () => titled() && [...document.querySelectorAll(".rs-learn-there")].some(learnClock.shown),
+  });
+}"""
 
 
 @dataclass
@@ -125,11 +130,7 @@ def opened(browser: Any, address: str) -> Any:
 
 def chosen(page: Any, selector: str, title: str) -> Any:
     """Click an element, and wait for a lesson. Gives {text, numbers} in milliseconds."""
-    return page.evaluate(
-        f"([selector, title]) => {{ const titled = {TITLED}; const entry = () => document.querySelector(selector);"
-        f" return ({CHOOSE})([entry, title]); }}",
-        [selector, title],
-    )
+    return page.evaluate(CHOOSE, [selector, title])
 
 
 def cold(browser: Any) -> Waits:
@@ -174,9 +175,8 @@ def warm(browser: Any, address: str, moves: int) -> dict[str, Waits]:
         waits = chosen(page, f'[data-entry="{entry.name}"]', entry.title)
         times, without = moved(page, moves)
         found[entry.name] = Waits(waits["text"] / 1000, waits["numbers"] / 1000, times)
-        print(
-            f"{entry.name:20} {waits['text']:6.0f} ms {waits['numbers']:9.0f} ms   {said(times)}{f', {without} without a change' if without else ''}"
-        )
+        still = f", {without} without a change" if without else ""
+        print(f"{entry.name:20} {waits['text']:6.0f} ms {waits['numbers']:9.0f} ms   {said(times)}{still}")
     page.context.close()
     return found
 

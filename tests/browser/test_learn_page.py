@@ -61,7 +61,9 @@ def choose(page: Any, lesson: str) -> None:
     page.locator(f'[data-entry="{lesson}"]').click()
     expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of(lesson).title)
     expect(page.locator(".rs-learn-there").first).to_be_visible()
-    page.locator(".rs-learn-lesson").get_by_role("button", name="Show me").evaluate_all("(buttons) => buttons.forEach((one) => one.click())")
+    page.locator(".rs-learn-lesson").get_by_role("button", name="Show me").evaluate_all(
+        "(buttons) => buttons.forEach((one) => one.click())"
+    )
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
