@@ -1,7 +1,6 @@
 """The Learn page in a browser: a question before the result, numbers that follow a control, a link that restores a state, a phone.
 
-One walk opens every lesson, light and dark, wide and as a phone. Its rules of accessibility are those of axe-core, which a package of the
-development requirements brings along; nothing is asked of the network.
+One walk opens every lesson, light and dark, wide and as a phone.
 """
 
 from __future__ import annotations
@@ -9,21 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import resources
 from typing import Any
 
 import pytest
 
 from rlhf_studio.lessons import shelf
 from rlhf_studio.ui.app import Server, launch
+from tests.browser.axe import COLOURS_ALONE, violations, wear
 
 pytestmark = pytest.mark.browser
 LESSONS = [entry.name for entry in shelf.entries()]
 WIDE, PHONE = 1440, 390
 THEMES = ("light", "dark")
-QUICK = {"resultTypes": ["violations"], "preload": False}
-COLOURS_ALONE = {"runOnly": ["color-contrast"]}
-"""What a theme can change; everything else is the same for both."""
 
 
 @pytest.fixture(scope="module")
@@ -65,23 +61,6 @@ def choose(page: Any, lesson: str) -> None:
         "(buttons) => buttons.forEach((one) => one.click())"
     )
     expect(page.get_by_role("alert")).to_be_hidden()
-
-
-def wear(page: Any, theme: str) -> None:
-    """Turn the page's own switch until it has the theme."""
-    for _ in range(3):
-        if page.evaluate("document.body.classList.contains('dark')") == (theme == "dark"):
-            return
-        page.locator(".rs-theme").click()
-    raise AssertionError(f"the switch of themes never came to {theme}")
-
-
-def violations(page: Any, within: str, options: dict[str, Any] | None = None) -> list[str]:
-    """What axe-core finds wrong inside a part of the page: the rule, and the element."""
-    if page.evaluate("typeof axe") == "undefined":
-        page.evaluate(resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
-    found = page.evaluate("([part, options]) => axe.run(part, options)", [within, {**QUICK, **(options or {})}])
-    return [f"{rule['id']}: {node['html'][:200]}" for rule in found["violations"] for node in rule["nodes"]]
 
 
 @contextmanager
