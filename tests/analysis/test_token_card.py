@@ -144,7 +144,7 @@ def test_the_sums_are_what_the_engine_computes(run: LessonRun) -> None:
 
 
 def test_what_the_page_prints_of_a_recorded_run_adds_up(run: LessonRun) -> None:
-    """From the bytes that the page gets, as it prints them: added with pencil and paper, in whole numbers of millionths."""
+    """From the bytes that the page gets, as it prints them: added with pencil and paper, in whole numbers of 1e-12."""
     checked = 0
     for _, body in recorded(run):
         told = json.loads(body)
@@ -159,12 +159,12 @@ def test_what_the_page_prints_of_a_recorded_run_adds_up(run: LessonRun) -> None:
                 if digits == "~":
                     continue
                 total = sum(printed(term, told, place, int(digits)) for term in one.terms)
-                assert abs(total - thousandths(arrays[one.name][place], 4)) < 0.5 * 10**8, (name, place)
+                assert abs(total - in_parts(arrays[one.name][place], 4)) < 0.5 * 10**8, (name, place)
                 checked += 1
     assert checked > 12_000
 
 
-def thousandths(value: float, digits: int) -> int:
+def in_parts(value: float, digits: int) -> int:
     """A number rounded to so many decimals, half away from 0, in units of 1e-12."""
     whole, _, part = f"{abs(value):.30f}".partition(".")
     up = part[digits] >= "5"
@@ -175,7 +175,7 @@ def thousandths(value: float, digits: int) -> int:
 def printed(term: token_card.Term, told: Any, place: int, digits: int) -> int:
     values = [told["score"]] * (place + 1) if term.of == "score" else told["tokens"]["arrays"][term.of]
     at = place + term.next
-    value = thousandths(values[at] if at < len(values) else term.beyond, digits)
+    value = in_parts(values[at] if at < len(values) else term.beyond, digits)
     if term.factor:
         for text in told["tokens"]["card"]["factors"][term.factor].replace("−", "-").split(" × "):
             whole, _, part = text.partition(".")
