@@ -49,6 +49,10 @@ def test_from_token_to_token_the_card_is_there_at_once(open_page: Any, run: Fake
         assert shown == f"Token {place} of {count}"
     assert "−β klₜ + score" in page.locator(".rs-formulas").inner_text()
     assert "Last token: nothing follows, so Aₜ₊₁ and Vₜ₊₁ are 0." in page.locator(".rs-formulas").inner_text()
+    page.keyboard.press("8")  # the clip flag: bars of the ratio around 1, and the edges that the app names
+    assert page.locator(".rs-strip-key").first.inner_text().startswith("ratio per token, dashed: the edge of the clip range")
+    axis = [float(text) for text in page.locator(".rs-strip-axis").first.locator("span").all_text_contents()]
+    assert axis[0] > axis[1] == 1 > axis[2] and axis[0] - 1 == pytest.approx(1 - axis[2])
     assert not [body for body in asked if '"tokens"' in body or '"samples"' in body]
 
 
