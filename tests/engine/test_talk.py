@@ -90,9 +90,11 @@ def plain_logprobs(model: Any, ids: list[int], responses: int, temperature: floa
 
 
 def check(events: list[dict[str, Any]], prompt: list[int], policy: Any, reference: Any, temperature: float = 1.0) -> None:
-    _, *tokens, end = events
+    begin, *tokens, end = events
     ids = [token["id"] for token in tokens]
     assert len(ids) == end["length"]
+    assert [token["reward"] for token in tokens] == pytest.approx([-begin["kl_coef"] * token["kl"] for token in tokens], abs=1e-9)
+    assert end["last_reward"] == pytest.approx(tokens[-1]["reward"] + end["score"], abs=1e-6)
     ours = plain_logprobs(policy, prompt + ids, len(ids), temperature)
     theirs = plain_logprobs(reference, prompt + ids, len(ids), temperature)
     for place, token in enumerate(tokens):
