@@ -19,6 +19,7 @@ from rlhf_studio.lessons.kit.text import LessonText, read_text
 LESSONS, TOUR = "", "tour"
 _SHELVES = {LESSONS: pages, TOUR: tour}
 _NUMBER = re.compile(r"^NUMBER = (\d+)", re.MULTILINE)
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
 class NoLesson(LookupError):
@@ -42,7 +43,8 @@ def entries(language: str = "en", shelf: str = LESSONS) -> tuple[Entry, ...]:
         number = _NUMBER.search(_file(name, "py").read_text(encoding="utf-8"))
         if number is None:
             continue  # it has no text: what several stations share
-        found.append(Entry(name, int(number[1]), text_of(name, language).title))
+        title = _TITLE.search(_source(name, language))  # the whole text is read when it is opened
+        found.append(Entry(name, int(number[1]), title[1].strip() if title else ""))
     return tuple(sorted(found, key=lambda entry: entry.number))
 
 
@@ -58,8 +60,7 @@ def text_of(name: str, language: str = "en") -> LessonText:
     """The text of a lesson or a station; in English where there is none in this language. Raises :class:`NoLesson`."""
     if name not in _names(name.rpartition(".")[0]) or not languages(name):
         raise NoLesson(f"There is no lesson {name!r}.")
-    chosen = language if language in languages(name) else "en"
-    return read_text(_file(name, f"{chosen}.md").read_text(encoding="utf-8"))
+    return read_text(_source(name, language))
 
 
 def module_of(name: str) -> ModuleType:
@@ -73,6 +74,11 @@ def _names(shelf: str) -> list[str]:
     """The modules of a shelf, by the names that lessons have; none for a shelf that there is not."""
     folders = [str(Path(str(_SHELVES[shelf].__file__)).parent)] if shelf in _SHELVES else []
     return [f"{shelf}.{module.name}" if shelf else module.name for module in pkgutil.iter_modules(folders)]
+
+
+def _source(name: str, language: str) -> str:
+    chosen = language if language in languages(name) else "en"
+    return _file(name, f"{chosen}.md").read_text(encoding="utf-8")
 
 
 def _file(name: str, ending: str) -> Path:

@@ -1,4 +1,4 @@
-"""One walk through all lessons and the stations of the tour: what they show at the start, in the corners of their controls, and at random places."""
+"""One walk through all lessons and stations of the tour: at the start, in the corners of their controls, and at random places."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def shown_places(count: int) -> tuple[int | None, ...]:
 
 def label(name: str, tensor: Tensor) -> str:
     """A tensor's name, its format and its shape."""
-    return f"{name}  {str(tensor.dtype).removeprefix('torch.')} ({', '.join(str(size) for size in tensor.shape)}{',' * (tensor.dim() == 1)})"
+    return f"{name}  {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def rows_of(line: Line, **tensors: Tensor) -> dict[str, Any]:

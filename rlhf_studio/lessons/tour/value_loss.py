@@ -21,6 +21,7 @@ def criticised(run: LessonRun, step: float, sample: float) -> Numbers:
     after[line.row, mask] = run.read(int(step), run.batch([one.prompt_ids], [one.ids])).values[0].double()
     returns = line.again().returns
     row = slice(line.row, line.row + 1)
+    error = torch.where(line.of.mask, after - returns, 0)
     losses = [
         value_loss(x[row], line.of.values[row], returns[row], line.of.mask[row], run.config.ppo.cliprange_value or None)
         for x in (line.of.values, after)
@@ -29,7 +30,7 @@ def criticised(run: LessonRun, step: float, sample: float) -> Numbers:
     targets = line.all(returns)
     return {
         "columns": line.tokens,
-        "rows": rows_of(line, values=line.of.values, returns=returns, new_values=after, error=torch.where(line.of.mask, after - returns, 0)),
+        "rows": rows_of(line, values=line.of.values, returns=returns, new_values=after, error=error),
         "before": old,
         "after": new,
         "by_hand": half_square([a - b for a, b in zip(line.all(after), targets, strict=True)]),
