@@ -14,6 +14,7 @@ function math([tag, attributes, ...children]) {
 
 const LINKS = {
   lesson: (to, lead) => ({ href: "#", onclick: (event) => (event.preventDefault(), lead.lesson(to)) }),
+  tour: (to, lead) => ({ href: "#", onclick: (event) => (event.preventDefault(), lead.tour(to)) }),
   tab: (to) => ({ href: "#", onclick: (event) => (event.preventDefault(), address.lead(to, {})) }),
 };
 
