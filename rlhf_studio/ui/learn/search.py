@@ -18,7 +18,7 @@ from rlhf_studio.lessons.kit.text import Block, SceneText
 from rlhf_studio.lessons.trl_names import NameAnswer, answers
 from rlhf_studio.ui import sent
 
-LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 110
+LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
 FEWEST_LETTERS = 3  # of a query that finds names of TRL by a part of them
 WEIGHTS = {"lesson": 3.0, "station": 2.5, "scene": 2.0, "question": 2.0, "term": 2.0, "code": 2.0}
 IN_TITLE, IN_TEXT, ONLY_BEGUN = 4.0, 1.0, 0.6  # what a word counts, by where it stands; less when it is only the beginning of a word
@@ -130,7 +130,7 @@ def _prose(piece: Any) -> str:
     if piece.get("kind") == "code" and "text" in piece:
         return str(piece["text"])
     if piece.get("kind") in ("slot", "formula"):
-        return "…" if piece["kind"] == "slot" else ""
+        return "…"
     return " ".join(_prose(piece[key]) for key in ("content", "items", "caption", "label") if key in piece)
 
 

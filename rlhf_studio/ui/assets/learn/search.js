@@ -110,15 +110,15 @@ export class Search {
       el("span", { class: "rs-learn-kind" }, `${KINDS.name} \u00b7 ${releases.join(", ")} \u00b7 ${kinds.join(", ")}`),
       el("code", { class: "rs-learn-name" }, name),
     ];
-    if (what) said.push(el("p", {}, el("strong", {}, "There: "), what));
+    if (what) said.push(el("p", {}, el("strong", {}, "In TRL: "), coded(what)));
     if (symbols.length) {
       const places = symbols.map((symbol) => el("li", {}, this.symbol(symbol)));
-      said.push(el("p", {}, el("strong", {}, "Here: "), note), el("ul", {}, places));
+      said.push(el("p", {}, el("strong", {}, "Here: "), coded(note)), el("ul", {}, places));
     } else if (settings.length) {
       const codes = settings.flatMap((setting, place) => [place ? ", " : "", el("code", {}, setting)]);
-      said.push(el("p", {}, el("strong", {}, "Setting here: "), codes, note ? `. ${note}` : ""));
+      said.push(el("p", {}, el("strong", {}, "Setting here: "), codes, note ? [". ", ...coded(note)] : ""));
     } else {
-      said.push(el("p", {}, el("strong", {}, "Not needed here: "), notNeeded));
+      said.push(el("p", {}, el("strong", {}, "Not needed here: "), coded(notNeeded)));
     }
     if (see) said.push(el("p", {}, "More: ", this.link(see.title, see.to)));
     return el("div", { class: "rs-learn-result" }, said);
@@ -134,6 +134,9 @@ export class Search {
     return el("button", { type: "button", class: "rs-learn-lead", onclick: () => this.lead(to) }, text);
   }
 }
+
+/** A text in which names of code stand between backticks. */
+const coded = (text) => text.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
 
 const sayCount = (count, query) =>
   count === 0 ? `Nothing found for "${query}".` : count === 1 ? "One result." : `${count} results, best first.`;
