@@ -29,7 +29,8 @@ def test_what_counts_as_a_name(tmp_path: Path) -> None:
     (ppo / "ppo_config.py").write_text("class PPOConfig:\n    gamma: float = 1.0\n")
     (ppo / "modeling_value_head.py").write_text("def head(width):\n    hidden = width\n    return hidden\n")
     source = "from os import sep\nfrom ...helpers import helped\nLIMIT = 1\nclass T:\n    def train(self, start, *args):\n"
-    source += "        self.kept = start\n        for a, (b, c) in start:\n            d = a\n        with open(a) as file:\n            print(file)\n"
+    source += "        self.kept = start\n        for a, (b, c) in start:\n            d = a\n"
+    source += "        with open(a) as file:\n            print(file)\n"
     source += "        metrics['lr'] = 1\n        return [e for e in d], {'x/y': 1, 'plain': 2}\n"
     (ppo / "ppo_trainer.py").write_text(source)
     assert taken(tmp_path, "1.12.0") == {

@@ -63,7 +63,7 @@ def test_lessons_scenes_questions_terms_stations_and_code_are_found() -> None:
         "When a token stops pushing": ("lesson", {"lesson": "clip"}),
         "four numbers make a batch": ("scene", {"lesson": "from_trl", "scene": "one_batch"}),
         "does this row need padding": ("question", {"place": "tour", "show": "prompts"}),
-        "explained variance value fit": ("term", {}),
+        "mean probability ratio of new to old policy": ("term", {}),
         "rightmost last non pad token classifier": ("station", {"place": "tour", "show": "pooling"}),
         "shape_rewards": ("code", {"place": "tour", "show": "rewards"}),
         "searchsorted": ("code", {"place": "tour", "show": "sampling"}),

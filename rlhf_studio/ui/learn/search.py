@@ -210,7 +210,7 @@ def _named(answer: NameAnswer) -> Json:
 @cache
 def _symbol(symbol: str) -> Json:
     """A symbol with its file, and the lesson or station that shows it, if one does."""
-    to = next((entry.to for entry in reversed(index()) if entry.kind == "code" and entry.title == symbol), {})
+    to = next((entry.to for entry in index() if entry.kind == "code" and entry.title == symbol), {})
     return {"symbol": symbol, "path": excerpt(symbol).path, "to": to}
 
 

@@ -1,4 +1,4 @@
-// The Learn page: a list of its places, and the place that is open. Numbers come from the app; nothing is computed here.
+// The Learn page: a list of its places, and the one that is open. Numbers come from the app; nothing is computed here.
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
@@ -6,7 +6,7 @@ import { Lesson } from "./lesson.js";
 import { Search } from "./search.js";
 import { Tour } from "./tour.js";
 
-/** What stands beside the lessons: the place that the address names, its title in the list, and the class that shows it. */
+/** What stands beside the lessons: the place that the address names, its title in the list, and what shows it. */
 const PLACES = [{ place: "tour", title: "Tour of the code", make: (page) => new Tour(page) }];
 
 class LearnPage {

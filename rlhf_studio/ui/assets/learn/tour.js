@@ -58,7 +58,7 @@ export class Tour {
     this.reach(article.querySelector("[aria-current=step]"));
   }
 
-  /** The way of the data, a button for each station. One of them is a stop for the tab key; arrows lead to the others. */
+  /** The way of the data, a button for each station. The tab key stops at one of them; arrows lead to the others. */
   map(at) {
     const stops = this.page.stations.map((station, place) =>
       el(
