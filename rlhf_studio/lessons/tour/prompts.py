@@ -16,7 +16,7 @@ def padded(run: LessonRun, step: float, sample: float) -> Numbers:
     ids, mask = pad_left([one.prompt_ids for one in samples], 0)
     own, width = len(samples[row].prompt_ids), ids.shape[1]
     shown = range(max(width - MOST, 0), width)
-    texts = [run.tokenizer.decode([token]).strip() if keep else "" for token, keep in zip(ids[row], mask[row], strict=True)]
+    texts = [str(run.tokenizer.decode([token])).strip() if keep else "" for token, keep in zip(ids[row], mask[row], strict=True)]
     return {
         "columns": [texts[place] or "·" for place in shown],
         "rows": {

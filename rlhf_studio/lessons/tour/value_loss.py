@@ -18,7 +18,9 @@ def criticised(run: LessonRun, step: float, sample: float) -> Numbers:
     line = line_of(run, step, sample)
     one, mask = line.sample, line.of.mask[line.row]
     after = line.of.values.clone()
-    after[line.row, mask] = run.read(int(step), run.batch([one.prompt_ids], [one.ids])).values[0].double()
+    now = run.read(int(step), run.batch([one.prompt_ids], [one.ids])).values
+    assert now is not None  # the lesson run has a critic
+    after[line.row, mask] = now[0].double()
     returns = line.again().returns
     row = slice(line.row, line.row + 1)
     error = torch.where(line.of.mask, after - returns, 0)
