@@ -64,7 +64,7 @@ def test_lessons_scenes_questions_terms_stations_and_code_are_found() -> None:
         "four numbers make a batch": ("scene", {"lesson": "from_trl", "scene": "one_batch"}),
         "does this row need padding": ("question", {"place": "tour", "show": "prompts"}),
         "mean probability ratio of new to old policy": ("term", {}),
-        "rightmost last non pad token classifier": ("station", {"place": "tour", "show": "pooling"}),
+        "classifier last token no padding": ("station", {"place": "tour", "show": "pooling"}),
         "shape_rewards": ("code", {"place": "tour", "show": "rewards"}),
         "searchsorted": ("code", {"place": "tour", "show": "sampling"}),
     }

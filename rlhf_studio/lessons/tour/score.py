@@ -21,6 +21,7 @@ def scored(run: LessonRun, step: float, sample: float) -> Numbers:
     scores = torch.tensor([one.score for one in samples])
     stopped = torch.tensor([one.stopped for one in samples])
     one, mean = samples[row], float(scores.mean())
+    gold_mean = sum(other.gold for other in samples) / len(samples)
     again, _ = run.score([one.prompt], [one.response], stopped=one.stopped)
     return {
         "columns": [f"[{place}]" for place in shown],
@@ -35,7 +36,8 @@ def scored(run: LessonRun, step: float, sample: float) -> Numbers:
         "gold": one.gold,
         "text": f"{one.prompt}{one.response}",
         "above": one.score > mean,
-        "gold_lower": one.gold < one.score,
+        "gold_mean": gold_mean,
+        "agree": (one.gold > gold_mean) == (one.score > mean),
     }
 
 

@@ -11,6 +11,7 @@ const KINDS = {
   term: "Word",
   name: "Name in TRL",
 };
+const SORTS = { local: "local variable", imported: "imported name" };
 const TYPING = "input, textarea, select, [contenteditable]";
 
 export class Search {
@@ -107,7 +108,11 @@ export class Search {
   named({ answer }) {
     const { name, releases, kinds, what, symbols, settings, note, not_needed: notNeeded, see } = answer;
     const said = [
-      el("span", { class: "rs-learn-kind" }, `${KINDS.name} \u00b7 ${releases.join(", ")} \u00b7 ${kinds.join(", ")}`),
+      el(
+        "span",
+        { class: "rs-learn-kind" },
+        `${KINDS.name} \u00b7 ${releases.join(", ")} \u00b7 ${kinds.map((kind) => SORTS[kind] || kind).join(", ")}`,
+      ),
       el("code", { class: "rs-learn-name" }, name),
     ];
     if (what) said.push(el("p", {}, el("strong", {}, "In TRL: "), coded(what)));
