@@ -32,6 +32,7 @@ class NameAnswer:
         settings: dotted names of our settings, for an option.
         note: how it is here, in a sentence or two; may be empty.
         not_needed: why there is nothing of the kind here; empty where there is.
+        family: the other names that the same entry answers, in its order.
         see: ``tour:STATION``, ``lesson:LESSON`` or ``lesson:LESSON/SCENE``; may be empty.
     """
 
@@ -44,6 +45,7 @@ class NameAnswer:
     note: str = ""
     not_needed: str = ""
     see: str = ""
+    family: tuple[str, ...] = ()
 
 
 @cache
@@ -77,7 +79,10 @@ def answers() -> dict[str, NameAnswer]:
     for entry in written_answers():
         fields = {key: str(entry.get(key, "")) for key in ("what", "note", "not_needed", "see")}
         fields_here = {"symbols": tuple(str(entry.get("here", "")).split()), **fields}
-        found |= {name: answer(name, **fields_here) for name in str(entry["names"]).split() if name in places}
+        family = tuple(str(entry["names"]).split())
+        for name in family:
+            if name in places:
+                found[name] = answer(name, **fields_here, family=tuple(other for other in family if other != name))
     return found
 
 

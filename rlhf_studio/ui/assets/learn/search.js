@@ -106,7 +106,7 @@ export class Search {
 
   /** A name of TRL with its answer. */
   named({ answer }) {
-    const { name, releases, kinds, what, symbols, settings, note, not_needed: notNeeded, see } = answer;
+    const { name, releases, kinds, what, symbols, settings, note, not_needed: notNeeded, see, family } = answer;
     const said = [
       el(
         "span",
@@ -125,6 +125,7 @@ export class Search {
     } else {
       said.push(el("p", {}, el("strong", {}, "Not needed here: "), coded(notNeeded)));
     }
+    if (family.length) said.push(el("p", { class: "rs-muted" }, "Answered together with: ", family.join(", ")));
     if (see) said.push(el("p", {}, "More: ", this.link(see.title, see.to)));
     return el("div", { class: "rs-learn-result" }, said);
   }
