@@ -10,7 +10,7 @@ import pytest
 
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.trl_names import answers
-from rlhf_studio.ui.learn.search import MOST, found, index, learn_search
+from rlhf_studio.ui.learn.search import MOST, index, learn_search, named
 from tests.ui.train_helpers import VIEWER
 
 
@@ -40,8 +40,7 @@ def test_a_name_of_trl_comes_first_with_its_answer(name: str, leads: dict[str, s
 
 def test_every_name_of_trl_is_found_by_itself() -> None:
     for name in answers():
-        titles = [result["title"] for result in found(name) if result["kind"] == "name"]
-        assert titles and titles[0].lower() == name.lower(), name
+        assert named(name)[0].name.lower() == name.lower()
 
 
 def test_a_symbol_leads_to_what_shows_it_and_names_its_file() -> None:

@@ -60,15 +60,15 @@ def found(query: str, language: str = "en") -> list[Json]:
 
     A name of TRL comes first when it is what was asked for, or when the query looks like code; names that only contain it come last.
     """
-    named = _names(query)
-    first = [name for name in named if name.name.lower() == query.strip().lower() or _LIKE_CODE.search(query)]
-    last = [name for name in named if name not in first]
+    near = named(query)
+    first = [name for name in near if name.name.lower() == query.strip().lower() or _LIKE_CODE.search(query)]
+    last = [name for name in near if name not in first]
     words = [word for word in _words(query) if word not in _IGNORED] or _words(query)
     scored = [(score, entry) for entry in index(language) if words and (score := _score(entry, words)) > 0]
     best: dict[tuple[str, str], Entry] = {}
     for _, entry in sorted(scored, key=lambda pair: -pair[0]):
         best.setdefault(_once(entry), entry)
-    others = list(best.values())[: MOST - len(named)]
+    others = list(best.values())[: MOST - len(near)]
     return [*(_named(name) for name in first), *(_shown(entry, words) for entry in others), *(_named(name) for name in last)]
 
 
@@ -188,7 +188,7 @@ def _shown(entry: Entry, words: Sequence[str]) -> Json:
 # --- names of TRL --------------------------------------------------------------------------------------------------------------
 
 
-def _names(query: str) -> list[NameAnswer]:
+def named(query: str) -> list[NameAnswer]:
     """The name that was asked for, whatever its capitals; then names that begin so, then those that contain it."""
     asked = query.strip().lower()
     if not asked or " " in asked:
