@@ -61,14 +61,16 @@ def test_stations_follow_each_other_keep_the_line_and_are_restored(open_page: Ca
     page = open_page("?place=tour&show=rewards")
     expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of("tour.rewards").title)
     expect(page.locator(".rs-learn-there").first).to_be_visible()
+    slot = page.locator(".rs-learn-text p", has_text="The score is").locator(".rs-learn-slot").first
+    before = slot.text_content()
     page.get_by_role("slider", name="Response").fill("4")  # the fifth response
     expect(page).to_have_url(re.compile("sample%3A5"))
-    score = page.locator(".rs-learn-text p", has_text="The score is").locator(".rs-learn-slot").first.text_content()
+    expect(slot).not_to_have_text(before)
+    score = slot.text_content()
     page.get_by_role("button", name=re.compile("^Next: GAE")).click()
     expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of("tour.gae").title)
     expect(page.get_by_role("slider", name="Response")).to_have_attribute("aria-valuetext", "5")
     page.get_by_role("button", name=re.compile("^Previous: Rewards")).click()
-    slot = page.locator(".rs-learn-text p", has_text="The score is").locator(".rs-learn-slot").first
     expect(slot).to_have_text(score)
     page.reload()
     expect(slot).to_have_text(score)
