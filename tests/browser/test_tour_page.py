@@ -10,6 +10,7 @@ import pytest
 
 from rlhf_studio.lessons import shelf
 from rlhf_studio.ui.app import Server, launch
+from tests.browser.axe import COLOURS_ALONE, violations, wear
 
 pytestmark = pytest.mark.browser
 
@@ -98,3 +99,19 @@ def test_notes_stand_beside_the_code_and_above_it_on_a_phone(open_page: Callable
     page.set_viewport_size({"width": 390, "height": 844})
     pre = code.locator("pre")
     assert pre.evaluate("node => node.scrollWidth > node.clientWidth")  # the code scrolls sideways, the page does not
+
+
+def test_axe_finds_nothing_wrong_on_a_station_and_among_results(open_page: Callable[..., Any]) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page("?place=tour&show=pooling")
+    expect(page.locator(".rs-learn-there").first).to_be_visible()
+    page.get_by_role("button", name="Show me").first.click()
+    for shown in (".rs-learn-lesson", ".rs-learn-found"):
+        if shown == ".rs-learn-found":
+            page.get_by_role("searchbox").fill("null_ref_context")
+            expect(page.locator(".rs-learn-result").first).to_be_visible()
+        wear(page, "light")
+        assert violations(page, "body") == []
+        wear(page, "dark")
+        assert violations(page, shown, COLOURS_ALONE) == []
