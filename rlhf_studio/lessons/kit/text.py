@@ -26,7 +26,7 @@
     silent: is silent
     :::
 
-Formulas stand between ``$`` or ``$$``. Links lead to ``lesson:clip``, ``term:values``, ``tab:train`` or a web page.
+Formulas stand between ``$`` or ``$$``. Links lead to ``lesson:clip``, ``tour:gae``, ``term:values``, ``tab:train`` or a web page.
 """
 
 from __future__ import annotations

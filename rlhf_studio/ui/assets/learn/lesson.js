@@ -39,7 +39,11 @@ export class Lesson {
 
   draw(name, text) {
     const { lessons, article } = this.page;
-    const lead = { lesson: (other) => this.page.choose({ lesson: other }), words: text.words };
+    const lead = {
+      lesson: (other) => this.page.choose({ lesson: other }),
+      tour: (show) => this.page.choose({ place: "tour", show }),
+      words: text.words,
+    };
     this.scenes = text.scenes.map(
       (scene) =>
         new Scene(scene, {
