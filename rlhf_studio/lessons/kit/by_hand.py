@@ -51,3 +51,11 @@ def weighed(scores: Sequence[float], beta: float) -> list[float]:
     weights = [math.exp((score - top) / beta) for score in scores]
     whole = math.fsum(weights)
     return [weight / whole for weight in weights]
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    """Probabilities of logits."""
+    top = max(logits)
+    weights = [math.exp(x - top) for x in logits]
+    whole = math.fsum(weights)
+    return [weight / whole for weight in weights]

@@ -1,0 +1,199 @@
+"""One optimizer step on one token, by the lesson run's policy: who gains, who pays, and what the net has learned beside it."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from rlhf_studio.engine.loop.update import make_optimizer
+from rlhf_studio.engine.models.adapters import adapter_weights
+from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Slider, Word, bars
+from rlhf_studio.lessons.kit.by_hand import all_close, close, softmax
+from rlhf_studio.lessons.run import LessonRun, Sample
+from rlhf_studio.ppo.logprobs import token_logprobs
+from rlhf_studio.ppo.losses import policy_loss
+
+EPISODES, SHOWN, PLACES = 64, 5, 12
+GAINED = {"praised": 1.0, "blamed": -1.0}
+"""The advantage of the token."""
+
+
+class Place(NamedTuple):
+    """A token of a recorded response: what stands before it, and itself."""
+
+    sample: Sample
+    at: int
+
+    @property
+    def token(self) -> int:
+        return self.sample.ids[self.at]
+
+
+class Stepped(NamedTuple):
+    """Before and after one optimizer step: logits (V,) at the place and elsewhere, and the loss's slope along the logits at the place."""
+
+    before: list[float]
+    after: list[float]
+    slope: list[float]
+    ratio: float
+    elsewhere: tuple[float, float] | None
+    moved: float
+
+
+def logits_at(run: LessonRun, policy: Policy, place: Place) -> torch.Tensor:
+    """(V,) float64 logits that predict the token."""
+    sample, at = place
+    batch = run.batch([sample.prompt_ids], [sample.ids[: at + 1]])
+    return policy(batch)[0][-1].double() / run.config.generation.temperature
+
+
+def same_token(run: LessonRun, step: int, place: Place) -> Place | None:
+    """The same token in another review of the step, after other words; the first one that there is."""
+    before = place.sample.ids[place.at - 1] if place.at else -1
+    for sample in run.samples(step):
+        for at, token in enumerate(sample.ids):
+            if token == place.token and sample is not place.sample and (sample.ids[at - 1] if at else -1) != before:
+                return Place(sample, at)
+    return None
+
+
+@lru_cache(maxsize=128)
+def one_update(run: LessonRun, step: int, row: int, at: int, advantage: float) -> Stepped:
+    """A new copy of the policy that sampled this step makes one step of AdamW, as the run's settings say, on one token."""
+    place = Place(run.samples(step)[row], at)
+    other = same_token(run, step, place)
+    policy = run.policy(step - 1)
+    weights = list(adapter_weights(policy.model).values())  # type: ignore[arg-type]  # it has adapters
+    for name, parameter in policy.model.named_parameters():
+        parameter.requires_grad_(".lora_" in name)
+    optimizer = make_optimizer(policy, run.config.ppo)
+    logits = logits_at(run, policy, place)
+    logits.retain_grad()
+    token, one = torch.tensor([[place.token]]), torch.ones(1, 1, dtype=torch.float64)
+    new = token_logprobs(logits[None, None], token)
+    found = policy_loss(new, new.detach(), advantage * one, one.bool(), run.config.ppo.cliprange)
+    found.loss_sum.backward()
+    slope = torch.zeros_like(logits) if logits.grad is None else logits.grad
+    with torch.no_grad():
+        kept = [weight.clone() for weight in weights]
+        there = None if other is None else float(logits_at(run, policy, other).softmax(dim=0)[place.token])
+        optimizer.step()
+        after = logits_at(run, policy, place)
+        then = None if other is None else float(logits_at(run, policy, other).softmax(dim=0)[place.token])
+        moved = max(float((weight - old).abs().max()) for weight, old in zip(weights, kept, strict=True))
+    elsewhere = None if there is None or then is None else (there, then)
+    return Stepped(logits.detach().tolist(), after.tolist(), slope.tolist(), found.ratio.item(), elsewhere, moved)
+
+
+def by_the_rule(before: list[float], token: int, gain: float) -> list[float]:
+    """Probabilities after a step of a table of logits along the rule, of the size at which the token's own one changes by ``gain``.
+
+    The size is found by halving.
+    """
+    p = softmax(before)
+    sign = 1.0 if gain >= 0 else -1.0
+
+    def stepped(size: float) -> list[float]:
+        return softmax([x + sign * size * ((j == token) - p[j]) for j, x in enumerate(before)])
+
+    low, high = 0.0, 1.0
+    while high < 1e9 and sign * (stepped(high)[token] - p[token]) < abs(gain):
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (low, middle) if sign * (stepped(middle)[token] - p[token]) >= abs(gain) else (middle, high)
+    return stepped(high)
+
+
+def under_microscope(run: LessonRun, step: int, sample: int, place: int, judged: str) -> Numbers:
+    """What one step on one token does to the next word's probabilities, there and in another review."""
+    chosen = run.samples(step)[int(sample) - 1]
+    at = min(int(place), len(chosen.ids)) - 1
+    token, advantage = chosen.ids[at], GAINED[judged]
+    found = one_update(run, int(step), int(sample) - 1, at, advantage)
+    before, after = softmax(found.before), softmax(found.after)
+    change = [b - a for a, b in zip(before, after, strict=True)]
+    rule = by_the_rule(found.before, token, change[token])
+    others = sorted((j for j in range(len(before)) if j != token), key=lambda j: -before[j])
+    most = min(others, key=lambda j: change[j] * advantage)
+    there, then = found.elsewhere or (0.0, 0.0)
+    *names, name_of_most = run.tokenizer.batch_decode([[j] for j in [token, *others[:SHOWN], most]])
+    text = run.tokenizer.decode([*chosen.prompt_ids, *chosen.ids[:at]])
+    return {
+        "token": names[0].strip() or names[0],
+        "text": text,
+        "advantage": advantage,
+        "token_id": token,
+        "logits": found.before,
+        "slope": found.slope,
+        "ratio": found.ratio,
+        "chances": (before, after, rule),
+        "shown": list(zip([name.strip() or name for name in names], [token, *others[:SHOWN]], strict=True)),
+        "chance_before": before[token],
+        "chance_after": after[token],
+        "gain": change[token],
+        "favourite": names[1].strip() or names[1],
+        "favourite_change": 100 * change[others[0]],
+        "favourite_rule": 100 * (rule[others[0]] - before[others[0]]),
+        "all_others": 100 * sum(change[j] for j in others),
+        "favourite_does": Word("same_way" if change[others[0]] * change[token] > 0 else "other_way"),
+        "most": name_of_most.strip() or name_of_most,
+        "most_change": 100 * change[most],
+        "there": there,
+        "then": then,
+        "rate": run.config.ppo.learning_rate,
+        "moved": found.moved,
+        "elsewhere": Word("nowhere" if found.elsewhere is None else "follows" if (then - there) * advantage > 0 else "resists"),
+    }
+
+
+def slope_by_hand(n: Numbers) -> bool:
+    """Along each logit, minus A times the ratio times (1 for the token, less its probability)."""
+    p = softmax(n["logits"])
+    due = [-n["advantage"] * ((j == n["token_id"]) - x) for j, x in enumerate(p)]
+    return close(n["ratio"], 1.0) and all_close(n["slope"], due, 1e-6)
+
+
+def rule_by_hand(n: Numbers) -> bool:
+    """By the rule, the token gains what it was measured to gain, and the odds of any two others change by their old probabilities."""
+    before, _, rule = n["chances"]
+    others = sorted((j for j in range(len(before)) if j != n["token_id"]), key=lambda j: -before[j])[:3]
+    moved = [math.log(rule[j] / before[j]) for j in (n["token_id"], *others)]
+    p = [before[j] for j in (n["token_id"], *others)]
+    size = (moved[0] - moved[1]) / (1 - p[0] + p[1])
+    due = [(moved[1] - moved[2], size * (p[2] - p[1])), (moved[1] - moved[3], size * (p[3] - p[1]))]
+    gain = rule[n["token_id"]] - before[n["token_id"]]
+    return close(gain, n["gain"], 1e-6) and all(close(found, expected, 1e-6) for found, expected in due)
+
+
+def draw_chances(n: Numbers) -> Picture:
+    before, after, rule = n["chances"]
+    items = [
+        Bar(name, [100 * p[j] for p in (before, after, rule)], mark="" if place else "chosen") for place, (name, j) in enumerate(n["shown"])
+    ]
+    return bars(items, [Word("was"), Word("became"), Word("by_rule")], label=Word("percent"), low=0, high=100, digits=1)
+
+
+SCENE = Scene(
+    "under_microscope",
+    under_microscope,
+    controls=(
+        Slider("step", 1, 36, 1, start=10),
+        Slider("sample", 1, EPISODES, 1, start=57),
+        Slider("place", 1, PLACES, 1, start=3),
+        Choice("judged", tuple(GAINED), start="praised"),
+    ),
+    pictures={"chances": draw_chances},
+    claims={
+        "the slope along each logit is the rule by hand": slope_by_hand,
+        "what the token gains, all others together pay": lambda n: abs(100 * n["gain"] + n["all_others"]) < 1e-7,
+        "the token moves the way its advantage asks for": lambda n: n["gain"] * n["advantage"] >= 0,
+        "the first step of AdamW moves no weight by more than the learning rate": lambda n: 0 < n["moved"] <= n["rate"] * (1 + 1e-3),
+        "the rule for a table is the one by hand": rule_by_hand,
+    },
+    needs=("run",),
+)
