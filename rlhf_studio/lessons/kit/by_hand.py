@@ -59,3 +59,10 @@ def softmax(logits: Sequence[float]) -> list[float]:
     weights = [math.exp(x - top) for x in logits]
     whole = math.fsum(weights)
     return [weight / whole for weight in weights]
+
+
+def mean_and_error(row: Sequence[float]) -> tuple[float, float]:
+    """The mean of a sample, and its standard error."""
+    mean = math.fsum(row) / len(row)
+    variance = math.fsum((x - mean) ** 2 for x in row) / (len(row) - 1)
+    return mean, math.sqrt(variance / len(row))

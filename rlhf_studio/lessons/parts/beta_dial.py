@@ -28,7 +28,7 @@ def reviews(run: LessonRun) -> Endings:
 
 
 def at_price(scores: torch.Tensor, gold: torch.Tensor, beta: float) -> dict[str, float]:
-    """Means over the best policy for this price, among the N reviews (N,): each has the weight exp(score / β) times that of the reference."""
+    """Means over the best policy for this price, among the N reviews (N,): each weighs exp(score / β) times what the reference gives it."""
     log_weights = (scores / beta).log_softmax(dim=0)
     weights = log_weights.exp()
     equal = torch.full_like(log_weights, -math.log(len(scores)))
@@ -146,7 +146,7 @@ def draw_recorded_kl(n: Numbers) -> Picture:
     steps = [float(step + 1) for step in range(n["steps"])]
     high = 5.0 * math.ceil(max(*n["kl"], n["target"]) / 5)
     curve = Series(Word("kl_nats"), steps, n["kl"], tone="kl")
-    levels = {Word("target"): n["target"]}
+    levels: dict[str, float] = {Word("target"): n["target"]}
     return line([curve], x=Word("step"), y=Word("kl_nats"), x_range=(1, n["steps"]), y_range=(0, high), levels=levels)
 
 

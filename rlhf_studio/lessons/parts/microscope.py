@@ -48,7 +48,8 @@ def logits_at(run: LessonRun, policy: Policy, place: Place) -> torch.Tensor:
     """(V,) float64 logits that predict the token."""
     sample, at = place
     batch = run.batch([sample.prompt_ids], [sample.ids[: at + 1]])
-    return policy(batch)[0][-1].double() / run.config.generation.temperature
+    logits: torch.Tensor = policy(batch)[0][-1].double()
+    return logits / run.config.generation.temperature
 
 
 def same_token(run: LessonRun, step: int, place: Place) -> Place | None:

@@ -93,6 +93,7 @@ export class Scene {
     );
     this.panel?.replaceChildren(...this.controls.map(({ node }) => node));
     if (this.slow) this.offerMeasuring();
+    if (this.slow) this.hold(true);
     const named = valuesOf(set, description.controls);
     if (seed) await this.drawAgain(Number(seed));
     else if (named) await this.put({ ...this.values, ...named });
@@ -144,7 +145,7 @@ export class Scene {
 
   /** Other values, drawn by the app, for the same question. */
   async drawAgain(seed = Math.floor(Math.random() * 1_000_000)) {
-    const found = await this.lead.ask({ op: "draw", scene: this.name, seed });
+    const found = await this.lead.ask({ op: "draw", scene: this.name, seed, slow: this.slow });
     if (!found) return;
     this.values = found.values;
     for (const one of this.controls) one.put(found.values[one.name]);
@@ -155,8 +156,14 @@ export class Scene {
     this.lead.moved("", seed);
   }
 
+  /** A question about what has not been measured yet is not asked. */
+  hold(held) {
+    for (const question of [this.prediction, ...(this.more || [])]) if (question) show(question.node, !held);
+  }
+
   show(shown) {
     if (!shown) return;
+    if (this.slow) this.hold(false);
     this.shown = shown;
     for (const [key, node] of this.slots) {
       setText(node, this.word(shown.slots[key] ?? ""));
