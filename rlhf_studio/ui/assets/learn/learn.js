@@ -57,7 +57,9 @@ class LearnPage {
     address.put("learn", params, true);
     await this.go(params);
     this.article.focus({ preventScroll: true });
-    this.article.scrollIntoView({ block: "start" });
+    const scenes = [...this.article.querySelectorAll("[data-scene]")];
+    const scene = scenes.find((node) => node.dataset.scene === params.scene);
+    (scene || this.article).scrollIntoView({ block: "start" });
   }
 
   /** Show what the address names. */
