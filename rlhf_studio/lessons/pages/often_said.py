@@ -202,13 +202,13 @@ def shown_here(saying: Saying) -> Scene:
 
     def draw(n: Numbers) -> Picture:
         pair = saying.compared(n)
-        items = [Bar(Word(label), [number]) for label, number in zip(saying.labels, pair, strict=True)]
+        items = [Bar(Word(label), [number], mark=mark) for label, number, mark in zip(saying.labels, pair, ("", "chosen"), strict=True)]
         digits = 0 if all(isinstance(number, int) for number in pair) else 2
         return bars(items, [Word(saying.unit)], label=Word(saying.unit), low=min(0, *pair), high=max(0, *pair), digits=digits)
 
-    numbers = {(): alone, ("run",): of_run, ("world",): of_world}[tuple(of.needs)]
+    functions: dict[tuple[str, ...], Callable[..., Numbers]] = {(): alone, ("run",): of_run, ("world",): of_world}
     claims = {"the saying is refuted": saying.refuted, **of.claims}
-    return Scene(saying.name, numbers, pictures={"compared": draw}, claims=claims, needs=of.needs)
+    return Scene(saying.name, functions[tuple(of.needs)], pictures={"compared": draw}, claims=claims, needs=of.needs)
 
 
 SCENES = tuple(shown_here(saying) for saying in SAYINGS)

@@ -86,7 +86,8 @@ def draw_dial(n: Numbers) -> Picture:
     enough = [point["effective"] >= FEWEST for point in n["curve"]]
     curves = {name: [point[name] for point in n["curve"]] for name in ("proxy", "gold")}
     known = {name: [y if sure else None for y, sure in zip(curve, enough, strict=True)] for name, curve in curves.items()}
-    few = {name: [None if sure else y for y, sure in zip(curve, enough, strict=True)] for name, curve in curves.items()}
+    before = [False, *enough[:-1]]  # the grey curve ends where the other begins
+    few = {name: [None if sure else y for y, sure in zip(curve, before, strict=True)] for name, curve in curves.items()}
     series = [
         Series(Word("dial_score"), BETAS, known["proxy"], tone="score"),
         Series(Word("dial_gold"), BETAS, known["gold"], tone="gold"),
@@ -139,7 +140,7 @@ def path_by_hand(n: Numbers) -> bool:
 def draw_path(n: Numbers) -> Picture:
     steps = [float(step + 1) for step in range(n["steps"])]
     curve = Series(Word("open_beta"), steps, n["path"], tone="coef")
-    return line([curve], x=Word("step"), y="β", x_range=(1, n["steps"]), y_range=(0, 1), levels={Word("began"): BETA})
+    return line([curve], x=Word("step"), y="β", x_range=(1, n["steps"]), y_range=(0, 0.5), levels={Word("began"): BETA})
 
 
 def draw_recorded_kl(n: Numbers) -> Picture:
@@ -171,7 +172,7 @@ SCENES = (
     Scene(
         "open_loop",
         open_loop,
-        controls=(Slider("target", 0.5, 12, 0.5, start=3), Slider("horizon", 500, 10000, 500, start=2000), Toggle("charged", start=True)),
+        controls=(Slider("target", 0.5, 12, 0.5, start=3), Slider("horizon", 500, 10000, 500, start=500), Toggle("charged", start=True)),
         pictures={"recorded_kl": draw_recorded_kl, "path": draw_path},
         claims={"every step moves beta as the controller's formula says": path_by_hand},
         needs=("run",),

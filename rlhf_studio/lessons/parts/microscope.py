@@ -172,11 +172,11 @@ def rule_by_hand(n: Numbers) -> bool:
 
 
 def draw_chances(n: Numbers) -> Picture:
-    before, after, rule = n["chances"]
-    items = [
-        Bar(name, [100 * p[j] for p in (before, after, rule)], mark="" if place else "chosen") for place, (name, j) in enumerate(n["shown"])
-    ]
-    return bars(items, [Word("was"), Word("became"), Word("by_rule")], label=Word("percent"), low=0, high=100, digits=1)
+    rows: list[tuple[str, list[float]]] = [(name, [100 * p[j] for p in n["chances"]]) for name, j in n["shown"]]
+    items = [Bar(name, percents, mark="" if place else "chosen") for place, (name, percents) in enumerate(rows)]
+    largest = max(max(percents) for _, percents in rows)
+    high = next(bound for bound in (25, 50, 100, 101) if largest <= bound)  # few bounds, so that the axis seldom jumps
+    return bars(items, [Word("was"), Word("became"), Word("by_rule")], label=Word("percent"), low=0, high=high, digits=1)
 
 
 SCENE = Scene(
