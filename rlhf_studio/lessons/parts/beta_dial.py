@@ -19,12 +19,12 @@ PROMPT, SEED = "The photography of this Korean costume drama", 1
 FEWEST = 30
 """Below so many effective samples a mean over the reviews says little."""
 BETAS = [round(0.02 * place, 2) for place in range(1, 51)]
-COUNTS = (64, 128, 256, 512)
+FEW, MOST = 64, 256
 
 
 def reviews(run: LessonRun) -> Endings:
-    """What the reference writes to one prompt. The first asking takes some seconds."""
-    return endings(run, 0, PROMPT, (), COUNTS[-1], SEED)
+    """What the reference writes to one prompt. The first asking takes about a second, and comes with the first numbers of the lesson."""
+    return endings(run, 0, PROMPT, (), MOST, SEED)
 
 
 def at_price(scores: torch.Tensor, gold: torch.Tensor, beta: float) -> dict[str, float]:
@@ -155,7 +155,7 @@ SCENES = (
     Scene(
         "beta_dial",
         beta_dial,
-        controls=(Slider("beta", BETAS[0], BETAS[-1], 0.02, start=0.3), Slider("count", COUNTS[0], COUNTS[-1], 64, start=COUNTS[-1])),
+        controls=(Slider("beta", BETAS[0], BETAS[-1], 0.02, start=0.3), Slider("count", FEW, MOST, 64, start=MOST)),
         pictures={"dial": draw_dial, "kl": draw_kl},
         claims={
             "each review weighs as the exponential of its score over beta": weighed_by_hand,
