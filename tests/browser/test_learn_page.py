@@ -56,3 +56,28 @@ def test_each_lesson_shows_its_numbers_and_stays_in_its_width(lesson: str, open_
     for width in (390, 1440):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_what_is_slow_is_measured_when_asked_and_its_question_comes_then(open_page: Callable[..., Any]) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page("?lesson=gae")
+    scene = page.locator('[data-scene="dice"]')
+    expect(scene.get_by_role("button", name="Measure")).to_be_visible()
+    expect(scene.get_by_role("group", name="Question")).to_be_hidden()
+    scene.get_by_role("button", name="Measure").click()
+    expect(scene.get_by_role("group", name="Question")).to_contain_text("muddled", timeout=60_000)
+    result = scene.locator(".rs-learn-text p", has_text="GAE said")
+    expect(result).to_be_hidden()
+    scene.get_by_role("button", name="Show me").click()
+    expect(result).to_be_visible()
+
+
+def test_a_saying_leads_to_the_scene_that_refutes_it(open_page: Callable[..., Any]) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page("?lesson=often_said")
+    page.locator('[data-scene="outside"]').get_by_role("link", name="Find the silent corners").click()
+    expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of("clip").title)
+    expect(page).to_have_url(re.compile("lesson=clip&scene=dead_zones"))
+    expect(page.locator('[data-scene="dead_zones"]')).to_be_in_viewport()

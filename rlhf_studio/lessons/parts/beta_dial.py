@@ -165,6 +165,7 @@ SCENES = (
             "a lower price never lowers the score": lambda n: all(
                 a["proxy"] >= b["proxy"] - 1e-9 for a, b in zip(n["curve"], n["curve"][1:], strict=False)
             ),
+            "here the gold score rises too": lambda n: n["gold"] > n["plain_gold"],
             "no price finds more than the best review": lambda n: n["proxy"] <= n["best"] + 1e-9,
         },
         needs=("run",),

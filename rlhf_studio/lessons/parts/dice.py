@@ -71,6 +71,7 @@ def dice(run: LessonRun, step: int, sample: int, place: int, rank: int) -> Numbe
         "place_there": at,
         "token": names[0].strip() or names[0],
         "other": names[1].strip() or names[1],
+        "text": run.tokenizer.decode([*chosen.prompt_ids, *before]),
         "other_chance": math.exp(told[other]),
         "state": mean[STATE],
         "state_error": error[STATE],
