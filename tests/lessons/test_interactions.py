@@ -10,7 +10,7 @@ import torch
 
 from rlhf_studio.lessons import answers
 from rlhf_studio.lessons.endings import endings
-from rlhf_studio.lessons.parts import beta_dial, dice, microscope
+from rlhf_studio.lessons.parts import beta_dial, dice, microscope, one_update
 from rlhf_studio.lessons.run import LessonRun, lesson_run
 
 
@@ -80,13 +80,13 @@ def test_the_open_loop_turns_as_far_as_it_may_while_the_kl_is_far_away(run: Less
 def test_a_step_on_one_token_is_a_step_of_a_copy(run: LessonRun) -> None:
     sample = run.samples(10)[56]
     before = run.distributions(9, run.batch([sample.prompt_ids], [sample.ids[:3]]))[-1]
-    microscope.one_update.cache_clear()
-    found = microscope.one_update(run, 10, 56, 2, 1.0)
+    one_update.one_update.cache_clear()
+    found = one_update.one_update(run, 10, 56, 2, 1.0)
     after = run.distributions(9, run.batch([sample.prompt_ids], [sample.ids[:3]]))[-1]
     assert torch.equal(before, after)
     assert torch.tensor(found.before).log_softmax(dim=0).tolist() == pytest.approx(before.tolist(), abs=1e-4)
     assert found.after != found.before
-    still = microscope.one_update(run, 10, 56, 2, 0.0)
+    still = one_update.one_update(run, 10, 56, 2, 0.0)
     assert still.moved == 0 and still.after == still.before
     assert abs(sum(found.slope)) < 1e-9
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from rlhf_studio.lessons.endings import endings
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Token, Word, bars, line, tokens
 from rlhf_studio.lessons.kit.by_hand import all_close, close, mean_and_error
-from rlhf_studio.lessons.run import LessonRun
-from rlhf_studio.lessons.what_if import recompute
 from rlhf_studio.ppo.advantages import gae
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.rewards import shape_rewards
+
+if TYPE_CHECKING:
+    from rlhf_studio.lessons.run import LessonRun
 
 THROWS = 64
 SURE = 2
@@ -33,6 +33,8 @@ class Thrown(NamedTuple):
 
 def thrown(run: LessonRun, step: int, prompt: str, begun: tuple[int, ...], at: int, seed: int) -> Thrown:
     """64 endings by the policy that sampled this step. Tokens from number ``at`` on pay for KL as in the run."""
+    from rlhf_studio.lessons.endings import endings  # takes seconds to load, and the lesson's other scenes do not need it
+
     found = endings(run, step - 1, prompt, begun, THROWS, seed)
     batch = run.batch([run.prompt_ids(prompt)] * THROWS, [[*begun, *ending] for ending in found.ids])
     logprobs, ref_logprobs = (x.double()[:, at:] for x in (run.read(step - 1, batch).logprobs, run.read_reference(batch)))
@@ -45,6 +47,8 @@ def thrown(run: LessonRun, step: int, prompt: str, begun: tuple[int, ...], at: i
 
 def dice(run: LessonRun, step: int, sample: int, place: int, rank: int) -> Numbers:
     """A token of a recorded response, and another one in its place: both are continued 64 times, and so is the text before them."""
+    from rlhf_studio.lessons.what_if import recompute
+
     step, row = int(step), int(sample) - 1
     chosen, of = run.samples(step)[row], run.recorded(step)
     at = min(int(place), len(chosen.ids)) - 1
