@@ -36,7 +36,7 @@ def test_none_is_missing() -> None:
 def test_each_leads_to_its_scene_and_shows_two_numbers_that_differ(saying: Saying) -> None:
     for language in shelf.languages("often_said"):
         text = scene_text("often_said", language, saying.name)
-        assert list(links(text.blocks)) == [f"lesson:{saying.lesson}/{saying.scene}"]
+        assert list(links(text.blocks)) == [f"lesson:{saying.lesson}#{saying.scene}"]
         assert text.slots
     scene = answers.find("often_said", saying.name)
     said, so = saying.compared(scene.compute({}, answers.needed_by(scene)))

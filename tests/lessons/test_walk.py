@@ -123,11 +123,10 @@ def test_answers_explain_links_lead_somewhere_and_code_is_short(name: str, langu
             assert len(block["lines"]) <= MOST_CODE, f"{block['symbol']} has {len(block['lines'])} lines: name from and to"
         for to in links(block):
             kind, _, rest = to.partition(":")
-            if kind == "lesson" and "/" in rest:  # a scene of it
-                rest, _, inner = rest.partition("/")
-                assert inner in answers.scenes_of(rest), f"a link leads to {to}"
             known = {"lesson": [entry.name for entry in shelf.entries()], "term": list(GLOSSARY), "tab": list(TABS)}
-            assert kind in ("http", "https") or rest in known[kind], f"a link leads to {to}"
+            name, _, scene = rest.partition("#") if kind == "lesson" else (rest, "", "")
+            assert kind in ("http", "https") or name in known[kind], f"a link leads to {to}"
+            assert not scene or scene in answers.scenes_of(name), f"a link leads to {to}"
 
 
 @pytest.mark.parametrize(("lesson", "name"), SCENES)

@@ -26,7 +26,7 @@
     silent: is silent
     :::
 
-Formulas stand between ``$`` or ``$$``. Links lead to ``lesson:clip``, to a scene of it (``lesson:clip/ratio``), to
+Formulas stand between ``$`` or ``$$``. Links lead to ``lesson:clip``, to a scene of it (``lesson:clip#ratio``), to
 ``term:values``, ``tab:train`` or a web page.
 """
 

@@ -4,9 +4,9 @@ import { el, fill } from "../shared/dom.js";
 import { Scene } from "./scene.js";
 import { blocks } from "./text.js";
 
-/** What a link names: a lesson, or a lesson and its scene, as in `clip/ratio`. */
+/** What a link names: a lesson, or a lesson and its scene, as in `clip#ratio`. */
 const named = (to) => {
-  const [lesson, scene = ""] = to.split("/");
+  const [lesson, scene = ""] = to.split("#");
   return { lesson, scene };
 };
 
