@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
+
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Slider, Word, bars
 from rlhf_studio.lessons.kit.by_hand import all_close, close, softmax
 
@@ -21,19 +23,22 @@ def by_the_rule(before: list[float], token: int, gain: float) -> list[float]:
 
     The size is found by halving.
     """
-    p = softmax(before)
-    sign = 1.0 if gain >= 0 else -1.0
+    logits = torch.tensor(before, dtype=torch.float64)
+    p = logits.softmax(dim=0)
+    rule = -p * math.copysign(1.0, gain)
+    rule[token] += math.copysign(1.0, gain)
 
-    def stepped(size: float) -> list[float]:
-        return softmax([x + sign * size * ((j == token) - p[j]) for j, x in enumerate(before)])
+    def too_far(size: float) -> bool:
+        return abs(float((logits + size * rule).softmax(dim=0)[token] - p[token])) >= abs(gain)
 
     low, high = 0.0, 1.0
-    while high < 1e9 and sign * (stepped(high)[token] - p[token]) < abs(gain):
+    while high < 1e9 and not too_far(high):
         high *= 2
     for _ in range(80):
         middle = (low + high) / 2
-        low, high = (low, middle) if sign * (stepped(middle)[token] - p[token]) >= abs(gain) else (middle, high)
-    return stepped(high)
+        low, high = (low, middle) if too_far(middle) else (middle, high)
+    after: list[float] = (logits + high * rule).softmax(dim=0).tolist()
+    return after
 
 
 def under_microscope(run: LessonRun, step: int, sample: int, place: int, judged: str) -> Numbers:
