@@ -86,6 +86,9 @@ def test_a_step_on_one_token_is_a_step_of_a_copy(run: LessonRun) -> None:
     assert torch.equal(before, after)
     assert torch.tensor(found.before).log_softmax(dim=0).tolist() == pytest.approx(before.tolist(), abs=1e-4)
     assert found.after != found.before
+    one_update.one_update(run, 10, 8, 4, -1.0)
+    one_update.one_update.cache_clear()
+    assert one_update.one_update(run, 10, 56, 2, 1.0) == found  # nothing is left of the step in between
     still = one_update.one_update(run, 10, 56, 2, 0.0)
     assert still.moved == 0 and still.after == still.before
     assert abs(sum(found.slope)) < 1e-9

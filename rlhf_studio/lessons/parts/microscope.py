@@ -116,8 +116,8 @@ SCENE = Scene(
     "under_microscope",
     under_microscope,
     controls=(
-        Slider("step", 1, 36, 1, start=10),
-        Slider("sample", 1, EPISODES, 1, start=57),
+        Slider("step", 2, 36, 2, start=10),
+        Slider("sample", 1, EPISODES, 7, start=57),
         Slider("place", 1, PLACES, 1, start=3),
         Choice("judged", tuple(GAINED), start="praised"),
     ),

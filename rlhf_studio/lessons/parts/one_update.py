@@ -55,15 +55,22 @@ def same_token(run: LessonRun, step: int, place: Place) -> Place | None:
     return None
 
 
-@lru_cache(maxsize=128)
-def one_update(run: LessonRun, step: int, row: int, at: int, advantage: float) -> Stepped:
-    """A new copy of the policy that sampled this step makes one step of AdamW, as the run's settings say, on one token."""
-    place = Place(run.samples(step)[row], at)
-    other = same_token(run, step, place)
-    policy = run.policy(step - 1)
-    weights = list(adapter_weights(policy.model).values())  # type: ignore[arg-type]  # it has adapters
+@lru_cache(maxsize=4)
+def copied(run: LessonRun, step: int) -> Policy:
+    """A policy of its own, after ``step``, whose adapters learn: whoever changes them puts them back."""
+    policy = run.policy(step)
     for name, parameter in policy.model.named_parameters():
         parameter.requires_grad_(".lora_" in name)
+    return policy
+
+
+@lru_cache(maxsize=128)
+def one_update(run: LessonRun, step: int, row: int, at: int, advantage: float) -> Stepped:
+    """A copy of the policy that sampled this step makes one step of AdamW, as the run's settings say, on one token."""
+    place = Place(run.samples(step)[row], at)
+    other = same_token(run, step, place)
+    policy = copied(run, step - 1)
+    weights = list(adapter_weights(policy.model).values())  # type: ignore[arg-type]  # it has adapters
     optimizer = make_optimizer(policy, run.config.ppo)
     logits = logits_at(run, policy, place)
     logits.retain_grad()
@@ -79,5 +86,8 @@ def one_update(run: LessonRun, step: int, row: int, at: int, advantage: float) -
         after = logits_at(run, policy, place)
         then = None if other is None else float(logits_at(run, policy, other).softmax(dim=0)[place.token])
         moved = max(float((weight - old).abs().max()) for weight, old in zip(weights, kept, strict=True))
+        for weight, old in zip(weights, kept, strict=True):
+            weight.copy_(old)
+    optimizer.zero_grad(set_to_none=True)
     elsewhere = None if there is None or then is None else (there, then)
     return Stepped(logits.detach().tolist(), after.tolist(), slope.tolist(), found.ratio.item(), elsewhere, moved)
