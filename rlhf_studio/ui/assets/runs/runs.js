@@ -72,6 +72,8 @@ class RunsPage {
     this.news = el("p", { class: "rs-message", role: "status", hidden: true });
     this.archived = el("input", { type: "checkbox", onchange: () => this.redraw() });
     this.archivedBox = el("label", { class: "rs-check" }, this.archived, "Archived too");
+    this.recordings = el("input", { type: "checkbox", onchange: () => this.chooseRecordings() });
+    this.recordingsBox = el("label", { class: "rs-check" }, this.recordings, "Show recordings");
     const button = (label, act, look = "rs-button rs-small") =>
       el("button", { type: "button", class: look, onclick: act }, label);
     this.log = button("Open a log", () => this.openLog());
@@ -86,11 +88,13 @@ class RunsPage {
     );
     this.none = el("p", { class: "rs-nothing", hidden: true }, "No run matches.");
     this.emptyLog = button("Open a log", () => this.openLog());
+    this.emptyMore = el("p", {}, "The recordings below came with the program, and show what a run looks like.");
     this.empty = el(
       "div",
       { class: "rs-no-runs", hidden: true },
       el("h2", {}, "No runs yet"),
       el("p", {}, "Press Start run on the Train page. The first recipe needs no download and takes about a minute."),
+      this.emptyMore,
       el(
         "div",
         { class: "rs-buttons-row" },
@@ -109,6 +113,7 @@ class RunsPage {
         this.table.sorting,
         this.count,
         this.archivedBox,
+        this.recordingsBox,
         this.table.chooser,
         this.log,
         this.viewer,
@@ -117,7 +122,7 @@ class RunsPage {
       this.table.node,
       this.none,
     );
-    this.listView = el("div", {}, this.list, this.empty);
+    this.listView = el("div", {}, this.empty, this.list);
     fill(this.host, this.lost, this.news, this.listView, this.compareView.node);
   }
 
@@ -148,12 +153,25 @@ class RunsPage {
     for (const node of [this.log, this.emptyLog]) show(node, reply.operator);
     if (!reply.same) {
       this.version = reply.version;
+      this.tellRecordings(reply.recordings);
       this.table.receive(reply);
       this.afterDraw();
     }
     this.takeTicks();
     const busy = [...this.table.rows.values()].some((row) => row.alive || row.state === "queued");
     return busy ? BUSY_WAIT : IDLE_WAIT;
+  }
+
+  /** Whether recordings are shown: as the server says, until the person chooses. */
+  tellRecordings({ shown, first }) {
+    if (!this.chosen) this.recordings.checked = shown;
+    this.table.recordings = { first, shown: this.recordings.checked };
+  }
+
+  chooseRecordings() {
+    this.chosen = true;
+    this.table.recordings.shown = this.recordings.checked;
+    this.redraw();
   }
 
   redraw() {
@@ -164,8 +182,14 @@ class RunsPage {
 
   afterDraw() {
     const rows = [...this.table.rows.values()];
-    show(this.empty, !rows.length);
+    const none = rows.every((row) => row.recording);
+    show(this.empty, none && !(rows.length && !this.operator));
     show(this.list, rows.length > 0);
+    show(
+      this.recordingsBox,
+      rows.some((row) => row.recording),
+    );
+    show(this.emptyMore, rows.length > 0);
     show(this.none, rows.length > 0 && !this.table.shown);
     show(
       this.archivedBox,

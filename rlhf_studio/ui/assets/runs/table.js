@@ -23,6 +23,7 @@ export class RunTable {
     this.ticks = [];
     this.words = [];
     this.archived = false;
+    this.recordings = { shown: false, first: false };
     this.sort = lasting.get("runs.sort", { key: "started", way: -1 });
     this.chosen = lasting.get("runs.columns", null) || COLUMNS.filter((column) => !column.off).map(({ key }) => key);
     this.stages = []; // of all runs
@@ -204,16 +205,23 @@ export class RunTable {
     this.draw();
   }
 
+  /** Whether a row is there at all, whatever is searched for. */
+  isWanted(row) {
+    return (this.archived || !row.archived) && (this.recordings.shown || !row.recording);
+  }
+
   get found() {
     const column = [NAME, ...COLUMNS].find(({ key }) => key === this.sort.key) || NAME;
     const rows = [...this.rows.values()].filter(
       (row) =>
-        (this.archived || !row.archived) &&
+        this.isWanted(row) &&
         (!this.stage || row.stage === this.stage) &&
         this.words.every((word) => row.text.includes(word)),
     );
     const keyed = rows.map((row) => [column.value(row), row]);
+    const apart = this.recordings.first ? -1 : 1; // recordings stand together, before all runs or behind them
     const compared = ([one, first], [other, second]) => {
+      if (!first.recording !== !second.recording) return first.recording ? apart : -apart;
       if (one === null || other === null) return (one === null) - (other === null) || newest(first, second);
       return this.sort.way * (one > other ? 1 : one < other ? -1 : 0) || newest(first, second);
     };
@@ -301,7 +309,7 @@ export class RunTable {
     return node;
   }
 
-  /** What stands below a name: where the run comes from, its sweep, tags and note. */
+  /** What stands below a name: that it is a recording, where the run comes from, its sweep, tags and note. */
   about(row) {
     const parts = [];
     const parent = this.rows.get(row.parent);
@@ -315,6 +323,8 @@ export class RunTable {
     }
     if (row.sweep)
       parts.push(el("button", { type: "button", class: "rs-link", onclick: () => this.tickSweep(row.sweep) }, "sweep"));
+    if (row.recording)
+      parts.push(el("span", { class: "rs-chip" }, "Recording"), el("span", { class: "rs-recorded" }, row.recording));
     if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));
     for (const tag of row.tags.slice(0, MOST_TAGS))
       parts.push(el("button", { type: "button", class: "rs-run-tag", onclick: () => this.find(tag) }, tag));
@@ -350,7 +360,7 @@ export class RunTable {
 
   /** "3 of 12 runs". */
   said(node) {
-    const some = [...this.rows.values()].filter((row) => this.archived || !row.archived).length;
+    const some = [...this.rows.values()].filter((row) => this.isWanted(row)).length;
     const all = counted(some, "run");
     setText(node, this.shown === some ? all : `${this.shown} of ${all}`);
   }
