@@ -36,15 +36,22 @@ def samples_payload(step: int, rollouts: Sequence[RolloutRecord], sample: int, i
 
     ``pairs`` says that the rows are chosen and rejected responses in turn; ``in_pairs`` is whether the run's stage records such.
 
-    That is ``sample``, or the response with the best score where the step has no such sample; null in a step without responses. One
+    That is ``sample``, or where the step has no such sample the response with the best score of those whose tokens were recorded, if any
+    were; null in a step without responses. One
     question then gets what a page shows of a new step.
     """
     arrays = [record.tokens.arrays for record in rollouts if record.tokens is not None]
     head = {"step": step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
     table = encode_text({**head, "pairs": in_pairs and sides(rollouts)})
-    best = max(rollouts, key=lambda record: (finite(record.score) is not None, finite(record.score), -record.sample), default=None)
+    best = max(rollouts, key=_worth, default=None)
     chosen = next((record for record in rollouts if record.sample == sample), best)
     return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen) if chosen else b"null") + b"}"
+
+
+def _worth(record: RolloutRecord) -> tuple[bool, bool, float, int]:
+    """By which a response is shown first: that its tokens were recorded, then its score, then its place."""
+    score = finite(record.score)
+    return record.tokens is not None, score is not None, score or 0.0, -record.sample
 
 
 def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:

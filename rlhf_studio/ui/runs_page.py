@@ -175,7 +175,8 @@ class RunsPage:
     def runs(self, data: Any, request: gr.Request) -> Json:
         """The table: the ``ids`` of all runs and the ``rows`` that have changed since the page's ``version``, or ``same`` when none has.
 
-        ``operator`` says whether this person may act; ``recordings``, whether they stand ``first`` and are ``shown`` without being asked for.
+        ``operator`` says whether this person may act; ``recordings``, whether they stand ``first`` and are ``shown``
+        without being asked for.
         """
         operator = self._access.is_operator(request, data)
         own = {"operator": operator, "why_not": "" if operator else self._access.why_not(), "now": time.time()}

@@ -64,7 +64,7 @@ export class Empty {
       const link = el("a", { href: `?tab=live&run=${run}`, onclick: (event) => this.watch(event, run) }, name);
       return el("li", {}, link, el("span", {}, about));
     };
-    const why = "They came with the program. Curves, verdict, responses and tokens are there as in a run of your own.";
+    const why = "They came with the program, and open like runs of your own.";
     return el(
       "div",
       { class: "rs-recordings" },

@@ -88,11 +88,11 @@ class RunsPage {
     );
     this.none = el("p", { class: "rs-nothing", hidden: true }, "No run matches.");
     this.emptyLog = button("Open a log", () => this.openLog());
-    this.emptyMore = el("p", {}, "The recordings below came with the program, and show what a run looks like.");
+    this.emptyMore = el("p", {}, "The recordings below came with the program, and open like runs of your own.");
     this.empty = el(
       "div",
       { class: "rs-no-runs", hidden: true },
-      el("h2", {}, "No runs yet"),
+      el("h2", {}, "No runs of your own yet"),
       el("p", {}, "Press Start run on the Train page. The first recipe needs no download and takes about a minute."),
       this.emptyMore,
       el(
@@ -150,7 +150,7 @@ class RunsPage {
     this.operator = reply.operator;
     setText(this.viewer, reply.why_not);
     show(this.viewer, !reply.operator);
-    for (const node of [this.log, this.emptyLog]) show(node, reply.operator);
+    show(this.log, reply.operator);
     if (!reply.same) {
       this.version = reply.version;
       this.tellRecordings(reply.recordings);
@@ -190,6 +190,7 @@ class RunsPage {
       rows.some((row) => row.recording),
     );
     show(this.emptyMore, rows.length > 0);
+    show(this.emptyLog, this.operator && !rows.length); // else it stands above the table
     show(this.none, rows.length > 0 && !this.table.shown);
     show(
       this.archivedBox,

@@ -360,8 +360,9 @@ export class RunTable {
 
   /** "3 of 12 runs". */
   said(node) {
-    const some = [...this.rows.values()].filter((row) => this.isWanted(row)).length;
-    const all = counted(some, "run");
+    const wanted = [...this.rows.values()].filter((row) => this.isWanted(row));
+    const some = wanted.length;
+    const all = counted(some, some && wanted.every((row) => row.recording) ? "recording" : "run");
     setText(node, this.shown === some ? all : `${this.shown} of ${all}`);
   }
 }
