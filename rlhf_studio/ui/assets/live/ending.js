@@ -39,7 +39,8 @@ export class Ending {
     const { checkpoints, imported, recording, state, stage } = this.run();
     const saved = checkpoints.length > 0; // without one there is no policy to talk to
     const evaluation = stage === "evaluation";
-    // Of a recording, and of a run whose records were read from a file, there is no model to train; an evaluation trains none.
+    // Of a recording, and of a run whose records were read from a file, there is no model to train.
+    // An evaluation trains none.
     const trains = operator && !imported && !recording;
     const some = !failed &&
       !evaluation &&

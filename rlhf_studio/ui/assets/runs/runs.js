@@ -72,8 +72,6 @@ class RunsPage {
     this.news = el("p", { class: "rs-message", role: "status", hidden: true });
     this.archived = el("input", { type: "checkbox", onchange: () => this.redraw() });
     this.archivedBox = el("label", { class: "rs-check" }, this.archived, "Archived too");
-    this.recordings = el("input", { type: "checkbox", onchange: () => this.chooseRecordings() });
-    this.recordingsBox = el("label", { class: "rs-check" }, this.recordings, "Show recordings");
     const button = (label, act, look = "rs-button rs-small") =>
       el("button", { type: "button", class: look, onclick: act }, label);
     this.log = button("Open a log", () => this.openLog());
@@ -113,7 +111,7 @@ class RunsPage {
         this.table.sorting,
         this.count,
         this.archivedBox,
-        this.recordingsBox,
+        this.table.recordingsBox,
         this.table.chooser,
         this.log,
         this.viewer,
@@ -153,25 +151,12 @@ class RunsPage {
     show(this.log, reply.operator);
     if (!reply.same) {
       this.version = reply.version;
-      this.tellRecordings(reply.recordings);
       this.table.receive(reply);
       this.afterDraw();
     }
     this.takeTicks();
     const busy = [...this.table.rows.values()].some((row) => row.alive || row.state === "queued");
     return busy ? BUSY_WAIT : IDLE_WAIT;
-  }
-
-  /** Whether recordings are shown: as the server says, until the person chooses. */
-  tellRecordings({ shown, first }) {
-    if (!this.chosen) this.recordings.checked = shown;
-    this.table.recordings = { first, shown: this.recordings.checked };
-  }
-
-  chooseRecordings() {
-    this.chosen = true;
-    this.table.recordings.shown = this.recordings.checked;
-    this.redraw();
   }
 
   redraw() {
@@ -185,10 +170,6 @@ class RunsPage {
     const none = rows.every((row) => row.recording);
     show(this.empty, none && !(rows.length && !this.operator));
     show(this.list, rows.length > 0);
-    show(
-      this.recordingsBox,
-      rows.some((row) => row.recording),
-    );
     show(this.emptyMore, rows.length > 0);
     show(this.emptyLog, this.operator && !rows.length); // else it stands above the table
     show(this.none, rows.length > 0 && !this.table.shown);

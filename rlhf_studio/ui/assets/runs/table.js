@@ -39,6 +39,8 @@ export class RunTable {
     this.node = el("table", { class: "rs-run-table" }, el("thead", {}, this.head), this.body);
     this.sorting = el("select", { class: "rs-input rs-sorting", "aria-label": "Sort by", onchange: () => this.pick() });
     this.chooser = this.buildChooser();
+    this.withRecordings = el("input", { type: "checkbox", onchange: () => this.chooseRecordings() });
+    this.recordingsBox = el("label", { class: "rs-check", hidden: true }, this.withRecordings, "Show recordings");
     this.drawHead();
   }
 
@@ -157,14 +159,28 @@ export class RunTable {
     this.draw();
   }
 
-  /** News from the server: `ids` are all runs, `rows` those that have changed. */
-  receive({ ids, rows }) {
+  /** From now on recordings are shown as the person says, no longer as the server does. */
+  chooseRecordings() {
+    this.decided = true;
+    this.recordings.shown = this.withRecordings.checked;
+    this.draw();
+    this.other();
+  }
+
+  /** News from the server: `ids` are all runs, `rows` those that have changed; `recordings` says how they are shown. */
+  receive({ ids, rows, recordings }) {
+    if (!this.decided) this.withRecordings.checked = recordings.shown;
+    this.recordings = { first: recordings.first, shown: this.withRecordings.checked };
     for (const row of rows) {
       this.rows.set(row.id, { ...row, text: textOf(row) });
       this.nodes.delete(row.id);
     }
     const there = new Set(ids);
     for (const id of [...this.rows.keys()]) if (!there.has(id)) this.drop(id);
+    show(
+      this.recordingsBox,
+      [...this.rows.values()].some((row) => row.recording),
+    );
     this.countNames();
     this.countStages();
     this.draw();
