@@ -17,8 +17,7 @@ from rlhf_studio.world_build.lesson_run import Log, lesson_config, pack, record_
 
 STEPS = 16
 TIMES = 20.0
-"""How many times the recipe's learning rates. At 10 times the policy recovers; at 15 times it never finds an end; at 20 times it falls
-silent, as its entropy does."""
+"""How many times the recipe's learning rates. At 10 times the policy recovers; at 20 times it falls silent, and its entropy falls too."""
 WITH_TOKENS = 16
 """Responses of a step whose tokens can be inspected."""
 
