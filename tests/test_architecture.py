@@ -43,7 +43,7 @@ glossary: metrics
 ppo:
 recipes: config config_io
 units:
-runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes
+runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes inputs.bundled
 analysis: config metrics recipes runs
 logs: config config_io inputs.helper runs
 export: analysis config config_io engine.models.merging inputs logs metrics runs
