@@ -353,6 +353,7 @@ class RunStatus:
         origin: the run that it was forked or varied from, its sweep, or the file that it was read from.
         stage: what it does, as in its configuration.
         starter: who started it.
+        recording: whether it came with the program: it is only read.
     """
 
     run_id: str
@@ -379,3 +380,4 @@ class RunStatus:
     origin: Origin = Origin()
     stage: str = "ppo"
     starter: Starter = Starter()
+    recording: bool = False

@@ -29,6 +29,7 @@ from rlhf_studio.exit_codes import BAD_INPUT
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
+from rlhf_studio.runs.finding.recordings import Recordings
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.visitors.janitor import Janitor
@@ -254,7 +255,7 @@ def launch(
     """
     access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
-    workspace = Workspace(root)
+    workspace = Workspace(root, Recordings())
     feedback = Feedback(workspace.root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
     feedback_page = FeedbackPage(workspace, access, feedback)

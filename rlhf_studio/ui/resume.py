@@ -28,7 +28,7 @@ def question(workspace: Workspace, access: Access, data: Any, request: Any) -> J
             starter = workspace.status(run_id(data)).starter if access.plays(request, data) else NOBODY
             if not access.owns(request, data, starter):
                 return {"problem": access.why_not()}
-        where_to_resume(workspace.run_dir(run_id(data)), read_again=False)
+        where_to_resume(workspace.own_dir(run_id(data)), read_again=False)
     except NoCheckpoint as error:
         return {"title": "Begin this run again at step 1?", "text": _text(error), "confirm": "Begin again"}
     except StoreError as error:
