@@ -78,7 +78,7 @@ def test_packages_come_from_the_pins_alone_and_leave_no_cache() -> None:
     installs = [one.text for one in INSTRUCTIONS if one.name == "RUN" and "pip install" in one.text]
     assert len(installs) == 2 and all("--no-cache-dir" in text for text in installs)
     torch, rest = installs
-    assert '"$(grep \'^torch==\' requirements.txt)"' in torch and '--index-url "${TORCH_INDEX}"' in torch
+    assert "\"$(grep '^torch==' requirements.txt)\"" in torch and '--index-url "${TORCH_INDEX}"' in torch
     assert rest.endswith("-r requirements.txt")
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     assert sum(line.startswith("torch==") for line in lines) == 1
