@@ -28,6 +28,7 @@ def prepare(root: Path) -> None:
     """Make the bare root what ``FROM`` gives: ``python`` and a ``pip`` that installs, and this machine's way to the network."""
     for name in MACHINE_FILES:
         shutil.copy(name, root / name.lstrip("/"))
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")  # Docker writes it
     for found in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
         found.unlink()
     place = root / "usr/local/bin/python"
