@@ -75,7 +75,7 @@ def app(source: Path, python: list[tuple[Path, str]], log: Path, tmp_path_factor
     with log.open("w") as file:
         box.start(file.fileno())
     try:
-        wait_until(lambda: "operator" in log.read_text() or box.process.poll() is not None, seconds=60)
+        wait_until(lambda: "operator" in log.read_text() or box.process.poll() is not None, seconds=120)
         assert box.process.poll() is None, log.read_text()
         yield box
     finally:

@@ -34,7 +34,7 @@ def test_what_the_commands_build_serves_and_trains(tmp_path: Path) -> None:
     with log.open("w") as file:
         box.start(file.fileno())
     try:
-        wait_until(lambda: "operator" in log.read_text() or box.process.poll() is not None, seconds=60)
+        wait_until(lambda: "operator" in log.read_text() or box.process.poll() is not None, seconds=120)
         assert box.process.poll() is None, log.read_text()
         health = box.run(only(read(), "HEALTHCHECK").words())
         assert health.returncode == 0, log.read_text()
