@@ -36,7 +36,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.bodies import Compressed
-from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.door import Door, health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
@@ -267,7 +267,7 @@ def launch(
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
-    settings["app_kwargs"]["routes"] = [download_route(workspace)]
+    settings["app_kwargs"]["routes"] = [download_route(workspace), health_route()]
     _, url, _ = demo.launch(**settings)
     if dispatcher is not None:
         dispatcher.start()
