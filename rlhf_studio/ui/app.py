@@ -24,7 +24,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, add_permission_flags, permissions_from_flags
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
 from rlhf_studio.exit_codes import BAD_INPUT
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.errors import StoreError
@@ -37,12 +37,12 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
 from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.bodies import Compressed
-from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.door import Door, health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
-from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
+from rlhf_studio.ui.hosts import hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.learn.page import LearnPage
 from rlhf_studio.ui.live_feed import LiveFeed
@@ -54,6 +54,7 @@ from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
 from rlhf_studio.ui.visiting.allowed import budget_for
+from rlhf_studio.ui.visiting.flags import parser
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from rlhf_studio.ui.visiting.owner import login_routes, provider_of
@@ -275,7 +276,8 @@ def launch(
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
-    settings["app_kwargs"]["routes"] = [download_route(workspace), *login_routes(provider_of(os.environ), access.owners)]
+    routes = [download_route(workspace), health_route(), *login_routes(provider_of(os.environ), access.owners)]
+    settings["app_kwargs"]["routes"] = routes
     _, url, _ = demo.launch(**settings)
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
     for thread in (dispatcher, janitor):
@@ -330,7 +332,7 @@ def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command ``app``: serve until interrupted; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     options.host = options.host or ("0.0.0.0" if options.classroom else "127.0.0.1")
     try:
         permissions = _permissions(options)
@@ -366,36 +368,3 @@ def _permissions(options: argparse.Namespace) -> Permissions:
     if permissions.files and not is_loopback(options.host):
         raise ValueError(f"--allow-custom-rewards works only when the app listens on this machine alone, not on {options.host}")
     return permissions
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="app", description="RLHF Studio in the browser.", allow_abbrev=False)
-    port = os.environ.get("GRADIO_SERVER_PORT")
-    parser.add_argument(
-        "--host",
-        default=os.environ.get("GRADIO_SERVER_NAME"),
-        help="address to listen on (default: this machine only; with --classroom all)",
-    )
-    parser.add_argument("--port", type=int, default=port, help="port (default: the first free one from 7860)")
-    parser.add_argument(
-        "--workspace",
-        type=Path,
-        default=Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace")),
-        help="folder that holds the runs (default: ./workspace)",
-    )
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help=f"a further name under which the app is reached, for instance through a proxy; may be given again (also: {HOSTS_VARIABLE})",
-    )
-    parser.add_argument("--classroom", action="store_true", help="a class: students watch, learn and start small runs of their own")
-    parser.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
-    parser.add_argument(
-        "--share-hub-token",
-        action="store_true",
-        help="let runs use your Hugging Face token although others can reach the app (they may use it by default on this machine alone)",
-    )
-    add_permission_flags(parser)
-    return parser

@@ -130,6 +130,7 @@ CANCEL_ROUTE = "/gradio_api/cancel"
 RESET_ROUTES = ("/gradio_api/reset", "/gradio_api/reset/")
 FILE_ROUTE = "/gradio_api/file={path_or_url:path}"
 PAGE_ROUTES = ("/", "/config", "/config/")
+HEALTH_ROUTE = "/health"
 
 # Gradio's own routes, as "METHOD /path". Nobody may use those that the pages do not need.
 ROUTES: dict[str, Role] = {
@@ -142,6 +143,8 @@ ROUTES: dict[str, Role] = {
     "GET /favicon.ico": _ANYONE,
     "GET /manifest.json": _ANYONE,
     "GET /robots.txt": _ANYONE,
+    # whether the app serves, asked by containers and proxies; the answer tells nothing else
+    **{f"{method} {HEALTH_ROUTE}": _ANYONE for method in ("GET", "HEAD")},
     # what an operator had made of a run: whoever may watch the run may have it
     **{f"{method} /exports/{{run}}/{{name}}": _VIEWER for method in ("GET", "HEAD")},
     # the owner of a Space logs in: the provider sends the browser back from its own website

@@ -6,7 +6,6 @@ The page itself is drawn by ``assets/runs/``; it reads through server functions 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import threading
 import time
