@@ -325,7 +325,7 @@ export class RunTable {
     return node;
   }
 
-  /** What stands below a name: that it is a recording, where the run comes from, its sweep, who started it, tags and note. */
+  /** Below a name: that it is a recording, where the run comes from, its sweep, who started it, tags and note. */
   about(row) {
     const parts = [];
     const parent = this.rows.get(row.parent);
