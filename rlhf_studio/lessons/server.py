@@ -5,7 +5,9 @@ Requests, each with a ``number`` that its answer repeats:
 - ``{"op": "describe", "lesson"}``: the controls of its scenes, and what each shows at the start; slow ones show nothing yet;
 - ``{"op": "compute", "lesson", "scene", "values", "language"}``: what a scene shows;
 - ``{"op": "sweep", ..., "control"}``: a list, for each value of a control;
-- ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them.
+- ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them;
+- ``{"op": "sheet", "lessons", "each", "seed", "with_answers", "language"}``: questions of several lessons, see :mod:`.teaching.sheets`;
+- ``{"op": "opening", "lesson", "seed", "language"}``: a question from two lessons before this one.
 
 An answer is ``{"number", "answer"}`` or ``{"number", "error"}``.
 """
@@ -21,6 +23,7 @@ from typing import Any
 
 from rlhf_studio.lessons.answers import NoScene, computed, described, drawn, find, swept
 from rlhf_studio.lessons.shelf import NoLesson
+from rlhf_studio.lessons.teaching.sheets import opening, sheet
 
 Json = dict[str, Any]
 
@@ -54,6 +57,8 @@ def answer(request: Json) -> Any:
     lesson, language, op = str(request.get("lesson")), str(request.get("language", "en")), request.get("op")
     if op == "describe":
         return {"scenes": _beginning(lesson, language)}
+    if op in ("sheet", "opening"):
+        return _of_teaching(request, lesson, language)
     scene, values = str(request.get("scene")), request.get("values")
     if op == "draw":
         values = drawn(lesson, scene, int(request.get("seed", 0)))
@@ -65,6 +70,13 @@ def answer(request: Json) -> Any:
     if op == "sweep":
         return swept(lesson, scene, str(request.get("control")), values, language)
     raise ValueError(f"op must be describe, compute, sweep or draw, got {op!r}")
+
+
+def _of_teaching(request: Json, lesson: str, language: str) -> Json:
+    seed = request.get("seed", 0)
+    if request.get("op") == "opening":
+        return {"question": opening(lesson, seed, language)}
+    return sheet(request.get("lessons", ()), request.get("each", 0), seed, with_answers=request.get("with_answers") is True, language=language)
 
 
 def _beginning(lesson: str, language: str) -> Json:

@@ -41,7 +41,7 @@ STYLES = {
     "feedback": (*_SHARED_STYLES, "feedback/feedback.css", "feedback/rate.css"),
     "road": (*_SHARED_STYLES, "road/road.css"),
     "evaluate": (*_SHARED_STYLES, "shared/colours.css", "evaluate/evaluate.css"),
-    "learn": (*_SHARED_STYLES, "shared/colours.css", "learn/learn.css", "learn/reading.css", "pictures/view.css"),
+    "learn": (*_SHARED_STYLES, "shared/colours.css", "learn/learn.css", "learn/reading.css", "learn/teaching.css", "learn/slides.css", "pictures/view.css"),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
 _TEMPLATES = {
@@ -125,7 +125,12 @@ def static_paths() -> list[Path]:
 @cache
 def scripts(page: str) -> tuple[str, ...]:
     """The scripts of a page, relative to :data:`ASSETS`: its entry, and all that it imports."""
-    found, waiting = set(), [ASSETS / page / f"{page}.js"]
+    return scripts_from(f"{page}/{page}.js")
+
+
+def scripts_from(entry: str) -> tuple[str, ...]:
+    """A script, and all that it imports, relative to :data:`ASSETS`."""
+    found, waiting = set(), [ASSETS / entry]
     while waiting:
         path = waiting.pop()
         found.add(path)
