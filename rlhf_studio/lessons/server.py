@@ -7,7 +7,8 @@ Requests, each with a ``number`` that its answer repeats:
 - ``{"op": "sweep", ..., "control"}``: a list, for each value of a control;
 - ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them;
 - ``{"op": "sheet", "lessons", "each", "seed", "with_answers", "language"}``: questions of several lessons, see :mod:`.teaching.sheets`;
-- ``{"op": "opening", "lesson", "seed", "language"}``: a question from two lessons before this one.
+- ``{"op": "opening", "lesson", "seed", "language"}``: a question from two lessons before this one;
+- ``{"op": "asked", "lesson", "scene", "seed", "language"}``: a scene's question with other numbers.
 
 An answer is ``{"number", "answer"}`` or ``{"number", "error"}``.
 """
@@ -23,7 +24,8 @@ from typing import Any
 
 from rlhf_studio.lessons.answers import NoScene, computed, described, drawn, find, swept
 from rlhf_studio.lessons.shelf import NoLesson
-from rlhf_studio.lessons.teaching.sheets import opening, sheet
+from rlhf_studio.lessons.teaching.questions import question_of
+from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
 
 Json = dict[str, Any]
 
@@ -57,7 +59,7 @@ def answer(request: Json) -> Any:
     lesson, language, op = str(request.get("lesson")), str(request.get("language", "en")), request.get("op")
     if op == "describe":
         return {"scenes": _beginning(lesson, language)}
-    if op in ("sheet", "opening"):
+    if op in ("sheet", "opening", "asked"):
         return _of_teaching(request, lesson, language)
     scene, values = str(request.get("scene")), request.get("values")
     if op == "draw":
@@ -76,6 +78,8 @@ def _of_teaching(request: Json, lesson: str, language: str) -> Json:
     seed = request.get("seed", 0)
     if request.get("op") == "opening":
         return {"question": opening(lesson, seed, language)}
+    if request.get("op") == "asked":
+        return asked(question_of(lesson, str(request.get("scene"))), seed, language=language)
     return sheet(request.get("lessons", ()), request.get("each", 0), seed, with_answers=request.get("with_answers") is True, language=language)
 
 

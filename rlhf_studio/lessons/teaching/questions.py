@@ -46,6 +46,14 @@ def questions_of(lesson: str, language: str = "en") -> tuple[Question, ...]:
     return tuple(found)
 
 
+def question_of(lesson: str, scene: str) -> Question:
+    """The question of a scene. Raises ValueError where it has none, and :class:`~rlhf_studio.lessons.shelf.NoLesson`."""
+    found = next((question for question in questions_of(lesson) if question.scene == scene), None)
+    if found is None:
+        raise ValueError(f"The lesson {lesson} has no question in a scene {scene!r}.")
+    return found
+
+
 @dataclass(frozen=True)
 class Choice:
     """What a sheet or a quiz is made from: equal choices give equal questions with equal numbers.

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from rlhf_studio.lessons.shelf import NoLesson
 from rlhf_studio.lessons.teaching import codes, plan
-from rlhf_studio.lessons.teaching.questions import MOST_EACH, Choice, two_back
+from rlhf_studio.lessons.teaching.questions import MOST_EACH, Choice, question_of, two_back
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.learn.computing import Computer, NotComputed
 
@@ -30,12 +30,12 @@ class Teaching:
         self._computer = computer
 
     def learn_teach(self, data: Any, request: gr.Request) -> Response:
-        """What ``what`` names: ``plans``, ``sheet``, ``before``, ``opening``, ``code`` or ``check``. Gives ``answer``, or ``error``.
+        """What ``what`` names: ``plans``, ``sheet``, ``before``, ``opening``, ``asked``, ``code`` or ``check``. Gives ``answer``, or ``error``.
 
         - ``plans``: the texts, and the largest number of questions of each lesson;
         - ``sheet``: of ``lessons``, ``each`` and ``seed``, with answers or without (:func:`rlhf_studio.lessons.teaching.sheets.sheet`);
         - ``before``: the lesson two places before ``lesson``, and ``light``, whether no model has to be loaded for its question;
-        - ``opening``: that ``question``;
+        - ``opening``: that ``question``; ``asked``: the question of ``lesson`` and ``scene`` with numbers of ``seed``;
         - ``code``: of the same choice and ``outcomes``;
         - ``check``: what the codes in ``lines`` say.
         """
@@ -44,6 +44,7 @@ class Teaching:
             "sheet": self._sheet,
             "before": lambda data: _before(*_lesson_and_seed(data)),
             "opening": self._opening,
+            "asked": self._asked,
             "code": lambda data: {"code": codes.encode(_choice(data), _outcomes(data))},
             "check": lambda data: {"rows": codes.checked(_lines(data))},
         }
@@ -64,6 +65,11 @@ class Teaching:
     def _opening(self, data: Any) -> Any:
         lesson, seed = _lesson_and_seed(data)
         return self._computer.ask({"op": "opening", "lesson": lesson, "seed": seed, "language": _language(data)})
+
+    def _asked(self, data: Any) -> Any:
+        lesson, seed = _lesson_and_seed(data)
+        question = question_of(lesson, str(sent.member(data, "scene")))
+        return self._computer.ask({"op": "asked", "lesson": lesson, "scene": question.scene, "seed": seed, "language": _language(data)})
 
 
 def _lesson_and_seed(data: Any) -> tuple[str, int]:

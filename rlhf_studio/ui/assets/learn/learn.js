@@ -1,11 +1,12 @@
-// The Learn page: a list of its places, and the place that is open. Numbers come from the app; nothing is computed here.
+// The Learn page: a list of its places, and the place that is open. Numbers come from the app; none is computed here.
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
 import { Lesson } from "./lesson.js";
+import { Teaching } from "./teaching.js";
 
-/** What stands beside the lessons: the place that the address names, its title in the list, and the class that shows it. */
-const PLACES = [];
+/** What stands beside the lessons: the place that the address names, its title in the list, and what shows it. */
+const PLACES = [{ place: "teach", title: "For teachers", make: (page) => new Teaching(page) }];
 
 class LearnPage {
   constructor({ host, server }) {
@@ -56,6 +57,7 @@ class LearnPage {
   async choose(params) {
     address.put("learn", params, true);
     await this.go(params);
+    if (params.scene) return; // the lesson has led there
     this.article.focus({ preventScroll: true });
     this.article.scrollIntoView({ block: "start" });
   }
@@ -77,8 +79,17 @@ class LearnPage {
   }
 
   /** What the app answers; null, and a sentence on the page, when there is no answer. */
-  async ask(question) {
-    const reply = await this.server.learn_ask({ ...question, language: this.language() }).catch((error) => {
+  ask(question) {
+    return this.answer(this.server.learn_ask, question);
+  }
+
+  /** The same of what teachers and quizzes ask. */
+  teach(question) {
+    return this.answer(this.server.learn_teach, question);
+  }
+
+  async answer(ask, question) {
+    const reply = await ask({ ...question, language: this.language() }).catch((error) => {
       console.error(error);
       return { error: "The app did not answer. Is it still running?" };
     });
