@@ -24,6 +24,7 @@ class Question:
         slot: the number or word that answers it.
         title: the lesson's title.
         light: no model has to be loaded for it.
+        drawn: a picture stands before it.
     """
 
     lesson: str
@@ -31,6 +32,7 @@ class Question:
     slot: str
     title: str
     light: bool
+    drawn: bool
 
 
 @cache
@@ -39,10 +41,12 @@ def questions_of(lesson: str, language: str = "en") -> tuple[Question, ...]:
     text, needs = shelf.text_of(lesson, language), _needs(lesson)
     found = []
     for scene in text.scenes:
-        slot = next((block["slot"] for block in scene.blocks if block["kind"] == "predict"), None)
+        kinds = [block["kind"] for block in scene.blocks]
+        place = kinds.index("predict") if "predict" in kinds else None
         of_scene = needs.get(scene.name, {"needs"})  # what is not found in the source may need anything
-        if slot is not None and "slow" not in of_scene:
-            found.append(Question(lesson, scene.name, slot, text.title, "needs" not in of_scene))
+        if place is not None and "slow" not in of_scene:
+            light, drawn = "needs" not in of_scene, "picture" in kinds[:place]
+            found.append(Question(lesson, scene.name, scene.blocks[place]["slot"], text.title, light, drawn))
     return tuple(found)
 
 
@@ -98,14 +102,18 @@ class Choice:
 
 
 def two_back(lesson: str, seed: int) -> Question | None:
-    """A question of the lesson that stands two places before this one; one that needs no model where there is one. None for the first two."""
+    """A question of the lesson that stands two places before this one; None for the first two lessons.
+
+    It is a small one where there is one: no model has to be loaded for it, and no picture stands before it.
+    """
     names = [entry.name for entry in shelf.entries()]
     place = names.index(lesson) - 2 if lesson in names else -1
     if place < 0:
         return None
     known = questions_of(names[place])
-    light = [question for question in known if question.light]
-    return random.Random(f"two back {lesson} {seed}").choice(light or list(known)) if known else None
+    light = [question for question in known if question.light] or list(known)
+    small = [question for question in light if not question.drawn] or light
+    return random.Random(f"two back {lesson} {seed}").choice(small) if small else None
 
 
 def _needs(lesson: str) -> dict[str, set[str]]:

@@ -4,6 +4,7 @@ import { Prediction } from "./prediction.js";
 import { contextOf, readingOf } from "./sheet.js";
 
 const SEEDS = 1_000_000;
+const NARROW = "(max-width: 760px)"; // a phone, where an open question would push the lesson off the screen
 const SAID = { first: "Right at the first try", second: "Right at the second try", not: "Not right", open: "Open" };
 
 /** One question. "Another one" asks it with other numbers. */
@@ -108,8 +109,8 @@ export class Quiz {
         el(
           "p",
           { class: "rs-muted" },
-          "It says which questions these were, and how each one went. It holds no name and is no secret: nothing stops " +
-            "anyone from making one up. Nothing was sent or stored anywhere else.",
+          "It says which questions these were, and how each one went. It holds no name and is no secret: nothing " +
+            "stops anyone from making one up. Nothing was sent or stored anywhere else.",
         ),
         el("ol", { class: "rs-learn-outcomes" }, this.questions.map(this.line, this)),
       ),
@@ -120,7 +121,7 @@ export class Quiz {
     const outcome = this.outcomes[place];
     const choose = () => this.page.choose({ lesson, scene });
     const link = el("button", { type: "button", class: "rs-quiet", onclick: choose }, "Read about it");
-    return el("li", { "data-outcome": outcome }, `${title}: `, el("b", {}, SAID[outcome]), link);
+    return el("li", { "data-outcome": outcome }, el("b", {}, SAID[outcome]), ` \u00b7 ${title}`, link);
   }
 }
 
@@ -140,8 +141,8 @@ function codeToCopy(code) {
 }
 
 /**
- * The question at the beginning of a lesson, from two lessons before. It stays closed where a model had to be loaded for
- * it, and is asked for when a reader opens it.
+ * The question at the beginning of a lesson, from two lessons before. It stays closed where a model had to be loaded
+ * for it, and where the reader came for one scene.
  */
 export class Opening {
   constructor(page) {
@@ -153,7 +154,7 @@ export class Opening {
   }
 
   /** A lesson begins. Its own numbers come first: the question waits for `there`. */
-  async begin(lesson) {
+  async begin(lesson, closed) {
     const seed = Math.floor(Math.random() * SEEDS);
     Object.assign(this, { lesson, seed, asked: false, ready: false });
     show(this.node, false);
@@ -162,7 +163,7 @@ export class Opening {
     if (!found || this.lesson !== lesson) return;
     setText(this.summary, `Still there? One question from \u201c${found.title}\u201d`);
     show(this.node, true);
-    this.node.open = found.light;
+    this.node.open = found.light && !closed && !matchMedia(NARROW).matches;
   }
 
   /** The lesson's own numbers are there. */

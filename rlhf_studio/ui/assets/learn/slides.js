@@ -50,8 +50,8 @@ export class Slides {
    */
   constructor(lesson) {
     Object.assign(this, { lesson, open: false, at: 0 });
-    const button = (name, label, onclick) =>
-      el("button", { type: "button", class: "rs-button", "aria-label": label, onclick }, name);
+    const button = (name, label, onclick, more = "") =>
+      el("button", { type: "button", class: `rs-button ${more}`, "aria-label": label, onclick }, name);
     this.place = el("span", { class: "rs-learn-place", role: "status" });
     this.bar = el(
       "div",
@@ -59,7 +59,7 @@ export class Slides {
       button("\u2190", "Previous slide", () => this.back()),
       this.place,
       button("\u2192", "Next slide", () => this.forward()),
-      button("Full screen", "Full screen", () => this.fill()),
+      button("Full screen", "Full screen", () => this.fill(), "rs-learn-fill"),
       button("Leave", "Leave the slides", () => this.leave()),
     );
     this.keys = (event) => this.key(event);

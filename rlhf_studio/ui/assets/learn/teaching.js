@@ -64,13 +64,11 @@ export class Teaching {
       lesson: (lesson, scene) => choose.call(this.page, { lesson, scene }),
       place: (params) => choose.call(this.page, params),
     };
-    const { title, blocks: tree } = this.texts.plans.find((plan) => plan.name === name);
+    const { blocks: tree } = this.texts.plans.find((plan) => plan.name === name);
     const print = { type: "button", class: "rs-button rs-small", onclick: () => window.print() };
-    const heading = el("h3", {}, title);
     return el(
       "div",
       { class: "rs-learn-text rs-learn-plan" },
-      heading,
       blocks(tree, lead),
       el("div", {}, el("button", print, "Print")),
     );
@@ -180,7 +178,7 @@ export class Teaching {
       el(
         "p",
         { class: "rs-muted" },
-        "A code is no proof: who wants to can make one up, or answer twice. It is for seeing what a class has understood.",
+        "A code is no proof: who wants to can make one up, or answer twice. It shows what a class has understood.",
       ),
     );
   }
