@@ -80,7 +80,9 @@ def _of_teaching(request: Json, lesson: str, language: str) -> Json:
         return {"question": opening(lesson, seed, language)}
     if request.get("op") == "asked":
         return asked(question_of(lesson, str(request.get("scene"))), seed, language=language)
-    return sheet(request.get("lessons", ()), request.get("each", 0), seed, with_answers=request.get("with_answers") is True, language=language)
+    return sheet(
+        request.get("lessons", ()), request.get("each", 0), seed, with_answers=request.get("with_answers") is True, language=language
+    )
 
 
 def _beginning(lesson: str, language: str) -> Json:

@@ -124,7 +124,9 @@ def test_answers_explain_links_lead_somewhere_and_code_is_short(name: str, langu
         for to in links(block):
             kind, _, rest = to.partition(":")
             known = {"lesson": [entry.name for entry in shelf.entries()], "term": list(GLOSSARY), "tab": list(TABS)}
-            assert kind in ("http", "https") or rest in known[kind], f"a link leads to {to}"
+            name, _, scene = rest.partition("#") if kind == "lesson" else (rest, "", "")
+            assert kind in ("http", "https") or name in known[kind], f"a link leads to {to}"
+            assert not scene or scene in answers.scenes_of(name), f"a link leads to {to}"
 
 
 @pytest.mark.parametrize(("lesson", "name"), SCENES)

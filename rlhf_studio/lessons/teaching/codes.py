@@ -1,8 +1,8 @@
 """Codes that a student copies from a quiz, and what they say. They hold no name and are no secret: whoever wants to can make one up.
 
 A code is ``PPO-`` and groups of letters and digits. It holds, bit by bit: a version, the seed, how many questions of each lesson, which
-lessons (by their numbers), a mark of the questions that were asked, an outcome for each question, and a check sum. The check sum finds every
-single wrong letter, every two neighbours that were swapped, and of all other damage all but one in thirty thousand.
+lessons (by their numbers), a mark of the questions that were asked, an outcome for each question, and a check sum. The check sum finds
+every single wrong letter, every two neighbours that were swapped, and of all other damage all but one in thirty thousand.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def decode(code: str) -> Result:
 def checked(lines: Sequence[str]) -> list[dict[str, Any]]:
     """For each line that is not empty: what its code says, as plain data. A name may stand before the code.
 
-    Each has ``who`` and ``code``; and ``problem``, or ``seed``, ``each``, ``lessons``, ``questions`` (lesson, title and scene) and ``outcomes``.
+    Each has ``who`` and ``code``; and ``problem``, or ``seed``, ``each``, ``lessons``, ``questions`` (lesson, title and scene) and
+    ``outcomes``.
     """
     return [_checked(line.strip()) for line in lines if line.strip()]
 

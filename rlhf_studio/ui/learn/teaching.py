@@ -30,7 +30,7 @@ class Teaching:
         self._computer = computer
 
     def learn_teach(self, data: Any, request: gr.Request) -> Response:
-        """What ``what`` names: ``plans``, ``sheet``, ``before``, ``opening``, ``asked``, ``code`` or ``check``. Gives ``answer``, or ``error``.
+        """What ``what`` names. Gives ``answer``, or ``error``.
 
         - ``plans``: the texts, and the largest number of questions of each lesson;
         - ``sheet``: of ``lessons``, ``each`` and ``seed``, with answers or without (:func:`rlhf_studio.lessons.teaching.sheets.sheet`);
