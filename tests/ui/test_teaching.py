@@ -34,7 +34,8 @@ def teach(page: LearnPage, **question: Any) -> Any:
 
 
 def test_codes_plans_and_questions_need_no_torch_in_the_app() -> None:
-    code = "import sys; from rlhf_studio.ui.learn.teaching import Teaching; from rlhf_studio.lessons.teaching import codes, plan; plan.plans(); "
+    code = "import sys; from rlhf_studio.ui.learn.teaching import Teaching; from rlhf_studio.lessons.teaching import codes, plan; "
+    code += "plan.plans(); "
     code += "from rlhf_studio.lessons.teaching.questions import Choice, two_back; two_back('clip', 1); choice = Choice.of(['clip'], 1, 1); "
     code += "codes.decode(codes.encode(choice, ['first'])); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
