@@ -125,6 +125,10 @@ def test_codes_come_back(lessons: list[str], each: int, seed: int) -> None:
     assert found.count("first") == sum(outcome == "first" for outcome in outcomes)
 
 
+def test_a_code_has_a_place_for_every_lesson() -> None:
+    assert max(entry.number for entry in shelf.entries()) <= codes._WIDTHS["lessons"]
+
+
 def test_a_code_may_be_typed_carelessly() -> None:
     code = codes.encode(CHOICE, OUTCOMES)
     for typed in (
