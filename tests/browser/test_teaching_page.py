@@ -46,7 +46,7 @@ def test_slides_by_the_keyboard_with_the_answer_after_the_show_of_hands(open_pag
     expect(place).to_have_text(re.compile(f"^{first + 1} of "))
     page.keyboard.press("PageDown")
     expect(question).to_be_hidden()
-    expect(page.locator("p", has_text="The slope of its loss")).to_be_visible()
+    expect(page.locator('[data-scene="dead_zones"] p', has_text="The slope of its loss")).to_be_visible()
     page.keyboard.press("Escape")
     expect(place).to_be_hidden()
     expect(page.get_by_role("slider", name="Ratio").first).to_be_in_viewport()  # the same place of the lesson

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlhf_studio.lessons import parts, shelf
 
-MOST_EACH, MOST_SEED = 6, 999_999
+MOST_EACH, MOST_SEED, MOST_QUESTIONS = 6, 999_999, 40
 PARTS = parts.__name__
 
 
@@ -67,7 +67,7 @@ class Choice:
         each: how many questions of each lesson, from 1 to 6; a lesson that has fewer gives all.
         seed: from 0 to 999,999.
 
-    Raises ValueError for what does not fit, and :class:`~rlhf_studio.lessons.shelf.NoLesson`.
+    Raises ValueError for what does not fit or makes more than 40 questions, and :class:`~rlhf_studio.lessons.shelf.NoLesson`.
     """
 
     lessons: tuple[str, ...]
@@ -83,6 +83,9 @@ class Choice:
             raise ValueError(f"the seed is a whole number from 0 to 999,999, got {self.seed!r}")
         for name in self.lessons:
             shelf.text_of(name)  # only names that are known
+        count = sum(min(self.each, len(questions_of(name))) for name in self.lessons)
+        if count > MOST_QUESTIONS:
+            raise ValueError(f"that would be {count} questions, and {MOST_QUESTIONS} are the most: take fewer lessons, or fewer of each")
 
     @classmethod
     def of(cls, lessons: Sequence[str], each: int, seed: int) -> Choice:

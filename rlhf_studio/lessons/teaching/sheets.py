@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlhf_studio.lessons import answers, shelf
+from rlhf_studio.lessons.kit.controls import Choice as ChoiceControl
 from rlhf_studio.lessons.kit.controls import Control, Slider
 from rlhf_studio.lessons.kit.text import SceneText
 from rlhf_studio.lessons.teaching.questions import Choice, Question, two_back
@@ -47,7 +48,9 @@ def asked(question: Question, seed: int, *, with_answers: bool = True, language:
     pictures = {block["name"] for block in blocks if block["kind"] == "picture"}
     found = {
         **{"lesson": question.lesson, "title": question.title, "scene": question.scene, "seed": seed, "blocks": blocks},
-        "settings": [{"label": labels[one.name], "text": _text_of(one, values[one.name])} for one in scene.controls],
+        "settings": [
+            {"label": labels[one.name], "text": _text_of(one, values[one.name])} for one in scene.controls if values[one.name] is not None
+        ],
         **{"slot": question.slot, "question": ask["question"], "choices": ask["answers"], "words": text.words},
         "shown": {**shown, "pictures": {name: shown["pictures"][name] for name in pictures}},
         "answer": shown["slots"][question.slot].removeprefix("@"),
@@ -64,7 +67,9 @@ def _until_asked(scene: SceneText) -> tuple[list[Json], Json]:
 def _text_of(control: Control, value: Any) -> str:
     if isinstance(control, Slider):
         return f"{value:.{control.digits}f} {control.unit}".strip().replace("-", "−")
-    return ("yes" if value else "no") if isinstance(value, bool) else f"@{value}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"@{value}" if isinstance(control, ChoiceControl) else str(value).replace("-", "−")
 
 
 def _without_answer(found: Json) -> Json:

@@ -31,7 +31,7 @@ class LearnPage:
     def __init__(self, computer: Computer | None = None, slow_computer: Computer | None = None) -> None:
         self._computer = computer or Computer()
         self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)
-        self.teaching = Teaching(self._computer)
+        self.teaching = Teaching(self._computer, self._slow)
 
     def build(self) -> gr.HTML:
         """The component of the page."""

@@ -23,11 +23,12 @@ class Teaching:
     """The function ``learn_teach``; everyone may ask it, for it reads lessons and nothing else.
 
     Args:
-        computer: computes the numbers of sheets.
+        computer: computes the numbers of a single question; ``slow_computer`` those of a sheet, so that nobody waits for a sheet to
+            move a slider.
     """
 
-    def __init__(self, computer: Computer) -> None:
-        self._computer = computer
+    def __init__(self, computer: Computer, slow_computer: Computer) -> None:
+        self._computer, self._slow = computer, slow_computer
 
     def learn_teach(self, data: Any, request: gr.Request) -> Response:
         """What ``what`` names. Gives ``answer``, or ``error``.
@@ -60,7 +61,7 @@ class Teaching:
         choice = _choice(data)
         question = {"lessons": list(choice.lessons), "each": choice.each, "seed": choice.seed}
         with_answers = sent.member(data, "with_answers") is True
-        return self._computer.ask({"op": "sheet", **question, "with_answers": with_answers, "language": _language(data)})
+        return self._slow.ask({"op": "sheet", **question, "with_answers": with_answers, "language": _language(data)})
 
     def _opening(self, data: Any) -> Any:
         lesson, seed = _lesson_and_seed(data)

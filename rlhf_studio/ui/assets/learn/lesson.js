@@ -3,7 +3,7 @@ import { address } from "../shared/address.js";
 import { el, fill } from "../shared/dom.js";
 import { LessonTools } from "./lesson_tools.js";
 import { Scene } from "./scene.js";
-import { blocks } from "./text.js";
+import { blocks, leadOf } from "./text.js";
 
 export class Lesson {
   /**
@@ -50,7 +50,7 @@ export class Lesson {
 
   draw(name, text) {
     const { lessons, article } = this.page;
-    const lead = { lesson: (other, scene) => this.page.choose({ lesson: other, scene }), words: text.words };
+    const lead = { ...leadOf(this.page), words: text.words };
     this.scenes = text.scenes.map(
       (scene) =>
         new Scene(scene, {

@@ -2,6 +2,7 @@
 import { el, fill, memory, setText, show } from "../shared/dom.js";
 import { Prediction } from "./prediction.js";
 import { contextOf, readingOf } from "./sheet.js";
+import { leadOf } from "./text.js";
 
 const SEEDS = 1_000_000;
 const NARROW = "(max-width: 760px)"; // a phone, where an open question would push the lesson off the screen
@@ -21,7 +22,7 @@ class Asked {
   }
 
   draw(question) {
-    const { word, reading } = readingOf(question, (lesson, scene) => this.page.choose({ lesson, scene }));
+    const { word, reading } = readingOf(question, leadOf(this.page));
     const block = { slot: question.slot, question: question.question, answers: question.choices };
     const prediction = new Prediction(block, reading, word, {
       reveal: () => {},

@@ -6,11 +6,14 @@ import { blocks, inline } from "./text.js";
 
 const LETTERS = "ABCDEFGH";
 
-/** What a question's texts need: its words, and its slots, which have their numbers already. */
-export function readingOf(question, lesson = () => {}) {
-  const word = (label) => (label.startsWith("@") ? (question.words[label.slice(1)] ?? label.slice(1)) : label);
+const NOWHERE = { lesson() {}, place() {}, tour() {} }; // a file leads to no lesson
+
+/** What a question's texts need: its words, where its links lead, and its slots, which have their numbers already. */
+export function readingOf(question, lead = NOWHERE) {
+  const named = (label) => question.words[label.slice(1)] ?? label.slice(1);
+  const word = (label) => (/^@[^@]/.test(label) ? named(label) : label.replace(/^@@/, "@"));
   const slot = (key, node) => setText(node, word(question.shown.slots[key] ?? ""));
-  return { word, reading: { words: question.words, lesson, slot } };
+  return { word, reading: { ...lead, words: question.words, slot } };
 }
 
 /** What can be seen before a question is answered: text, pictures, and where the controls stand. */

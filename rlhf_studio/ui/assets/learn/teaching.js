@@ -4,7 +4,7 @@ import { el, fill, memory, setText } from "../shared/dom.js";
 import { Segments } from "../shared/segments.js";
 import { Quiz } from "./quiz.js";
 import { sheetNode } from "./sheet.js";
-import { blocks } from "./text.js";
+import { blocks, leadOf } from "./text.js";
 
 const KEPT = "teach.choice";
 const MARKS = { first: "\u2713", second: "2nd", not: "\u2717", open: "\u2013" };
@@ -58,12 +58,7 @@ export class Teaching {
   }
 
   plan(name) {
-    const { choose } = this.page;
-    const lead = {
-      words: {},
-      lesson: (lesson, scene) => choose.call(this.page, { lesson, scene }),
-      place: (params) => choose.call(this.page, params),
-    };
+    const lead = { ...leadOf(this.page), words: {} };
     const { blocks: tree } = this.texts.plans.find((plan) => plan.name === name);
     const print = { type: "button", class: "rs-button rs-small", onclick: () => window.print() };
     return el(
@@ -128,7 +123,10 @@ export class Teaching {
   /** A sheet to print, or the quiz. */
   async sheet(params) {
     const choice = choiceOf(params);
-    fill(this.page.article, el("p", { class: "rs-muted", role: "status" }, "Drawing the numbers."));
+    fill(
+      this.page.article,
+      el("p", { class: "rs-muted", role: "status" }, "Drawing the numbers. This may take some seconds."),
+    );
     const sheet = await this.page.teach({ what: "sheet", ...choice, with_answers: params.show !== "sheet" });
     if (this.params !== params) return;
     if (!sheet) {

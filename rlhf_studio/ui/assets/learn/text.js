@@ -12,6 +12,13 @@ function math([tag, attributes, ...children]) {
   return node;
 }
 
+/** Where links inside a text lead: `page.choose(params)` opens a lesson or another place. */
+export const leadOf = (page) => ({
+  lesson: (lesson, scene) => page.choose(scene ? { lesson, scene } : { lesson }),
+  place: (params) => page.choose(params),
+  tour: (show) => page.choose({ place: "tour", show }),
+});
+
 /** A link inside this page: it has an address to copy, and a plain click opens it without loading the page again. */
 const inside = (params, open) => ({
   href: `?${new URLSearchParams(params)}`,
@@ -23,7 +30,7 @@ const inside = (params, open) => ({
 });
 
 function toLesson(to, lead) {
-  const [lesson, scene] = to.split("#");
+  const [lesson, scene] = to.split(/[#/]/);
   return inside(scene ? { lesson, scene } : { lesson }, () => lead.lesson(lesson, scene));
 }
 
