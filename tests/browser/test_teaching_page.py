@@ -11,6 +11,7 @@ import pytest
 from rlhf_studio.lessons.teaching import codes
 from rlhf_studio.lessons.teaching.sheets import sheet
 from rlhf_studio.ui.app import Server, launch
+from tests.browser.axe import COLOURS_ALONE, violations, wear
 
 pytestmark = pytest.mark.browser
 QUIZ = "set=lessons:clip.gae,each:1&seed=7"
@@ -139,3 +140,22 @@ def test_a_lesson_begins_with_a_question_that_can_be_skipped_and_paper_has_the_r
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     expect(result).to_be_hidden()
     assert page.evaluate("document.body.classList.contains('dark')") is True
+
+
+def test_axe_finds_nothing_in_plans_sheets_quizzes_and_slides(open_page: Callable[..., Any]) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page("?place=teach")
+    shown = {"show=hour": ".rs-learn-plan", "show=sheets": ".rs-learn-choosing", "show=check": ".rs-learn-lines"}
+    shown |= {f"show=answers&{QUIZ}": ".rs-learn-sheet", f"show=quiz&{QUIZ}": ".rs-learn-asked"}
+    shown = {**{f"place=teach&{one}": node for one, node in shown.items()}, "lesson=clip&show=slides": ".rs-learn-bar"}
+    wrong = []
+    for theme, rules in (("light", None), ("dark", COLOURS_ALONE)):
+        wear(page, theme)
+        for query, there in shown.items():
+            page.goto(f"{page.url.split('?')[0]}?{query}")
+            expect(page.locator(there).first).to_be_visible()
+            assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
+            wrong += [f"{query}, {theme}: {one}" for one in violations(page, ".rs-learn", rules)]
+        page.keyboard.press("Escape")  # the slides cover the switch of themes
+    assert wrong == []
