@@ -111,7 +111,7 @@ export class Quiz {
           "p",
           { class: "rs-muted" },
           "It says which questions these were, and how each one went. It holds no name and is no secret: nothing " +
-            "stops anyone from making one up. Nothing was sent or stored anywhere else.",
+            "stops anyone from making one up. The app keeps nothing of it.",
         ),
         el("ol", { class: "rs-learn-outcomes" }, this.questions.map(this.line, this)),
       ),
