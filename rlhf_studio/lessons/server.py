@@ -6,7 +6,10 @@ Requests, each with a ``number`` that its answer repeats:
   those for which something must be loaded first do not wait for it: they are to be computed next;
 - ``{"op": "compute", "lesson", "scene", "values", "language"}``: what a scene shows;
 - ``{"op": "sweep", ..., "control"}``: a list, for each value of a control;
-- ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them.
+- ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them;
+- ``{"op": "sheet", "lessons", "each", "seed", "with_answers", "language"}``: questions of several lessons, see :mod:`.teaching.sheets`;
+- ``{"op": "opening", "lesson", "seed", "language"}``: a question from two lessons before this one;
+- ``{"op": "asked", "lesson", "scene", "seed", "language"}``: a scene's question with other numbers.
 
 An answer is ``{"number", "answer"}`` or ``{"number", "error"}``.
 """
@@ -23,6 +26,8 @@ from typing import Any
 
 from rlhf_studio.lessons.answers import NoScene, computed, described, drawn, find, ready, swept
 from rlhf_studio.lessons.shelf import NoLesson
+from rlhf_studio.lessons.teaching.questions import question_of
+from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
 
 Json = dict[str, Any]
 
@@ -60,6 +65,8 @@ def answer(request: Json) -> Any:
     lesson, language, op = str(request.get("lesson")), str(request.get("language", "en")), request.get("op")
     if op == "describe":
         return {"scenes": _beginning(lesson, language)}
+    if op in ("sheet", "opening", "asked"):
+        return _of_teaching(request, lesson, language)
     scene, values = str(request.get("scene")), request.get("values")
     if op == "draw":
         values = drawn(lesson, scene, int(request.get("seed", 0)))
@@ -71,6 +78,17 @@ def answer(request: Json) -> Any:
     if op == "sweep":
         return swept(lesson, scene, str(request.get("control")), values, language)
     raise ValueError(f"op must be describe, compute, sweep or draw, got {op!r}")
+
+
+def _of_teaching(request: Json, lesson: str, language: str) -> Json:
+    seed = request.get("seed", 0)
+    if request.get("op") == "opening":
+        return {"question": opening(lesson, seed, language)}
+    if request.get("op") == "asked":
+        return asked(question_of(lesson, str(request.get("scene"))), seed, language=language)
+    return sheet(
+        request.get("lessons", ()), request.get("each", 0), seed, with_answers=request.get("with_answers") is True, language=language
+    )
 
 
 def _beginning(lesson: str, language: str) -> Json:

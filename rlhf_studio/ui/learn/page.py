@@ -15,6 +15,7 @@ from rlhf_studio.lessons import shelf
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.learn.computing import SLOW_PATIENCE, Computer, NotComputed
 from rlhf_studio.ui.learn.search import learn_search, prepare
+from rlhf_studio.ui.learn.teaching import Teaching
 
 OPS = ("describe", "compute", "sweep", "draw")
 LONGEST_NAME, MOST_CONTROLS = 60, 8
@@ -31,6 +32,7 @@ class LearnPage:
     def __init__(self, computer: Computer | None = None, slow_computer: Computer | None = None) -> None:
         self._computer = computer or Computer()
         self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)
+        self.teaching = Teaching(self._computer, self._slow)
 
     def build(self) -> gr.HTML:
         """The component of the page."""
@@ -38,7 +40,10 @@ class LearnPage:
         async def learn_ask(data: Any, request: gr.Request) -> Response:
             return await run_in_threadpool(self.learn_ask, data, request)
 
-        return html.panel("learn", [], [self.learn_shelf, self.learn_text, learn_ask, learn_search])
+        async def learn_teach(data: Any, request: gr.Request) -> Response:
+            return await run_in_threadpool(self.teaching.learn_teach, data, request)
+
+        return html.panel("learn", [], [self.learn_shelf, self.learn_text, learn_ask, learn_search, learn_teach])
 
     def learn_shelf(self, data: Any, request: gr.Request) -> Json:
         """All lessons and all stations of the tour, in order, and the glossary."""

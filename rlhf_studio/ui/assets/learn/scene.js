@@ -80,6 +80,14 @@ export class Scene {
     if (visible) for (const view of this.pictures.values()) view.redraw();
   }
 
+  /** On paper every question has its answer, and what follows it is there. */
+  print(begins) {
+    const questions = [this.prediction, ...(this.more || [])].filter(Boolean);
+    const open = Boolean(this.prediction && !this.prediction.explained);
+    for (const question of questions) question.print(begins);
+    if (open) this.reveal(begins);
+  }
+
   /** The app has described the scene: its controls, and what it shows. An address may name other values. */
   async begin(description, { set = "", seed } = {}) {
     if (!description) return;
