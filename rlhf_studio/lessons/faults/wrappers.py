@@ -22,6 +22,7 @@ from rlhf_studio.engine.parity import check, gate
 from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.stages import ppo as stage
+from rlhf_studio.lessons.faults.wording import NOTICED, broken_on_purpose
 from rlhf_studio.ppo import objective
 from rlhf_studio.runs.lab.fault import EVENT
 from rlhf_studio.runs.records import EventRecord
@@ -82,23 +83,20 @@ def _adds_to_hidden(name: str, module: nn.Module) -> bool:
     return name.endswith("c_proj") and isinstance(module, Conv1D)
 
 
-def score_before_the_end(score: Callable[..., Any]) -> Callable[..., Any]:
-    """The pad token is the end token, so the last token that is no padding is the one before the end: the score is read there.
-
-    For a model that reads from left to right, that is the score of the text without its end tokens.
-    """
+def score_behind_padding(score: Callable[..., Any]) -> Callable[..., Any]:
+    """The end token pads, so nobody can see where a text ends: its score is read in the last column of the batch, behind the padding."""
 
     def wrong(scorer: RewardModelScorer, texts: Sequence[Any], *more: Any) -> Any:
-        return score(scorer, [_without_end(text, scorer.tokenizer.eos_token_id) for text in texts], *more)
+        longest = max(len(text.ids) for text in texts)
+        return score(scorer, [_padded(text, longest, scorer.tokenizer.eos_token_id) for text in texts], *more)
 
     return wrong
 
 
-def _without_end(text: Any, end: int) -> Any:
-    count = len(text.ids)
-    while count > 1 and text.ids[count - 1] == end:
-        count -= 1
-    return replace(text, ids=text.ids[:count], types=None if text.types is None else text.types[:count])
+def _padded(text: Any, longest: int, end: int) -> Any:
+    missing = longest - len(text.ids)
+    types = None if text.types is None else text.types + text.types[-1:] * missing
+    return replace(text, ids=text.ids + [end] * missing, types=types)
 
 
 def without_slope(value_loss: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +121,7 @@ def score_on_first_token(shape_rewards: Callable[..., Tensor]) -> Callable[..., 
 FAULTS: dict[str, tuple[Replaced, ...]] = {
     "temperature": tuple(Replaced(owner, "consume_logits", without_temperature) for owner in (forward, minibatch, check)),
     "dropout": (Replaced(Updater, "update", with_dropout),),
-    "pad_is_end": tuple(Replaced(RewardModelScorer, name, score_before_the_end) for name in ("_score_packed", "_score_batch")),
+    "pad_is_end": tuple(Replaced(RewardModelScorer, name, score_behind_padding) for name in ("_score_packed", "_score_batch")),
     "critic": (Replaced(objective, "value_loss", without_slope),),
     "reward_token": (Replaced(trainer, "shape_rewards", score_on_first_token),),
 }
@@ -154,7 +152,7 @@ def applied(fault: str) -> Iterator[None]:
 
 
 def _telling(fault: str) -> Callable[[Any], Any]:
-    text = f"This run is broken on purpose, to learn from it: the fault {fault}. Do not take it for a run without faults."
+    text = broken_on_purpose(fault)
 
     def wrap(build: classmethod[Any, Any, Any]) -> Any:
         def telling(cls: Any, *arguments: Any) -> Any:
@@ -175,10 +173,6 @@ class _Refused(check.ParityReport):
 
     def sentence(self) -> str:
         return f"{NOTICED} {vars(self)['error']}."
-
-
-NOTICED = "The check before training would refuse this run:"
-"""How the event begins that says what the engine has noticed."""
 
 
 def _on_record(check_parity: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -31,26 +32,26 @@ class LearnPage:
         self._computer = computer or Computer()
         self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)
 
-    def build(self) -> gr.HTML:
-        """The component of the page."""
+    def build(self, more: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
+        """The component of the page. ``more``: what its further places may call."""
 
         async def learn_ask(data: Any, request: gr.Request) -> Response:
             return await run_in_threadpool(self.learn_ask, data, request)
 
-        return html.panel("learn", [], [self.learn_shelf, self.learn_text, learn_ask])
+        return html.panel("learn", [], [self.learn_shelf, self.learn_text, learn_ask, *more])
 
     def learn_shelf(self, data: Any, request: gr.Request) -> Json:
         """All lessons, in order."""
         self._computer.begin()
         return {
-            "lessons": [asdict(entry) for entry in shelf.entries(_language(data))],
+            "lessons": [asdict(entry) for entry in shelf.entries(sent.language_of(data))],
             "glossary": {name: asdict(term) for name, term in GLOSSARY.items()},
         }
 
     def learn_text(self, data: Any, request: gr.Request) -> Json:
         """The text of a lesson as a tree; ``error`` where there is no such lesson."""
         try:
-            return shelf.text_of(str(sent.member(data, "lesson"))[:LONGEST_NAME], _language(data)).as_data()
+            return shelf.text_of(str(sent.member(data, "lesson"))[:LONGEST_NAME], sent.language_of(data)).as_data()
         except shelf.NoLesson as error:
             return {"error": str(error)}
 
@@ -71,11 +72,6 @@ class LearnPage:
             computer.close()
 
 
-def _language(data: Any) -> str:
-    given = sent.member(data, "language")
-    return given if isinstance(given, str) and given.isalpha() and len(given) <= 8 else "en"
-
-
 def _question(data: Any) -> Json:
     """A question with the members that it needs, of plain kinds. Raises ValueError."""
     op = sent.member(data, "op")
@@ -87,7 +83,7 @@ def _question(data: Any) -> Json:
     for name, value in names.items():
         if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
             raise ValueError(f"{name} must be a name")
-    question: Json = {"op": op, "language": _language(data), **names}
+    question: Json = {"op": op, "language": sent.language_of(data), **names}
     if op == "draw":
         seed = sent.member(data, "seed")
         if type(seed) is not int or not 0 <= seed < 1_000_000:
