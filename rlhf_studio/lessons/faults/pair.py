@@ -125,7 +125,7 @@ class Pair:
         return ledger(found.pieces[shown], rows, at=found.place - low, digits=3)
 
     def _curves(self, short: str) -> Picture:
-        tones = {"first": "policy", "second": "clip"}
+        tones = {"first": "value", "second": "clip"}
         series = []
         for which in WHICH:
             steps, columns = self._columns[which]

@@ -2,10 +2,11 @@
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
+import { Breaking } from "./breaking.js";
 import { Lesson } from "./lesson.js";
 
 /** What stands beside the lessons: the place that the address names, its title in the list, and the class that shows it. */
-const PLACES = [];
+const PLACES = [{ place: "break", title: "Break it on purpose", make: (page) => new Breaking(page) }];
 
 class LearnPage {
   constructor({ host, server }) {
