@@ -135,13 +135,14 @@ def test_nothing_stays_behind(fault: str) -> None:
     def functions() -> list[Any]:
         every = [one for of_fault in wrappers.FAULTS.values() for one in of_fault]
         names = [(one.owner, one.name) for one in every]
-        names += [(wrappers.stage.PPOStage, "build"), (wrappers.gate, "check_parity"), (wrappers.gate, "check_first_rollout")]
+        names += [(wrappers.stage.PPOStage, "build"), (wrappers.stage, "check_before_training")]
+        names += [(wrappers.gate, "check_parity"), (wrappers.gate, "check_first_rollout")]
         return [vars(owner)[name] for owner, name in names]
 
     before = functions()
     with wrappers.applied(fault):
         replaced = [new is not old for new, old in zip(functions(), before, strict=True)]
-        assert sum(replaced) == len(wrappers.FAULTS[fault]) + 3
+        assert sum(replaced) == len(wrappers.FAULTS[fault]) + 4
     assert all(new is old for new, old in zip(functions(), before, strict=True))
     with pytest.raises(RuntimeError, match="on the way"), wrappers.applied(fault):
         raise RuntimeError("on the way")
@@ -187,7 +188,7 @@ def test_the_engine_s_command_trains_with_the_fault_that_the_folder_names(fault:
     assert told["ordinary"] == told["beside"] == []
     (event,) = told["broken"]
     assert event.level == "warning" and event.text.startswith("This run is broken on purpose") and event.data == {"fault": fault}
-    refused = any(event.text.startswith(NOTICED) for event in readers["broken"].newest_events())
+    refused = any(event.text.startswith(NOTICED) and event.level == "warning" for event in readers["broken"].newest_events())
     assert refused is (fault in REFUSED)
     assert not any(event.text.startswith(NOTICED) for event in readers["beside"].newest_events())
 

@@ -18,6 +18,8 @@ from rlhf_studio.lessons.kit.text import LessonText, read_text
 from rlhf_studio.runs.reader import RunReader
 
 FOLDER = Path(__file__).parent / "texts"
+WORDS = "words"
+"""The file of the words that all texts have in common."""
 NOT_RECORDED = "(not recorded)"
 MOST_EVENTS = 100
 SCENES = ("change", "ask", "curves", "path", "why")
@@ -41,6 +43,12 @@ def experiment_of(name: str) -> Experiment:
 def text_of(name: str, language: str = "en") -> LessonText:
     """An experiment's text; in English where there is none in this language. Raises :class:`NoExperiment`."""
     experiment_of(name)
+    text = _read(name, language)
+    text.words = {**_read(WORDS, language).words, **text.words}
+    return text
+
+
+def _read(name: str, language: str) -> LessonText:
     path = FOLDER / f"{name}.{language}.md"
     return read_text((path if path.is_file() else FOLDER / f"{name}.en.md").read_text(encoding="utf-8"))
 
@@ -65,7 +73,7 @@ def _slot(numbers: Numbers, name: str, form: str) -> str:
 
 def said_of(reader: RunReader) -> Json:
     """What the program itself says of a run: ``noticed`` by the engine, and what the doctor ``found``, each with its name and level."""
-    events = [event.text for event in reader.newest_events(MOST_EVENTS) if event.level != "info" and event.kind == "health"]
+    events = [event.text for event in reader.newest_events(MOST_EVENTS) if event.level == "warning" and event.kind == "health"]
     noticed = [text.removeprefix(NOTICED).strip() if text.startswith(NOTICED) else text for text in events]
     found = [{"check": one.check, "title": one.title, "level": one.level, "when": one.when} for one in diagnose(reader).findings]
     return {"noticed": noticed, "refused": any(text.startswith(NOTICED) for text in events), "found": found}

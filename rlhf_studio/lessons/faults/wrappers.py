@@ -138,7 +138,11 @@ def applied(fault: str) -> Iterator[None]:
     The run says at every start that it is broken on purpose. Raises KeyError for an unknown name.
     """
     told = Replaced(stage.PPOStage, "build", _telling(fault))
-    checks = (Replaced(gate, "check_parity", _on_record), Replaced(gate, "check_first_rollout", _as_warning))
+    checks = (
+        Replaced(gate, "check_parity", _on_record),
+        Replaced(gate, "check_first_rollout", _as_warning),
+        Replaced(stage, "check_before_training", _loud),
+    )
     before = []
     try:
         for one in (*FAULTS[fault], told, *checks):
@@ -164,15 +168,14 @@ def _telling(fault: str) -> Callable[[Any], Any]:
     return wrap
 
 
+@dataclass(frozen=True)
 class _Refused(check.ParityReport):
     """What the check would have refused the run with."""
 
-    def __init__(self, error: ParityError):
-        super().__init__(largest=0.0, scale=1.0)
-        object.__setattr__(self, "error", str(error))
+    error: str = ""
 
     def sentence(self) -> str:
-        return f"{NOTICED} {vars(self)['error']}."
+        return f"{NOTICED} {self.error}."
 
 
 def _on_record(check_parity: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,7 +183,15 @@ def _on_record(check_parity: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return check_parity(*arguments)
         except ParityError as error:
-            return _Refused(error)
+            return _Refused(largest=0.0, scale=1.0, error=str(error))
+
+    return checked
+
+
+def _loud(check_before_training: Callable[..., EventRecord]) -> Callable[..., EventRecord]:
+    def checked(*arguments: Any) -> EventRecord:
+        event = check_before_training(*arguments)
+        return replace(event, level="warning") if event.text.startswith(NOTICED) else event
 
     return checked
 

@@ -120,7 +120,7 @@ export class Breaking {
       lesson: (lesson) => this.page.choose({ lesson }),
       slot: (key, node) => this.slots.push([key, node]),
     };
-    const back = { type: "button", class: "rs-quiet", onclick: () => this.page.choose({ place: "break" }) };
+    const back = { type: "button", class: "rs-button rs-small", onclick: () => this.page.choose({ place: "break" }) };
     this.panel = this.runPanel();
     this.said = el("div", { class: "rs-learn-said" });
     const scenes = this.text.scenes.map((scene) => this.scene(scene));
@@ -181,7 +181,14 @@ export class Breaking {
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     const rows = WHICH.map((which) => this.rows[which].node);
     const tools = el("div", { class: "rs-learn-answers" }, this.start, this.again, this.compare);
-    return el("div", { class: "rs-learn-pair" }, el("div", { class: "rs-learn-runs" }, rows), this.note, this.problem, tools);
+    return el(
+      "div",
+      { class: "rs-learn-pair" },
+      el("div", { class: "rs-learn-runs" }, rows),
+      this.note,
+      this.problem,
+      tools,
+    );
   }
 
   row(which) {
@@ -312,7 +319,9 @@ export class Breaking {
   }
 
   noticed({ noticed, refused, found }) {
-    const lead = refused ? "The check before training would refuse this run. It said:" : "What the engine put on record:";
+    const lead = refused
+      ? "The check before training would refuse this run. It said:"
+      : "What the engine put on record:";
     const items = found.map(({ title, level, when }) => el("li", {}, `${title} (${level}, ${when})`));
     return [
       el("h4", {}, "Would the program have told you?"),
