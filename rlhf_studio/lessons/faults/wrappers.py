@@ -178,12 +178,17 @@ class _Refused(check.ParityReport):
         return f"{NOTICED} {self.error}."
 
 
+def _found(error: ParityError) -> str:
+    """What the check has found. That nothing was trained is not true of this run."""
+    return str(error).removesuffix("; nothing was trained")
+
+
 def _on_record(check_parity: Callable[..., Any]) -> Callable[..., Any]:
     def checked(*arguments: Any) -> Any:
         try:
             return check_parity(*arguments)
         except ParityError as error:
-            return _Refused(largest=0.0, scale=1.0, error=str(error))
+            return _Refused(largest=0.0, scale=1.0, error=_found(error))
 
     return checked
 
@@ -201,6 +206,6 @@ def _as_warning(check_first_rollout: Callable[..., str]) -> Callable[..., str]:
         try:
             return check_first_rollout(*arguments, **options)
         except ParityError as error:
-            return f"{NOTICED} {error}."
+            return f"{NOTICED} {_found(error)}."
 
     return checked
