@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from rlhf_studio.lessons.faults.experiment import Experiment, Side
+from rlhf_studio.lessons.kit import Numbers
 
 NORMAL = Side("as the recipe has it")
 COOL = {"generation.temperature": 0.7}
+
+
+
+def _both_rise(n: Numbers) -> bool:
+    return n["gold_first"] > n["gold_first_start"] + 0.3 and n["gold_second"] > n["gold_second_start"] + 0.3
+
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
@@ -28,7 +35,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         asked="gold",
         margin=0.2,
         token="whitened_advantages",
-        claims={},
+        claims={
+            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
+            "the gradient is smaller": lambda n: n["gradient_second"] < 0.6 * n["gradient_first"],
+        },
     ),
     Experiment(
         "temperature",
@@ -37,7 +47,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         asked="kl",
         margin=1.0,
         token="kl",
-        claims={},
+        claims={
+            "the KL starts at 0 only as it should be": lambda n: abs(n["kl_first_start"]) < 0.01 and abs(n["kl_second_start"]) > 0.3,
+            "the ratio is off before the first update": lambda n: n["first_ratio_first_start"] < 1e-3 and n["first_ratio_second_start"] > 0.1,
+            "many more tokens are clipped": lambda n: n["clip_second"] > 5 * n["clip_first"],
+            "the KL ends higher": lambda n: n["kl_change"] > 1,
+            "the gold score rises in both runs": _both_rise,
+        },
     ),
     Experiment(
         "dropout",
@@ -46,7 +62,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         asked="gold",
         margin=0.2,
         token="ratio",
-        claims={},
+        claims={
+            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
+            "the ratio is off before the first update": lambda n: n["first_ratio_first_start"] < 1e-3 and n["first_ratio_second_start"] > 0.1,
+            "many more tokens are clipped": lambda n: n["clip_second"] > 5 * n["clip_first"],
+        },
     ),
     Experiment(
         "pad_is_end",
@@ -55,7 +75,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         asked="gold",
         margin=0.2,
         token="rewards",
-        claims={},
+        claims={
+            "the same texts get other scores": lambda n: abs(n["score_second_start"] - n["score_first_start"]) > 0.3,
+            "the score ends lower": lambda n: n["score_change"] < -0.3,
+            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
+        },
     ),
     Experiment(
         "learning_rate",
@@ -64,7 +88,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         asked="gold",
         margin=0.2,
         token="ratio",
-        claims={},
+        claims={
+            "the gold score ends far lower": lambda n: n["gold_change"] < -0.5,
+            "the first update moves the policy a hundred times as far": lambda n: n["moved_second_start"] > 100 * n["moved_first_start"],
+        },
     ),
     Experiment(
         "epochs",
@@ -73,7 +100,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         asked="gold",
         margin=0.2,
         token="ratio",
-        claims={},
+        claims={
+            "the reward model likes the run with eight epochs more": lambda n: n["score_change"] > 0.2,
+            "the KL ends at least twice as large": lambda n: n["kl_second"] > 2 * n["kl_first"],
+            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
+            "with one epoch hardly a token is clipped": lambda n: n["clip_first_largest"] < 0.01,
+        },
     ),
     Experiment(
         "critic",
@@ -91,6 +123,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         asked="gold",
         margin=0.2,
         token="rewards",
-        claims={},
+        claims={
+            "the gold score ends lower": lambda n: n["gold_change"] < -0.2,
+            "the score rises all the same": lambda n: n["score_second"] > n["score_second_start"] + 0.2,
+            "the critic expects less": lambda n: n["value_second"] < 0.5 * n["value_first"],
+        },
     ),
 )
