@@ -38,7 +38,7 @@ def test_a_reader_predicts_runs_both_and_follows_the_way_to_the_bug(open_page: C
     expect(page.locator(".rs-learn-run")).to_contain_text(["Finished, step 3 of 20", "Finished, step 3 of 20"])
     expect(page.locator(".rs-learn-verdict")).to_contain_text("Not here. It ends at −0.50 instead of +0.50.")
     path = page.locator('[data-part="path"]')
-    expect(path).to_contain_text("In step 2, token 3 of response 1, \"is\"")
+    expect(path).to_contain_text('In step 2, token 3 of response 1, "is"')
     expect(path.locator(".rs-learn-code")).to_contain_text("rewards = masked_select(-kl_coef * kl, mask)")
     expect(why).to_be_visible()
     expect(page.locator('[data-part="curves"] svg').first).to_be_visible()

@@ -1,4 +1,4 @@
-"""The faults of "Break it": each changes exactly what it says, none stays behind, and the engine's command has the one that a folder names."""
+"""The faults of "Break it": each changes exactly what it says, none stays behind, and the engine has the one that a folder names."""
 
 from __future__ import annotations
 

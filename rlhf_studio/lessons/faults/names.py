@@ -19,6 +19,8 @@ def fault_of(run_dir: Path) -> str:
     """
     fault = noted_fault(run_dir)
     if fault and fault not in NAMES:
-        message = f"{Path(run_dir) / paths.FAULT} names the fault {fault[:60]!r}, but there are only {', '.join(NAMES)}; nothing was started."
+        message = (
+            f"{Path(run_dir) / paths.FAULT} names the fault {fault[:60]!r}, but there are only {', '.join(NAMES)}; nothing was started."
+        )
         raise StoreError(message, "damaged")
     return fault or ""

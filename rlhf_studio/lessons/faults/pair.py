@@ -40,7 +40,7 @@ MARGIN = 0.05  # of a picture's height, above and below the curves
 
 @dataclass(frozen=True)
 class Difference:
-    """The first token in which two runs differ, in the order in which they were sampled.
+    """A token in which two runs differ, see :func:`first_difference`.
 
     Attributes:
         step, sample: of the recorded response.
@@ -121,7 +121,10 @@ class Pair:
             return ledger([], {Word("first"): [], Word("second"): []})
         low = max(found.place - BEFORE, 0)
         shown = slice(low, low + BEFORE + BEHIND + 1)
-        rows = {Word("first"): _plain(found.first[shown]), Word("second"): _plain(found.second[shown])}
+        rows: dict[str, Sequence[float | int | None | str]] = {
+            Word("first"): [*_plain(found.first[shown])],
+            Word("second"): [*_plain(found.second[shown])],
+        }
         return ledger(found.pieces[shown], rows, at=found.place - low, digits=3)
 
     def _curves(self, short: str) -> Picture:
@@ -138,21 +141,28 @@ class Pair:
 
 
 def first_difference(first: RunReader, second: RunReader, quantity: str) -> Difference | None:
-    """The first recorded token at which a quantity of the two runs differs by more than rounding; None where there is none.
+    """A recorded token at which a quantity of the two runs differs by more than rounding, in the first step where there is one.
 
-    Only responses with the same tokens up to there are compared, so the search ends where the texts part.
+    In each response it is the first such token; of the step's responses the one where the difference is largest. Only responses with the
+    same tokens up to there are compared, so the search ends where the texts part. None where nothing differs.
     """
     for step in sorted(set(first.rollout_steps()) & set(second.rollout_steps())):
-        samples = min(len(first.rollouts(step)), len(second.rollouts(step)))
-        for sample in range(samples):
-            one, other = first.rollout(step, sample).tokens, second.rollout(step, sample).tokens
-            if one is None or other is None or quantity not in one.arrays or quantity not in other.arrays:
-                continue
-            place = _differs_at(one, other, quantity)
-            if place is not None:
-                pieces, rows = list(one.response_pieces), [record.arrays[quantity].astype(float).tolist() for record in (one, other)]
-                return Difference(step, sample, place, pieces, rows[0], rows[1])
+        samples = range(min(len(first.rollouts(step)), len(second.rollouts(step))))
+        found = [one for sample in samples if (one := _difference(first, second, quantity, step, sample)) is not None]
+        if found:
+            return max(found, key=lambda one: abs(one.first[one.place] - one.second[one.place]))
     return None
+
+
+def _difference(first: RunReader, second: RunReader, quantity: str, step: int, sample: int) -> Difference | None:
+    one, other = first.rollout(step, sample).tokens, second.rollout(step, sample).tokens
+    if one is None or other is None or quantity not in one.arrays or quantity not in other.arrays:
+        return None
+    place = _differs_at(one, other, quantity)
+    if place is None:
+        return None
+    rows = [record.arrays[quantity].astype(float).tolist() for record in (one, other)]
+    return Difference(step, sample, place, list(one.response_pieces), rows[0], rows[1])
 
 
 def _differs_at(one: TokenRecord, other: TokenRecord, quantity: str) -> int | None:

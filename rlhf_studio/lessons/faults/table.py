@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from rlhf_studio.lessons.faults.experiment import Experiment, Side
+from rlhf_studio.lessons.faults.experiment import WHICH, Experiment, Side
 from rlhf_studio.lessons.kit import Numbers
 
 NORMAL = Side("as the recipe has it")
 COOL = {"generation.temperature": 0.7}
 
 
-
 def _both_rise(n: Numbers) -> bool:
-    return n["gold_first"] > n["gold_first_start"] + 0.3 and n["gold_second"] > n["gold_second_start"] + 0.3
+    return bool(min(n[f"gold_{which}"] - n[f"gold_{which}_start"] for which in WHICH) > 0.3)
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -49,7 +48,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         token="kl",
         claims={
             "the KL starts at 0 only as it should be": lambda n: abs(n["kl_first_start"]) < 0.01 and abs(n["kl_second_start"]) > 0.3,
-            "the ratio is off before the first update": lambda n: n["first_ratio_first_start"] < 1e-3 and n["first_ratio_second_start"] > 0.1,
+            "the ratio is off before the first update": lambda n: (
+                n["first_ratio_first_start"] < 1e-3 and n["first_ratio_second_start"] > 0.1
+            ),
             "many more tokens are clipped": lambda n: n["clip_second"] > 5 * n["clip_first"],
             "the KL ends higher": lambda n: n["kl_change"] > 1,
             "the gold score rises in both runs": _both_rise,
@@ -64,7 +65,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         token="ratio",
         claims={
             "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
-            "the ratio is off before the first update": lambda n: n["first_ratio_first_start"] < 1e-3 and n["first_ratio_second_start"] > 0.1,
+            "the ratio is off before the first update": lambda n: (
+                n["first_ratio_first_start"] < 1e-3 and n["first_ratio_second_start"] > 0.1
+            ),
             "many more tokens are clipped": lambda n: n["clip_second"] > 5 * n["clip_first"],
         },
     ),
@@ -114,7 +117,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         asked="gold",
         margin=0.2,
         token="values",
-        claims={},
+        claims={
+            "all values stay 0": lambda n: n["value_second_largest"] == 0,
+            "the critic explains nothing": lambda n: n["explained_first"] > 0 > n["explained_second"],
+            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
+        },
     ),
     Experiment(
         "reward_token",

@@ -155,7 +155,9 @@ def fork_run(
     files = carried_on(reader.run_dir)  # what is made from a run that is broken on purpose is broken too
     name = name or fork_name(reader.status().name, step, origin.changes)
     if step is None:
-        create_run(run_dir, config, name=name, state=state, memory=memory, origin=origin, working_folder=reader.working_folder(), files=files)
+        create_run(
+            run_dir, config, name=name, state=state, memory=memory, origin=origin, working_folder=reader.working_folder(), files=files
+        )
         return
     source = _checkpoint(reader, step)
     before = settings_at(parent, step)

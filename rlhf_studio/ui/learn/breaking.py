@@ -139,7 +139,15 @@ def _told(experiment: Experiment, which: Which, seed: int, run: RunStatus | None
     told: Json = {"called": side.called, "fault": side.fault, "name": experiment.run_name(which, seed)}
     if run is None:
         return {**told, "run": "", "state": "", "step": 0, "steps": experiment.config(which, seed).ppo.steps, "cause": ""}
-    return {**told, "run": run.run_id, "state": run.state, "step": run.step, "steps": run.total_steps, "cause": run.cause, "phase": run.phase}
+    return {
+        **told,
+        "run": run.run_id,
+        "state": run.state,
+        "step": run.step,
+        "steps": run.total_steps,
+        "cause": run.cause,
+        "phase": run.phase,
+    }
 
 
 def _seed(data: Any) -> int | None:
