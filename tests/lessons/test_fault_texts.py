@@ -68,7 +68,9 @@ def test_every_slot_and_picture_is_filled(name: str, text: LessonText, tmp_path:
 
 def test_numbers_are_those_of_the_runs(tmp_path: Path) -> None:
     tokens = token_record(3, seed=2)
-    readers = {which: write(tmp_path / which, which, [[rollout(0, tokens=tokens)]] * steps) for which, steps in (("first", 7), ("second", 2))}
+    readers = {
+        which: write(tmp_path / which, which, [[rollout(0, tokens=tokens)]] * steps) for which, steps in (("first", 7), ("second", 2))
+    }
     pair = Pair(EXPERIMENTS[0], readers["first"], readers["second"])
     numbers = pair.numbers()
     assert (numbers["steps_first"], numbers["steps_second"], numbers["seed"]) == (7, 2, 5)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, WHICH, Experiment, Which, same_run
+from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fault import note_of, noted_fault
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 
@@ -36,12 +39,17 @@ def own_runs(workspace: Workspace) -> list[OwnRun]:
     found = []
     for folder in workspace.folders():
         try:
-            fault = noted_fault(folder)
-            if fault is not None:
-                found.append(OwnRun(folder, workspace.reader(folder.name).config(), fault))
-        except (StoreError, ValueError):  # damaged, or deleted meanwhile
+            changed = (folder / paths.FAULT).stat().st_mtime_ns, (folder / paths.CONFIG).stat().st_mtime_ns
+            found.append(_own_run(folder, changed))
+        except (OSError, StoreError, ValueError):  # no such run, damaged, or deleted meanwhile
             continue
     return found
+
+
+@lru_cache(maxsize=1000)
+def _own_run(folder: Path, _changed: tuple[int, int]) -> OwnRun:
+    """Read anew when one of the two files has changed."""
+    return OwnRun(folder, RunReader(folder).config(), noted_fault(folder) or "")
 
 
 def pair_of(workspace: Workspace, experiment: Experiment, seed: int, runs: Sequence[OwnRun]) -> Pair:

@@ -126,7 +126,7 @@ export class Breaking {
     const scenes = this.text.scenes.map((scene) => this.scene(scene));
     fill(
       this.page.article,
-      el("button", back, "All experiments"),
+      el("div", { class: "rs-learn-back" }, el("button", back, "All experiments")),
       el("h2", { class: "rs-learn-title" }, this.text.title),
       el("div", { class: "rs-learn-text" }, blocks(this.text.introduction, this.reading)),
       scenes,
@@ -170,7 +170,8 @@ export class Breaking {
 
   runPanel() {
     this.rows = Object.fromEntries(WHICH.map((which) => [which, this.row(which)]));
-    this.start = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.run() }, "Run both");
+    const start = { type: "button", class: "rs-button rs-primary", hidden: true, onclick: () => this.run() };
+    this.start = el("button", start, "Run both");
     this.again = el(
       "button",
       { type: "button", class: "rs-button rs-small", hidden: true, onclick: () => this.runAgain() },
@@ -192,7 +193,7 @@ export class Breaking {
   }
 
   row(which) {
-    const called = el("span", { class: "rs-learn-called" });
+    const called = el("span", { class: "rs-learn-called" }, "Looking for the run");
     const state = el("span", { class: "rs-muted" });
     const bar = el("progress", { max: "1", value: "0", hidden: true });
     const link = el("span", {});
