@@ -102,7 +102,7 @@ export class Breaking {
         el(
           "p",
           {},
-          "Say first what you expect. Then follow the way to the mistake: which chart, which token, which line of code.",
+          "Say first what you expect. Then follow the way to the mistake: which chart, which token, which line.",
         ),
       ),
       el("ol", { class: "rs-learn-breaks" }, items),

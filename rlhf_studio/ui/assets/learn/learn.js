@@ -1,11 +1,11 @@
-// The Learn page: a list of its places, and the place that is open. Numbers come from the app; nothing is computed here.
+// The Learn page: a list of its places, and the place that is open. Numbers come from the app; none is computed here.
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
 import { Breaking } from "./breaking.js";
 import { Lesson } from "./lesson.js";
 
-/** What stands beside the lessons: the place that the address names, its title in the list, and the class that shows it. */
+/** What stands beside the lessons: the place in the address, its title in the list, and the class that shows it. */
 const PLACES = [{ place: "break", title: "Break it on purpose", make: (page) => new Breaking(page) }];
 
 class LearnPage {
