@@ -150,6 +150,7 @@ def test_a_broken_run_says_what_it_is_wherever_it_goes(page: Breaking, workspace
     found = compare(readers)
     assert [run.group for run in found.runs] == [0, 1]  # not two seeds of the same settings
     assert any("broken on purpose: it has the fault critic" in note for note in found.notes)
+    assert "They differ in a fault that was made on purpose." in found.verdict
     assert overlay(readers, "gold/score").bands == []
 
 

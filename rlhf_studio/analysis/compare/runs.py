@@ -65,7 +65,7 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     ]
     groups = _groups(labels, [status.name for status in statuses], places, rows)
     verdict, notes = judge(readers, runs, groups, rows)
-    notes = [*_broken(readers, labels), *notes]
+    notes = [*(f"{run.label} is broken on purpose: it has the fault {run.fault}." for run in runs if run.fault), *notes]
     recorded = [set(reader.metric_names()) for reader in readers]
     metrics = _in_order(set.union(*recorded) if len(set(stages)) == 1 else set.intersection(*recorded))
     return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes)
@@ -103,11 +103,6 @@ def what_changed(reader: RunReader) -> list[SettingChange]:
     """The changes while a run went on; for a run that is broken on purpose its fault too, so that it is no seed of a run without one."""
     fault = noted_fault(reader.run_dir)
     return [*reader.changes(), *([SettingChange(1, "fault", "", fault)] if fault else [])]
-
-
-def _broken(readers: Sequence[RunReader], labels: Sequence[str]) -> list[str]:
-    faults = [(label, noted_fault(reader.run_dir)) for reader, label in zip(readers, labels, strict=True)]
-    return [f"{label} is broken on purpose: it has the fault {fault}." for label, fault in faults if fault]
 
 
 def group_places(settings: Sequence[Mapping[str, Any]], changed: Sequence[Sequence[SettingChange]]) -> list[int]:
@@ -224,6 +219,7 @@ def _compared(
         last={name: last for name, (_, last) in ends.items()},
         changed=[(change.step, change.setting, change.new) for change in changed],
         stage=stage,
+        fault=noted_fault(reader.run_dir) or "",
     )
 
 
