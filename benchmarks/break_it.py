@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N")
     parser.add_argument("--experiments", nargs="+", default=[one.name for one in EXPERIMENTS], choices=[one.name for one in EXPERIMENTS])
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the figures here, as JSON")
+    parser.add_argument("--note", default="", metavar="TEXT", help="what else the machine did meanwhile; kept beside the figures")
     options = parser.parse_args(arguments)
     workspace = Workspace(options.workspace)
     chosen = [one for one in EXPERIMENTS if one.name in options.experiments]
@@ -93,7 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
             said = f"seed {seed}: {experiment.asked} ends {row['answer']}, {sum(row['seconds'].values()):.0f} s for the pair"
             print(f"{experiment.name:14} {said}; {'FALSE: ' + '; '.join(false) if false else 'all claims hold'}", flush=True)
             if options.out:
-                options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+                found = {"machine": {"cpus": os.cpu_count()}, "note": options.note, "experiments": rows}
+                options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0 if all(all(row["claims"].values()) for found in rows.values() for row in found) else 1
 
 
