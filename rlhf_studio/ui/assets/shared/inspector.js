@@ -19,10 +19,12 @@ const HOLD = "Each step has a scale of its own. With one for the run, the colour
 
 export class Inspector {
   /**
+   * @param forms      the sums of a token card, see TokenCard
    * @param onpin      called with (index of a token, whether to focus it)
    * @param runScales  asks for the scales of the whole run: {scales, used, of, step}, null without an answer
    */
-  constructor(quantities, onpin, runScales) {
+  constructor(quantities, forms, onpin, runScales) {
+    this.forms = forms;
     this.runScales = runScales;
     this.quantities = this.offered = quantities;
     this.onpin = onpin;
@@ -78,7 +80,7 @@ export class Inspector {
       (index) => this.onpin(index),
       (index) => this.hover(index),
     );
-    this.card = new TokenCard();
+    this.card = new TokenCard(this.forms);
     this.numbers = el("input", { type: "checkbox", onchange: () => this.setNumbers(this.numbers.checked) });
     this.numbers.checked = memory.get("numbers", false);
     const switchNumbers = el("label", { class: "rs-check" }, this.numbers, "Show numbers");
@@ -195,7 +197,7 @@ export class Inspector {
     show(this.hold.parentNode, Boolean(this.scales));
     this.view.colour(this.quantity, given);
     this.legend.update(this.quantity, this.view.values, unitOf(this.quantity), this.view.scale);
-    this.strip.update(this.sample, this.quantity, this.settings, given);
+    this.strip.update(this.sample, this.quantity, given);
     this.strip.pin(this.index);
   }
 
