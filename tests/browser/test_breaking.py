@@ -10,6 +10,7 @@ import pytest
 
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.ui.app import Server, launch
+from tests.browser.axe import violations
 from tests.ui.breaking_stand_in import start_stand_in
 
 pytestmark = pytest.mark.browser
@@ -43,6 +44,7 @@ def test_a_reader_predicts_runs_both_and_follows_the_way_to_the_bug(open_page: C
     expect(why).to_be_visible()
     expect(page.locator('[data-part="curves"] svg').first).to_be_visible()
     expect(page.locator('[data-part="path"] th', has_text="<b>superb</b>").first).to_be_visible()
+    assert violations(page, ".rs-learn-lesson") == []
     compare = page.get_by_role("link", name="Compare both")
     assert re.search("tab=runs&compare=[^&]+%2C", compare.get_attribute("href"))
     page.reload()  # the pair is there: its result shows at once, behind the question
