@@ -84,9 +84,18 @@ def needed_by(scene: Scene) -> dict[str, Any]:
     return {name: _loaded(name) for name in scene.needs}
 
 
-@cache
+def ready(scene: Scene) -> bool:
+    """Whether all that a scene needs has been loaded before."""
+    return all(name in _LOADED for name in scene.needs)
+
+
+_LOADED: dict[str, Any] = {}
+
+
 def _loaded(name: str) -> Any:
-    return LOADERS[name]()
+    if name not in _LOADED:
+        _LOADED[name] = LOADERS[name]()
+    return _LOADED[name]
 
 
 def slots_of(lesson: str, scene: str, language: str) -> Mapping[str, tuple[str, str]]:

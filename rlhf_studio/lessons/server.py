@@ -2,7 +2,8 @@
 
 Requests, each with a ``number`` that its answer repeats:
 
-- ``{"op": "describe", "lesson"}``: the controls of its scenes, and what each shows at the start; slow ones show nothing yet;
+- ``{"op": "describe", "lesson"}``: the controls of its scenes, and what each shows at the start. Slow ones show nothing, and
+  those for which something must be loaded first do not wait for it: they are to be computed next;
 - ``{"op": "compute", "lesson", "scene", "values", "language"}``: what a scene shows;
 - ``{"op": "sweep", ..., "control"}``: a list, for each value of a control;
 - ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them.
@@ -20,7 +21,7 @@ import traceback
 from importlib import import_module
 from typing import Any
 
-from rlhf_studio.lessons.answers import NoScene, computed, described, drawn, find, swept
+from rlhf_studio.lessons.answers import NoScene, computed, described, drawn, find, ready, swept
 from rlhf_studio.lessons.shelf import NoLesson
 
 Json = dict[str, Any]
@@ -75,5 +76,6 @@ def answer(request: Json) -> Any:
 def _beginning(lesson: str, language: str) -> Json:
     scenes = described(lesson)
     for name, scene in scenes.items():
-        scene["shown"] = None if scene["slow"] else computed(lesson, name, find(lesson, name).start(), language)
+        found = find(lesson, name)
+        scene["shown"] = None if found.slow or not ready(found) else computed(lesson, name, found.start(), language)
     return scenes

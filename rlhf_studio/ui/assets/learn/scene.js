@@ -93,10 +93,19 @@ export class Scene {
     );
     this.panel?.replaceChildren(...this.controls.map(({ node }) => node));
     if (this.slow) this.offerMeasuring();
+    if (!description.shown) this.hold(true);
     const named = valuesOf(set, description.controls);
     if (seed) await this.drawAgain(Number(seed));
     else if (named) await this.put({ ...this.values, ...named });
     else if (description.shown) this.show(description.shown);
+    else if (!this.slow) await this.first();
+  }
+
+  /** The numbers of the start, where something had to be loaded for them; unless a control was moved meanwhile. */
+  async first() {
+    const asked = this.values;
+    const shown = await this.compute();
+    if (asked === this.values) this.show(shown);
   }
 
   /** Show these values of the controls. */
@@ -144,7 +153,7 @@ export class Scene {
 
   /** Other values, drawn by the app, for the same question. */
   async drawAgain(seed = Math.floor(Math.random() * 1_000_000)) {
-    const found = await this.lead.ask({ op: "draw", scene: this.name, seed });
+    const found = await this.lead.ask({ op: "draw", scene: this.name, seed, slow: this.slow });
     if (!found) return;
     this.values = found.values;
     for (const one of this.controls) one.put(found.values[one.name]);
@@ -155,8 +164,14 @@ export class Scene {
     this.lead.moved("", seed);
   }
 
+  /** A question about numbers that are not there yet is not asked. */
+  hold(held) {
+    for (const question of [this.prediction, ...(this.more || [])]) if (question) show(question.node, !held);
+  }
+
   show(shown) {
     if (!shown) return;
+    this.hold(false);
     this.shown = shown;
     for (const [key, node] of this.slots) {
       setText(node, this.word(shown.slots[key] ?? ""));
