@@ -74,7 +74,6 @@ def build_app(
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
-
     inspect = partial(inspect_run, permissions=permissions)
     desk = desk or Desk(workspace, access, feed.insights, inspect, wake)
     runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", feed.insights)
