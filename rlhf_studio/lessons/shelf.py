@@ -40,7 +40,7 @@ def entries(language: str = "en", shelf: str = LESSONS) -> tuple[Entry, ...]:
     """All lessons, or all stations of the tour, in order."""
     found = []
     for name in _names(shelf):
-        number = _NUMBER.search(_file(name, "py").read_text(encoding="utf-8"))
+        number = _NUMBER.search(file_of(name, "py").read_text(encoding="utf-8"))
         if number is None:
             continue  # it has no text: what several stations share
         title = _TITLE.search(_source(name, language))  # the whole text is read when it is opened
@@ -50,7 +50,7 @@ def entries(language: str = "en", shelf: str = LESSONS) -> tuple[Entry, ...]:
 
 def languages(name: str) -> tuple[str, ...]:
     """In which languages there is a text, English first."""
-    text = _file(name, "md")
+    text = file_of(name, "md")
     found = sorted(path.name.split(".")[1] for path in text.parent.glob(f"{text.stem}.*.md"))
     return tuple(sorted(found, key=lambda language: language != "en"))
 
@@ -78,10 +78,10 @@ def _names(shelf: str) -> list[str]:
 
 def _source(name: str, language: str) -> str:
     chosen = language if language in languages(name) else "en"
-    return _file(name, f"{chosen}.md").read_text(encoding="utf-8")
+    return file_of(name, f"{chosen}.md").read_text(encoding="utf-8")
 
 
-def _file(name: str, ending: str) -> Path:
+def file_of(name: str, ending: str) -> Path:
     """A file of a lesson, beside its module."""
     shelf, _, module = name.rpartition(".")
     return Path(str(_SHELVES[shelf].__file__)).parent / f"{module}.{ending}"

@@ -23,7 +23,8 @@ from rlhf_studio.runs.start import StartMode
 MAX_NAME = 120  # characters
 MAX_NOTE = 4000
 
-EstimateMemory = Callable[[StageConfig], tuple[int, int] | None]
+Memory = tuple[int, int]
+EstimateMemory = Callable[[StageConfig], Memory | None]
 """The least and the most bytes that a configuration needs at its peak; None when that is not known."""
 
 
@@ -36,8 +37,10 @@ class Workspace(RunFolders):
 
     # --- queueing ------------------------------------------------------------------------------------------------------
 
-    def submit(self, config: StageConfig, name: str = "", memory: tuple[int, int] | None = None, parent: str = "") -> str:
-        """Create a run and put it at the end of the queue; returns its id. ``memory`` as in :func:`~rlhf_studio.runs.create.create_run`.
+    def submit(
+        self, config: StageConfig, name: str = "", memory: Memory | None = None, parent: str = "", files: Mapping[str, bytes] | None = None
+    ) -> str:
+        """Create a run and queue it; returns its id. ``memory`` and ``files`` as in :func:`~rlhf_studio.runs.create.create_run`.
 
         ``parent`` is the id of the run that it is a variation of, if any: it begins at the beginning in that run's working folder, and an
         empty ``name`` becomes that run's with what is different. Raises StoreError, and ValueError for a long name.
@@ -49,7 +52,7 @@ class Workspace(RunFolders):
             changes = {change.setting: change.new for change in forks.check_settings(self.own_dir(parent), None, config)}
             forks.fork_run(self.own_dir(parent), None, folder, config, name=name or self._fork_name(parent, None, changes), memory=memory)
         else:
-            create_run(folder, config, name=name, memory=memory)
+            create_run(folder, config, name=name, memory=memory, files=files)
         self._queue_new(folder, "train")
         return run_id
 

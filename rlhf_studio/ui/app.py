@@ -43,6 +43,7 @@ from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
+from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.page import LearnPage
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.playground.page import COMMAND, RewardPlayground
@@ -73,7 +74,6 @@ def build_app(
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
-
     inspect = partial(inspect_run, permissions=permissions)
     desk = desk or Desk(workspace, access, feed.insights, inspect, wake)
     runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", feed.insights)
@@ -87,7 +87,7 @@ def build_app(
         html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
-                (learn_page or LearnPage()).build()
+                (learn_page or LearnPage()).build(Breaking(workspace, access, wake).functions())
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):

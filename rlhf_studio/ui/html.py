@@ -50,6 +50,7 @@ STYLES = {
         "learn/tour.css",
         "learn/teaching.css",
         "learn/slides.css",
+        "learn/breaking.css",
         "pictures/view.css",
     ),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),

@@ -122,7 +122,7 @@ def two_back(lesson: str, seed: int) -> Question | None:
 def _needs(lesson: str) -> dict[str, set[str]]:
     """By the scenes' names: which of ``needs`` and ``slow`` the source gives them, in the lesson's module and in the parts it imports."""
     found = {}
-    for path in _sources(shelf.FOLDER / f"{lesson}.py"):
+    for path in _sources(shelf.file_of(lesson, "py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Scene" and node.args and isinstance(node.args[0], ast.Constant):
                 found[str(node.args[0].value)] = {str(keyword.arg) for keyword in node.keywords if keyword.arg in ("needs", "slow")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -34,8 +35,8 @@ class LearnPage:
         self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)
         self.teaching = Teaching(self._computer, self._slow)
 
-    def build(self) -> gr.HTML:
-        """The component of the page."""
+    def build(self, more: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
+        """The component of the page. ``more``: what its further places may call."""
 
         async def learn_ask(data: Any, request: gr.Request) -> Response:
             return await run_in_threadpool(self.learn_ask, data, request)
@@ -43,12 +44,12 @@ class LearnPage:
         async def learn_teach(data: Any, request: gr.Request) -> Response:
             return await run_in_threadpool(self.teaching.learn_teach, data, request)
 
-        return html.panel("learn", [], [self.learn_shelf, self.learn_text, learn_ask, learn_search, learn_teach])
+        return html.panel("learn", [], [self.learn_shelf, self.learn_text, learn_ask, learn_search, learn_teach, *more])
 
     def learn_shelf(self, data: Any, request: gr.Request) -> Json:
         """All lessons and all stations of the tour, in order, and the glossary."""
         self._computer.begin()
-        language = _language(data)
+        language = sent.language_of(data)
         prepare(language)
         return {
             "lessons": [asdict(entry) for entry in shelf.entries(language)],
@@ -59,7 +60,7 @@ class LearnPage:
     def learn_text(self, data: Any, request: gr.Request) -> Json:
         """The text of a lesson as a tree; ``error`` where there is no such lesson."""
         try:
-            return shelf.text_of(str(sent.member(data, "lesson"))[:LONGEST_NAME], _language(data)).as_data()
+            return shelf.text_of(str(sent.member(data, "lesson"))[:LONGEST_NAME], sent.language_of(data)).as_data()
         except shelf.NoLesson as error:
             return {"error": str(error)}
 
@@ -80,11 +81,6 @@ class LearnPage:
             computer.close()
 
 
-def _language(data: Any) -> str:
-    given = sent.member(data, "language")
-    return given if isinstance(given, str) and given.isalpha() and len(given) <= 8 else "en"
-
-
 def _question(data: Any) -> Json:
     """A question with the members that it needs, of plain kinds. Raises ValueError."""
     op = sent.member(data, "op")
@@ -96,7 +92,7 @@ def _question(data: Any) -> Json:
     for name, value in names.items():
         if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
             raise ValueError(f"{name} must be a name")
-    question: Json = {"op": op, "language": _language(data), **names}
+    question: Json = {"op": op, "language": sent.language_of(data), **names}
     if op == "draw":
         seed = sent.member(data, "seed")
         if type(seed) is not int or not 0 <= seed < 1_000_000:

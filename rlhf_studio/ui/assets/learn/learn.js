@@ -2,6 +2,7 @@
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
+import { Breaking } from "./breaking.js";
 import { Lesson } from "./lesson.js";
 import { Search } from "./search.js";
 import { Teaching } from "./teaching.js";
@@ -10,6 +11,7 @@ import { Tour } from "./tour.js";
 /** What stands beside the lessons: the place that the address names, its title in the list, and what shows it. */
 const PLACES = [
   { place: "tour", title: "Tour of the code", make: (page) => new Tour(page) },
+  { place: "break", title: "Break it on purpose", make: (page) => new Breaking(page) },
   { place: "teach", title: "For teachers", make: (page) => new Teaching(page) },
 ];
 
@@ -40,10 +42,9 @@ class LearnPage {
       ),
     );
     mountTips(host);
-    address.watch("learn", async (params) => {
+    address.watch("learn", (params) => {
       this.search.close();
-      await this.go(params);
-      this.reach(params.scene);
+      this.go(params);
     });
   }
 
