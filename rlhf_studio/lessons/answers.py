@@ -5,64 +5,130 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from rlhf_studio.lessons.kit.controls import Control
+from rlhf_studio.lessons.kit.controls import Control, FromRun
 from rlhf_studio.lessons.kit.pictures import Picture
-from rlhf_studio.lessons.kit.scene import Numbers, Scene, Word
+from rlhf_studio.lessons.kit.scene import CannotAsk, Numbers, Scene, Word
 from rlhf_studio.lessons.shelf import module_of, text_of
 
 Json = dict[str, Any]
 
 
-def _world() -> Any:
+@dataclass(frozen=True)
+class Asked:
+    """What is looked at: the folder of a run, and a text that changes whenever the run does. Without a folder it is the bundled run."""
+
+    folder: str = ""
+    as_of: str = ""
+
+
+BUNDLED = Asked()
+
+
+def _world(_: Asked) -> Any:
     from rlhf_studio.lessons.world import load_world  # loads torch and the bundled models
 
     return load_world()
 
 
-def _run() -> Any:
+def _run(_: Asked) -> Any:
     from rlhf_studio.lessons.run import lesson_run  # the same, and the recorded run
 
     return lesson_run()
 
 
-LOADERS: dict[str, Callable[[], Any]] = {"run": _run, "world": _world}
-"""What a scene may need, by name; each is loaded once, when it is first needed."""
+def _record(asked: Asked) -> Any:
+    from rlhf_studio.lessons.record import opened
+
+    return opened(Path(asked.folder), asked.as_of) if asked.folder else _run(asked).record
+
+
+LOADERS: dict[str, Callable[[Asked], Any]] = {"run": _run, "world": _world, "record": _record}
+"""What a scene may need, by name; each is loaded once, when it is first needed. A record is of the run that is looked at."""
 
 
 class NoScene(LookupError):
     """The lesson has no such scene, or the scene no such control."""
 
 
-def described(lesson: str) -> Json:
-    """The controls of every scene of a lesson, by the scenes' names, and whether it is slow."""
-    return {
-        name: {"controls": [control.described() for control in scene.controls], "slow": scene.slow}
-        for name, scene in scenes_of(lesson).items()
-    }
+def beginning(lesson: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> Json:
+    """The controls of every scene of a lesson and what each shows at the start, by the scenes' names; slow ones show nothing yet.
+
+    ``values`` are those that the scenes share. ``problem`` is a sentence where no scene can be shown.
+    """
+    scenes = {}
+    for name, scene in scenes_of(lesson).items():
+        known = {control.name: values.get(control.name) for control in scene.controls if isinstance(control, FromRun) and control.shared}
+        start = {**scene.start(), **known}
+        shown = _computed(scene, start, slots_of(lesson, name, language), asked, show=not scene.slow)
+        scenes[name] = {"controls": shown.pop("made"), "slow": scene.slow, "shown": None if scene.slow else shown}
+    problems = {str((scene["shown"] or {}).get("problem", "")) for scene in scenes.values()}
+    return {"scenes": scenes, **({"problem": problems.pop()} if len(problems) == 1 and problems != {""} else {})}
 
 
-def computed(lesson: str, scene: str, values: Mapping[str, Any], language: str = "en") -> Json:
-    """What the page shows for these values. Raises :class:`NoScene`, and ValueError for a value that a control cannot have."""
-    found = find(lesson, scene)
-    return shown(found, found.compute(values, needed_by(found)), slots_of(lesson, scene, language))
+def computed(lesson: str, scene: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> Json:
+    """What the page shows for these values. Raises :class:`NoScene`, and ValueError for a value that a control cannot have.
+
+    Beside ``slots`` and ``pictures`` there are the ``controls`` that are made from a run, as they are now. Where there are no numbers,
+    ``problem`` is a sentence that says why.
+    """
+    answer = _computed(find(lesson, scene), values, slots_of(lesson, scene, language), asked)
+    del answer["made"]
+    return answer
 
 
-def swept(lesson: str, scene: str, control: str, values: Mapping[str, Any], language: str = "en") -> list[Json]:
+def swept(lesson: str, scene: str, control: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> list[Json]:
     """What the page shows for each value of one control, in order, the others being as they are."""
     found = find(lesson, scene)
-    return [computed(lesson, scene, {**values, control: value}, language) for value in _control(found, control).values()]
+    of = next((one for one, _ in found.made(values, needed_by(found, asked)) if one.name == control), None)
+    if of is None:
+        raise NoScene(f"The scene {scene} has no control {control!r}.")
+    if not of.described().get("swept", True):
+        raise ValueError(f"{control} is not swept")
+    return [computed(lesson, scene, {**values, control: value}, language, asked) for value in of.values()]
 
 
-def drawn(lesson: str, scene: str, seed: int) -> Json:
+def drawn(lesson: str, scene: str, seed: int, asked: Asked = BUNDLED) -> Json:
     """Values of the controls that are drawn at random, for another question: the same seed, the same values."""
-    draw = random.Random(f"{lesson} {scene} {seed}")
-    return {control.name: draw.choice(control.values()) for control in find(lesson, scene).controls}
+    draw, found, values = random.Random(f"{lesson} {scene} {seed}"), find(lesson, scene), dict[str, Any]()
+    needed = needed_by(found, asked)
+    for one in found.controls:
+        control = one.make(needed, values) if isinstance(one, FromRun) else one
+        values[one.name] = draw.choice(control.values())
+    return values
 
 
 # --- what these are made of --------------------------------------------------------------------------------------------------
+
+
+def _computed(scene: Scene, values: Mapping[str, Any], slots: Mapping[str, tuple[str, str]], asked: Asked, *, show: bool = True) -> Json:
+    """As :func:`computed`, and as ``made`` all controls."""
+    made: list[tuple[Control, Any]] = []
+    from_run = {one.name: one for one in scene.controls if isinstance(one, FromRun)}
+    answer: Json = {}
+    try:
+        needed = needed_by(scene, asked)
+        made = scene.made(values, needed)
+        if show:
+            chosen = {control.name: value for control, value in made}
+            answer = shown(scene, {**chosen, **scene.numbers(**{name: needed[name] for name in scene.needs}, **chosen)}, slots)
+    except CannotAsk as error:
+        answer = {"problem": str(error)}
+    if from_run and made:
+        answer["controls"] = [_described(*one, from_run[one[0].name], again=True) for one in made if one[0].name in from_run]
+    return {**answer, "made": [_described(*one, from_run.get(one[0].name)) for one in made]}
+
+
+def _described(control: Control, value: Any, made_by: FromRun | None, *, again: bool = False) -> Json:
+    """A control for the page; what it is told ``again`` leaves out what never changes."""
+    if made_by is None:
+        return control.described()
+    whole = {} if again and made_by.fixed else control.described()
+    return {**whole, "name": control.name, "value": value, "shared": made_by.shared, "own": made_by.own, "made": True}
 
 
 @cache
@@ -79,14 +145,20 @@ def find(lesson: str, scene: str) -> Scene:
     return found
 
 
-def needed_by(scene: Scene) -> dict[str, Any]:
-    """What a scene needs, loaded."""
-    return {name: _loaded(name) for name in scene.needs}
+def needed_by(scene: Scene, asked: Asked = BUNDLED) -> dict[str, Any]:
+    """What a scene needs, loaded. Raises StoreError where a run cannot be read."""
+    return {name: _loaded(name, asked if name == "record" else BUNDLED) for name in scene.needs}
 
 
-@cache
-def _loaded(name: str) -> Any:
-    return LOADERS[name]()
+def _loaded(name: str, asked: Asked) -> Any:
+    if asked.folder:
+        return LOADERS[name](asked)
+    if name not in _LOADED:
+        _LOADED[name] = LOADERS[name](asked)
+    return _LOADED[name]
+
+
+_LOADED: dict[str, Any] = {}
 
 
 def slots_of(lesson: str, scene: str, language: str) -> Mapping[str, tuple[str, str]]:
@@ -137,10 +209,3 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, str | int | float | bool | None):
         raise ValueError(f"a picture has {type(value).__name__}: only numbers and texts can be drawn")
     return value
-
-
-def _control(scene: Scene, name: str) -> Control:
-    found = next((control for control in scene.controls if control.name == name), None)
-    if found is None:
-        raise NoScene(f"The scene {scene.name} has no control {name!r}.")
-    return found

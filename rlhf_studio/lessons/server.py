@@ -2,10 +2,14 @@
 
 Requests, each with a ``number`` that its answer repeats:
 
-- ``{"op": "describe", "lesson"}``: the controls of its scenes, and what each shows at the start; slow ones show nothing yet;
+- ``{"op": "describe", "lesson", "language"}``: the controls of its scenes, and what each shows at the start; slow ones show nothing yet;
+  ``values`` may hold those that the scenes share;
 - ``{"op": "compute", "lesson", "scene", "values", "language"}``: what a scene shows;
 - ``{"op": "sweep", ..., "control"}``: a list, for each value of a control;
 - ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them.
+
+Each may name a run of a workspace: ``folder``, and ``as_of``, a text that changes whenever the run does. Without them the scenes show the
+bundled run.
 
 An answer is ``{"number", "answer"}`` or ``{"number", "error"}``.
 """
@@ -19,8 +23,10 @@ import traceback
 from importlib import import_module
 from typing import Any
 
-from rlhf_studio.lessons.answers import NoScene, computed, described, drawn, find, swept
+from rlhf_studio.lessons.answers import Asked, NoScene, beginning, computed, drawn, swept
+from rlhf_studio.lessons.kit import CannotAsk
 from rlhf_studio.lessons.shelf import NoLesson
+from rlhf_studio.runs.errors import StoreError
 
 Json = dict[str, Any]
 
@@ -42,7 +48,7 @@ def serve() -> int:
 def _reply(request: Json) -> Json:
     try:
         return {"answer": answer(request)}
-    except (NoLesson, NoScene, ValueError) as error:
+    except (NoLesson, NoScene, CannotAsk, StoreError, ValueError) as error:
         return {"error": str(error)}
     except Exception as error:  # noqa: BLE001 - the last line of defence: the page must be told, and the next request be answered
         traceback.print_exc()
@@ -50,25 +56,20 @@ def _reply(request: Json) -> Json:
 
 
 def answer(request: Json) -> Any:
-    """What is asked for. Raises NoLesson, NoScene, and ValueError for values that do not fit."""
+    """What is asked for. Raises NoLesson, NoScene, CannotAsk, StoreError, and ValueError for values that do not fit."""
     lesson, language, op = str(request.get("lesson")), str(request.get("language", "en")), request.get("op")
+    asked = Asked(str(request.get("folder", "")), str(request.get("as_of", "")))
+    values = request.get("values")
     if op == "describe":
-        return {"scenes": _beginning(lesson, language)}
-    scene, values = str(request.get("scene")), request.get("values")
+        return beginning(lesson, values if isinstance(values, dict) else {}, language, asked)
+    scene = str(request.get("scene"))
     if op == "draw":
-        values = drawn(lesson, scene, int(request.get("seed", 0)))
-        return {"values": values, "shown": computed(lesson, scene, values, language)}
+        values = drawn(lesson, scene, int(request.get("seed", 0)), asked)
+        return {"values": values, "shown": computed(lesson, scene, values, language, asked)}
     if not isinstance(values, dict):
         raise ValueError("values must be an object with a value for each control")
     if op == "compute":
-        return computed(lesson, scene, values, language)
+        return computed(lesson, scene, values, language, asked)
     if op == "sweep":
-        return swept(lesson, scene, str(request.get("control")), values, language)
+        return swept(lesson, scene, str(request.get("control")), values, language, asked)
     raise ValueError(f"op must be describe, compute, sweep or draw, got {op!r}")
-
-
-def _beginning(lesson: str, language: str) -> Json:
-    scenes = described(lesson)
-    for name, scene in scenes.items():
-        scene["shown"] = None if scene["slow"] else computed(lesson, name, find(lesson, name).start(), language)
-    return scenes
