@@ -15,6 +15,7 @@ from rlhf_studio.lessons.kit.text import LessonText, read_text
 
 FOLDER = Path(pages.__file__).parent
 _NUMBER = re.compile(r"^NUMBER = (\d+)", re.MULTILINE)
+_ANY_RUN = re.compile(r"^ANY_RUN = True$", re.MULTILINE)
 
 
 class NoLesson(LookupError):
@@ -23,11 +24,12 @@ class NoLesson(LookupError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A lesson in the list: its module's name, its number, and its title."""
+    """A lesson in the list: its module's name, its number, its title, and whether it can look at any run (``ANY_RUN = True``)."""
 
     name: str
     number: int
     title: str
+    any_run: bool
 
 
 @cache
@@ -35,10 +37,11 @@ def entries(language: str = "en") -> tuple[Entry, ...]:
     """All lessons, in order."""
     found = []
     for module in pkgutil.iter_modules([str(FOLDER)]):
-        number = _NUMBER.search((FOLDER / f"{module.name}.py").read_text(encoding="utf-8"))
+        source = (FOLDER / f"{module.name}.py").read_text(encoding="utf-8")
+        number = _NUMBER.search(source)
         if number is None:
             raise ValueError(f"the lesson {module.name} has no NUMBER")
-        found.append(Entry(module.name, int(number[1]), text_of(module.name, language).title))
+        found.append(Entry(module.name, int(number[1]), text_of(module.name, language).title, bool(_ANY_RUN.search(source))))
     return tuple(sorted(found, key=lambda entry: entry.number))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 from rlhf_studio.lessons.kit import FromRun, Listed, Numbers, Picture, Scene, Series, Word, ledger, line
 from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
@@ -198,7 +200,7 @@ def whitened(record: Record, step: float, sample: float, whitening: bool, score:
 
 
 def draw_beside(n: Numbers) -> Picture:
-    rows = {Word("of_policy"): n["policy"], Word("of_reference"): n["reference"], Word("difference"): n["differences"]}
+    rows: dict[str, list[float]] = {Word("of_policy"): n["policy"], Word("of_reference"): n["reference"], Word("difference"): n["differences"]}
     return ledger(n["pieces"], rows, result=Word("difference"), at=int(n["place"]) - 1)
 
 
@@ -209,7 +211,7 @@ def draw_values(n: Numbers) -> Picture:
     return line([curve], x=Word("token_number"), y=Word("value"), x_range=(1, n["longest"]), y_range=n["range"], levels=levels)
 
 
-def _place(needed: Numbers, chosen: Numbers) -> Listed:
+def _place(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
     """A token of the response: at first the one where policy and reference differ most."""
     of, row, pieces = on.opened(needed["record"], chosen["step"], chosen["sample"])
     most = int((of.logprobs[row] - of.ref_logprobs[row]).abs().argmax()) + 1

@@ -73,8 +73,8 @@ def swapped(record: Record, step: float, sample: float, place: float, other: str
     assert read.values is not None  # the critic reads along
     values, values_after = read.values.double().tolist()
     ended = ids[:-1] if one.stopped else ids
-    text = models.tokenizer.decode(ended)
-    scores, golds = models.score([one.prompt] * 2, [one.response, text], stopped=one.stopped)
+    texts = [one.response, "".join(token_pieces(models.tokenizer, ended))]
+    scores, golds = models.score([one.prompt] * 2, texts, stopped=one.stopped)
     on_record = on.row_of(record.recorded(int(step)).values, record.recorded(int(step)), int(sample) - 1)
     return {
         "pieces": on.shown_pieces([*one.pieces[:at], other, *one.pieces[at + 1 :]]),

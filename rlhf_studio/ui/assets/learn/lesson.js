@@ -1,6 +1,7 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
 import { address } from "../shared/address.js";
 import { el, fill } from "../shared/dom.js";
+import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
 import { blocks } from "./text.js";
 
@@ -9,27 +10,40 @@ export class Lesson {
    * @param page  {lessons, article, server, language(), ask(question), tell(problem), choose(params)}
    */
   constructor(page) {
-    Object.assign(this, { page, name: "" });
+    Object.assign(this, { page, name: "", run: "" });
   }
 
   /** Show the lesson that the address names; the first one where it names none. */
   async go(params) {
     const { lessons, server, language } = this.page;
-    const name = lessons.some((lesson) => lesson.name === params.lesson) ? params.lesson : lessons[0]?.name;
-    if (!name || (name === this.name && !params.set)) return;
-    this.name = name;
+    const lesson = lessons.find(({ name }) => name === params.lesson) || lessons[0];
+    const run = lesson?.any_run ? params.run || "" : "";
+    if (!lesson || (lesson.name === this.name && run === this.run && !params.set)) return;
+    const { name } = lesson;
+    Object.assign(this, { name, run });
+    const gone = () => this.name !== name || this.run !== run;
     this.page.mark(name);
     const text = await server.learn_text({ lesson: name, language: language() });
-    if (this.name !== name) return;
+    if (gone()) return;
     if (text.error) {
       this.page.tell(text.error);
       return;
     }
-    this.draw(name, text);
-    const described = await this.page.ask({ op: "describe", lesson: name });
-    if (this.name !== name || !described) return;
-    for (const scene of this.scenes)
-      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {});
+    const picker = lesson.any_run
+      ? new RunPicker(run, server, (other) => this.page.choose({ lesson: name, run: other }))
+      : null;
+    this.draw(name, text, run, picker);
+    const described = await this.page.ask({ op: "describe", lesson: name, run, values: numbersOf(params.set || "") });
+    if (gone()) return;
+    const problem = described?.problem || (run && !described ? "The run cannot be shown." : "");
+    picker?.tell(described?.problem || "");
+    if (problem) for (const scene of this.scenes) scene.node.remove();
+    if (!described || problem) return;
+    for (const scene of this.scenes) {
+      const named = scene.name === params.scene;
+      scene.begin(described.scenes[scene.name], named ? params : {});
+      if (named && run) scene.node.scrollIntoView({ block: "start" });
+    }
   }
 
   /** Another place of the page is shown. */
@@ -37,15 +51,18 @@ export class Lesson {
     this.name = "";
   }
 
-  draw(name, text) {
+  draw(name, text, run, picker) {
     const { lessons, article } = this.page;
     const lead = { lesson: (other) => this.page.choose({ lesson: other }), words: text.words };
     this.scenes = text.scenes.map(
       (scene) =>
         new Scene(scene, {
           ...lead,
-          ask: (question) => this.page.ask({ ...question, lesson: name }),
-          moved: (set, seed) => address.put("learn", { lesson: name, scene: scene.name, set, seed }),
+          ask: (question) => this.page.ask({ ...question, lesson: name, run }),
+          moved: (set, seed) => address.put("learn", { lesson: name, run, scene: scene.name, set, seed }),
+          share: (from, values) => {
+            for (const one of this.scenes) if (one !== from) one.adopt(values);
+          },
         }),
     );
     const place = lessons.findIndex((lesson) => lesson.name === name);
@@ -53,6 +70,7 @@ export class Lesson {
       article,
       el("h2", { class: "rs-learn-title" }, text.title),
       el("div", { class: "rs-learn-text" }, blocks(text.introduction, lead)),
+      picker?.node,
       this.scenes.map((scene) => scene.node),
       el("div", { class: "rs-learn-turn" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
     );
@@ -72,4 +90,12 @@ export class Lesson {
       `${word}: ${lesson.title}`,
     );
   }
+}
+
+/** The numbers that an address names: {name: number}. */
+function numbersOf(set) {
+  const named = set.split(",").map((part) => part.split(":"));
+  return Object.fromEntries(
+    named.filter(([, value]) => /^\d{1,9}$/.test(value)).map(([name, value]) => [name, Number(value)]),
+  );
 }
