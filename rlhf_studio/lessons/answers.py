@@ -175,20 +175,25 @@ def shown(scene: Scene, numbers: Numbers, slots: Mapping[str, tuple[str, str]]) 
 
 
 def slot_text(numbers: Numbers, name: str, form: str) -> str:
-    """What stands in a slot: a number in its format, yes or no, or ``@`` and the name of a word."""
+    """What stands in a slot: a number in its format, yes or no, a text as :func:`marked` gives it."""
     if name not in numbers:
         raise ValueError(f"there is no number {name!r}; there are {', '.join(numbers)}")
     value = numbers[name]
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return f"@{value}" if isinstance(value, Word) else value
+        return marked(value)
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} is {value!r}: a slot shows a finite number, yes or no, or a word")
     text = format(value, form)
     if text.startswith("-") and not text.strip("-0.,% "):
         text = text[1:]  # what is 0 when it is rounded has no sign
     return text.replace("-", "−")
+
+
+def marked(text: str) -> str:
+    """``@`` and the name of a word; any other text as it is, but that an ``@`` at its beginning is doubled."""
+    return f"@{text}" if isinstance(text, Word) or text.startswith("@") else text
 
 
 def picture_data(picture: Picture) -> Json:
@@ -198,14 +203,14 @@ def picture_data(picture: Picture) -> Json:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Word):
-        return f"@{value}"
+    if isinstance(value, str):
+        return marked(value)
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"a picture has {value}: leave the number out (None) where there is none")
-    if not isinstance(value, str | int | float | bool | None):
+    if not isinstance(value, int | float | bool | None):
         raise ValueError(f"a picture has {type(value).__name__}: only numbers and texts can be drawn")
     return value

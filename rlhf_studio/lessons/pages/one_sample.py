@@ -200,7 +200,11 @@ def whitened(record: Record, step: float, sample: float, whitening: bool, score:
 
 
 def draw_beside(n: Numbers) -> Picture:
-    rows: dict[str, list[float]] = {Word("of_policy"): n["policy"], Word("of_reference"): n["reference"], Word("difference"): n["differences"]}
+    rows: dict[str, list[float]] = {
+        Word("of_policy"): n["policy"],
+        Word("of_reference"): n["reference"],
+        Word("difference"): n["differences"],
+    }
     return ledger(n["pieces"], rows, result=Word("difference"), at=int(n["place"]) - 1)
 
 

@@ -31,9 +31,7 @@ class LearnPage:
         workspace: whose runs some lessons can look at; without it there is the bundled run alone.
     """
 
-    def __init__(
-        self, computer: Computer | None = None, slow_computer: Computer | None = None, workspace: Workspace | None = None
-    ) -> None:
+    def __init__(self, computer: Computer | None = None, slow_computer: Computer | None = None, workspace: Workspace | None = None) -> None:
         self._runs = RunsOnRecord(workspace)
         self._computer = computer or Computer()
         self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)

@@ -1,5 +1,5 @@
 // What a reader can change: native range fields with buttons beside them, segments, and boxes to tick.
-import { el, setText } from "../shared/dom.js";
+import { el, setText, show } from "../shared/dom.js";
 import { spoken } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 
@@ -14,7 +14,7 @@ const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not f
 export function control(description, label, word, { changed, touched }) {
   const kinds = { slider, choice, toggle };
   const own = description.own ? el("span", { class: "rs-learn-own" }, "as on record") : null;
-  const mark = (value) => own && own.classList.toggle("rs-gone", value !== description.start);
+  const mark = (value) => own && show(own, value === description.start);
   const told = (value) => {
     mark(value);
     changed(value);

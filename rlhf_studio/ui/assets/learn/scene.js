@@ -1,5 +1,6 @@
 // One scene of a lesson: its text, its figure beside it, its controls, and the question before the result.
 import { debounce, el, setText, show } from "../shared/dom.js";
+import { readable } from "../shared/format.js";
 import { control } from "./controls.js";
 import { PictureView } from "../pictures/view.js";
 import { Prediction } from "./prediction.js";
@@ -22,7 +23,8 @@ export class Scene {
       labels: new Map(),
       sweeps: new Map(),
     });
-    this.word = (label) => (label.startsWith("@") ? (lead.words[label.slice(1)] ?? label.slice(1)) : label);
+    this.word = (label) =>
+      /^@[^@]/.test(label) ? (lead.words[label.slice(1)] ?? label.slice(1)) : readable(label.replace(/^@@/, "@"), 1000);
     this.reading = { ...lead, slot: (key, node) => this.slots.push([key, node]) };
     this.figure = el("div", { class: "rs-learn-figure" });
     this.said = el("p", { class: "rs-hidden", role: "status" });
