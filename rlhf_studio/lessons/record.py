@@ -11,9 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlhf_studio.config import RunConfig
 from rlhf_studio.lessons.kit.scene import CannotAsk
-from rlhf_studio.lessons.what_if import Recorded, recorded
+from rlhf_studio.lessons.what_if import Recorded, recorded, with_critic
 from rlhf_studio.runs.reader import RunReader
 
 if TYPE_CHECKING:
@@ -54,9 +53,8 @@ class Record:
 
     @cached_property
     def steps(self) -> list[int]:
-        """The steps that have responses on record. Raises :class:`CannotAsk` for a run without any, and for one of another stage."""
-        if not isinstance(self.reader.config(), RunConfig):
-            raise CannotAsk("Only a run of PPO can be put under the microscope: the other stages have no rewards and advantages.")
+        """The steps that have responses on record. Raises CannotAsk for a run without any, without a critic, or of another stage."""
+        with_critic(self.reader.config())
         found = self.reader.rollout_steps()
         if not found:
             raise CannotAsk("This run has no responses on record yet. Come back when its first step is done.")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.config import PPOConfig, RunConfig, StageConfig
 from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.inputs.bundled import NEW_LOGPROBS
 from rlhf_studio.lessons.kit.scene import CannotAsk
@@ -117,13 +117,18 @@ class WhatIf:
         return found
 
 
-def recorded(reader: RunReader, step: int) -> Recorded:
-    """A step of a run. Raises :class:`CannotAsk` when it cannot be computed again, and StoreError."""
-    config = reader.config()
+def with_critic(config: StageConfig) -> RunConfig:
+    """The settings of a run whose advantages can be computed again. Raises :class:`CannotAsk` for any other."""
     if not isinstance(config, RunConfig):
         raise CannotAsk("Only a run of PPO has rewards and advantages.")
     if config.ppo.advantage != "gae":
         raise CannotAsk(f"This run has no critic (ppo.advantage: {config.ppo.advantage}): there are no values to compute with again.")
+    return config
+
+
+def recorded(reader: RunReader, step: int) -> Recorded:
+    """A step of a run. Raises :class:`CannotAsk` when it cannot be computed again, and StoreError."""
+    config = with_critic(reader.config())
     episodes = reader.episodes(step).get(step)
     if episodes is None:
         raise CannotAsk(f"Step {step} has no record of all its responses: whitening is over all of them, so nothing can be computed again.")

@@ -57,6 +57,7 @@ def beside(record: Record, step: float, sample: float, place: float) -> Numbers:
         "policy": policy,
         "reference": reference,
         "differences": differences,
+        "size": on.scale_of(of.logprobs - of.ref_logprobs, of),
         "token": pieces[at],
         "chance": math.exp(policy[at]),
         "chance_before": math.exp(reference[at]),
@@ -199,6 +200,13 @@ def whitened(record: Record, step: float, sample: float, whitening: bool, score:
 # --- pictures ------------------------------------------------------------------------------------------------------------------------
 
 
+def draw_differences(n: Numbers) -> Picture:
+    def mark(place: int) -> str:
+        return "chosen" if place == n["place"] - 1 else ""
+
+    return on.coloured(n["pieces"], n["differences"], "difference", n["size"], mark=mark)
+
+
 def draw_beside(n: Numbers) -> Picture:
     rows: dict[str, list[float]] = {
         Word("of_policy"): n["policy"],
@@ -235,7 +243,7 @@ SCENES = (
         "beside",
         beside,
         controls=(on.STEP, on.RESPONSE, FromRun("place", _place)),
-        pictures={"both": draw_beside},
+        pictures={"differences": draw_differences, "both": draw_beside},
         claims={"the factor is that of the chances": lambda n: close(n["times"] * n["chance_before"], n["chance"], 1e-9)},
         needs=NEEDS,
     ),

@@ -19,7 +19,7 @@ export function control(description, label, word, { changed, touched }) {
     mark(value);
     changed(value);
   };
-  const name = own ? [label, " ", own] : label;
+  const name = own ? [...label, " ", own] : label;
   const { node, put } = kinds[description.kind](description, name, word, told, touched);
   mark(description.value ?? description.start);
   return {
