@@ -101,7 +101,12 @@ def _of_probe(probe: Probe, scores: Sequence[tuple[int, ProbeScore]], pieces: di
     candidates = []
     for place, own in enumerate(probe.pieces):
         texts = [pieces.get(token, "") for token in start.top_ids[place].tolist()]
-        keep = [at for at, text in enumerate(texts) if text and text != own]
+        keep = [at for at, text in enumerate(texts) if text and not _is_own(own, text, logprobs[:, place], others[:, place, at])]
         columns = np.concatenate([logprobs[:, [place]], others[:, place, keep]], axis=1)
         candidates.append(([own, *(texts[at] for at in keep)], columns))
     return History(probe.prompt, probe.pieces, steps, logprobs, candidates)
+
+
+def _is_own(own: str, text: str, of_own: np.ndarray, of_other: np.ndarray) -> bool:
+    """Whether a likely token is the probe's own: a text may miss its space there, and two tokens are never equally likely all the time."""
+    return own.strip() == text.strip() and bool(np.abs(of_own - of_other).max() < 1e-4)

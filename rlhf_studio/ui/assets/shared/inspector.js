@@ -21,9 +21,11 @@ export class Inspector {
   /**
    * @param onpin      called with (index of a token, whether to focus it)
    * @param runScales  asks for the scales of the whole run: {scales, used, of, step}, null without an answer
+   * @param further    what else there is of a response, as a link; null for none
    */
-  constructor(quantities, onpin, runScales) {
+  constructor(quantities, onpin, runScales, further = () => null) {
     this.runScales = runScales;
+    this.further = further;
     this.quantities = this.offered = quantities;
     this.onpin = onpin;
     this.sample = null;
@@ -186,6 +188,7 @@ export class Inspector {
       sample.stopped === null
         ? null
         : el("span", { "data-term": "stopped" }, sample.stopped ? "ended by itself" : "cut at the limit"),
+      this.further(sample),
     );
   }
 
