@@ -7,7 +7,7 @@ let count = 0;
 const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not fit on a phone
 
 /**
- * A control as {name, values, swept, node, put(value)}. A reader changes it: `changed(value)`; is about to: `touched()`.
+ * A control: {name, values, swept, node, put(value)}. A reader changes it: `changed(value)`; is about to: `touched()`.
  *
  * One with `own` starts at what the run itself had, and says so while it stands there.
  */
