@@ -116,7 +116,7 @@ class Duel:
 
     Attributes:
         names: the texts of the favourite and of the challenger.
-        favourite, challenger: (S,) their probabilities.
+        favourite, challenger: (S,) their probabilities; ``own``: of the sentence's own token, which may be a third one (``apart``).
         crossing: the place in ``steps`` of the first policy that likes the challenger better; None where none does.
     """
 
@@ -125,7 +125,8 @@ class Duel:
         first = int(chances[0].argmax())
         other = max((at for at in range(len(texts)) if at != first), key=lambda at: chances[-1, at])
         self.names = texts[first], texts[other]
-        self.favourite, self.challenger = chances[:, first], chances[:, other]
+        self.favourite, self.challenger, self.own = chances[:, first], chances[:, other], chances[:, 0]
+        self.apart = 0 not in (first, other)
         ahead = np.flatnonzero(self.challenger > self.favourite)
         self.crossing = int(ahead[0]) if len(ahead) else None
 
@@ -158,6 +159,9 @@ def overtaken(record: Record, sentence: float, place: float) -> Numbers:
         "own": on.shown_pieces(found.pieces)[at],
         "favourite_chances": one.favourite.tolist(),
         "challenger_chances": one.challenger.tolist(),
+        "own_chances": one.own.tolist(),
+        "apart": one.apart,
+        "recorded": found.chances[:, at].tolist(),
         "steps": found.steps,
         "crossing": one.crossing,
         "favourite_start": float(one.favourite[0]),
@@ -180,6 +184,8 @@ def draw_duel(n: Numbers) -> Picture:
         Series(n["favourite"], steps, n["favourite_chances"], tone="value"),
         Series(n["challenger"], steps, n["challenger_chances"], tone="policy"),
     ]
+    if n["apart"]:
+        curves.append(Series(n["own"], steps, n["own_chances"], tone="score"))
     at = None if n["crossing"] is None else steps[n["crossing"]]
     return line(curves, x=Word("policy_after"), y=Word("chance"), x_range=(steps[0], steps[-1]), y_range=(0, 1), at=at)
 
@@ -206,7 +212,11 @@ SCENES = (
         pictures={"duel": draw_duel},
         claims={
             "the crossing is the first step that likes the challenger better": first_ahead,
-            "no probability is above one": lambda n: max(n["favourite_chances"] + n["challenger_chances"]) <= 1,
+            "the sentence's own token is the one of the map": lambda n: all_close(n["own_chances"], n["recorded"]),
+            "the probabilities of different tokens are at most one together": lambda n: all(
+                sum(some) <= 1 + 1e-6
+                for some in zip(n["favourite_chances"], n["challenger_chances"], *([n["own_chances"]] if n["apart"] else []), strict=True)
+            ),
         },
         needs=NEEDS,
     ),

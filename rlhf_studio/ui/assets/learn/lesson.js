@@ -85,7 +85,7 @@ export class Lesson {
       {
         type: "button",
         class: "rs-button rs-small",
-        onclick: () => this.page.choose({ lesson: lesson.name }),
+        onclick: () => this.page.choose({ lesson: lesson.name, run: lesson.any_run ? this.run : "" }),
       },
       `${word}: ${lesson.title}`,
     );

@@ -30,7 +30,7 @@ export class Scene {
     this.said = el("p", { class: "rs-hidden", role: "status" });
     this.say = debounce(SAY_AFTER, () => setText(this.said, this.spoken()));
     this.waiting = []; // what an answer reveals
-    this.cannot = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    this.cannot = el("p", { class: "rs-learn-why", role: "status", hidden: true });
     this.before = el("div", { class: "rs-learn-text" });
     this.after = el("div", { class: "rs-learn-text" });
     this.node = el(

@@ -73,7 +73,7 @@ export class WorkArea {
   microscope({ step, sample }) {
     const { run } = address.params("live");
     if (!run || this.settings?.advantage !== "gae" || this.scratch?.step === step) return null;
-    return el("a", { href: microscopeAddress(run, { step, sample }) }, "Under the microscope");
+    return el("a", { class: "rs-link", href: microscopeAddress(run, { step, sample }) }, "Under the microscope");
   }
 
   reset(choice) {
