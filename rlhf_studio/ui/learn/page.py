@@ -60,8 +60,11 @@ class LearnPage:
             return {"error": str(error)}
 
     def learn_runs(self, data: Any, request: gr.Request) -> Json:
-        """The runs that a lesson can look at beside the bundled one, newest first."""
-        return {"runs": self._runs.listed()}
+        """The runs that a lesson can look at beside the bundled one, newest first; ``error`` where they cannot be listed."""
+        try:
+            return {"runs": self._runs.listed()}
+        except StoreError as error:
+            return {"runs": [], "error": str(error)}
 
     def learn_ask(self, data: Any, request: gr.Request) -> Response:
         """Numbers: what the data asks of :mod:`rlhf_studio.lessons.server`. Gives ``answer``, or ``error``."""

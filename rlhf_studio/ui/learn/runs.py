@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
@@ -58,4 +58,8 @@ class RunsOnRecord:
         folder = self._workspace.run_dir(run)
         reader = RunReader(folder)
         _, written = reader.stored()
-        return {"folder": str(folder), "as_of": f"{written} {reader.path.stat().st_ino}"}
+        try:
+            file = reader.path.stat().st_ino  # another run of the same name has another file
+        except OSError as error:
+            raise store_error(error, reader.path) from error
+        return {"folder": str(folder), "as_of": f"{written} {file}"}

@@ -1,6 +1,7 @@
 // Which run a lesson looks at: the bundled one, or one of the workspace that has its responses on record.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
+import { NO_ANSWER } from "../shared/visit.js";
 
 const BUNDLED = "The bundled run";
 let count = 0;
@@ -31,9 +32,10 @@ export class RunPicker {
   async load(server) {
     const reply = await server.learn_runs({}).catch((error) => {
       console.error(error);
-      return { runs: [] };
+      return { runs: [], error: NO_ANSWER };
     });
     this.offer(reply.runs);
+    if (reply.error) this.tell(reply.error);
   }
 
   offer(runs) {
