@@ -18,7 +18,7 @@ from rlhf_studio.runs.reader import RunReader
 if TYPE_CHECKING:
     from rlhf_studio.lessons.run import LessonRun
 
-MOST_STEPS_KEPT, MOST_RUNS_KEPT = 40, 4
+MOST_STEPS_KEPT, MOST_RUNS_KEPT, MOST_REMEMBERED = 40, 4, 1000
 Found = TypeVar("Found")
 
 
@@ -49,7 +49,7 @@ class Record:
         self.reader, self.models = reader, models
         self._recorded: OrderedDict[int, Recorded] = OrderedDict()
         self._responses: OrderedDict[int, list[Response]] = OrderedDict()
-        self._known: dict[Any, Any] = {}
+        self._known: OrderedDict[Any, Any] = OrderedDict()
 
     @cached_property
     def steps(self) -> list[int]:
@@ -71,10 +71,8 @@ class Record:
         return _kept(self._responses, step, lambda: self._read(step))
 
     def remember(self, key: Any, ask: Callable[[], Found]) -> Found:
-        """What ``ask`` gives; it is asked once for each key. For what follows from the record and takes long."""
-        if key not in self._known:
-            self._known[key] = ask()
-        found: Found = self._known[key]
+        """What ``ask`` gives, kept for as long as there is room. For what follows from the record and takes long."""
+        found: Found = _kept(self._known, key, ask, MOST_REMEMBERED)
         return found
 
     def _read(self, step: int) -> list[Response]:
@@ -106,10 +104,10 @@ def opened(folder: Path, as_of: str) -> Record:
     return _OPENED[folder][1]
 
 
-def _kept(memory: OrderedDict[int, Found], step: int, read: Callable[[], Found]) -> Found:
-    if step not in memory:
-        memory[step] = read()
-    memory.move_to_end(step)
-    while len(memory) > MOST_STEPS_KEPT:
+def _kept(memory: OrderedDict[Any, Found], key: Any, read: Callable[[], Found], most: int = MOST_STEPS_KEPT) -> Found:
+    if key not in memory:
+        memory[key] = read()
+    memory.move_to_end(key)
+    while len(memory) > most:
         memory.popitem(last=False)
-    return memory[step]
+    return memory[key]
