@@ -39,7 +39,7 @@ export function ledger(picture, width, word) {
 function compact(picture, word) {
   const { columns, rows, size, at } = picture;
   const every = Math.ceil(columns.length / MOST_NAMES);
-  const named = (place) => place === at || (place % every === 0 && Math.abs(place - at) >= every / 2);
+  const named = (place) => place === at || (place % every === 0 && Math.abs(place - (at ?? -every)) >= every);
   const mark = (place) => (place === at ? "rs-picture-at" : null);
   const cells = (row) =>
     row.cells.map((cell, place) =>
