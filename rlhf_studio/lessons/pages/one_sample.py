@@ -179,7 +179,7 @@ def whitened(record: Record, step: float, sample: float, whitening: bool, score:
     plain, used, before = (row_of(x, of, row) for x in (found.advantages, found.whitened_advantages, own.whitened_advantages))
     batch = found.advantages[of.mask].tolist()
     mean = sum(batch) / len(batch)
-    others = [number for number in range(len(of.mask)) if number != row]
+    moved = found.whitened_advantages.round(decimals=on.DIGITS) != own.whitened_advantages.round(decimals=on.DIGITS)
     return {
         "pieces": pieces,
         "plain": plain,
@@ -191,7 +191,7 @@ def whitened(record: Record, step: float, sample: float, whitening: bool, score:
         "tokens": len(batch),
         "turned": sum(a > 0 > b for a, b in zip(plain, used, strict=True)),
         "any_turned": any(a > 0 > b for a, b in zip(plain, used, strict=True)),
-        "others": on.differing(found.whitened_advantages[others].flatten().tolist(), own.whitened_advantages[others].flatten().tolist()),
+        "others": int(moved.sum() - moved[row].sum()),
         "as_recorded": whitening == of.settings.whiten_advantages and score == float(of.scores[row]),
         "differs": on.differing(used, before),
     }
