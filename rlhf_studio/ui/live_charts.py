@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from rlhf_studio.analysis import token_card
 from rlhf_studio.config import Stage
 from rlhf_studio.glossary import glossary
 from rlhf_studio.metrics.metric import Metric
@@ -134,6 +135,7 @@ def page_data(metrics: Sequence[Metric] = METRICS) -> dict[str, Any]:
         "charts": [{**asdict(chart), "lines": _lines(chart.key, metrics)} for chart in CHARTS],
         "tiles": [{"metric": metric.name, **asdict(metric.tile), "colour": metric.colour} for metric in metrics if metric.tile],
         "quantities": [asdict(quantity) for quantity in QUANTITIES],
+        "card": token_card.described(),
         "glossary": {name: asdict(entry) for name, entry in glossary(metrics).items()},
     }
 

@@ -389,10 +389,10 @@ def _problem(text: str) -> bytes:
 
 _DETAILS: dict[str, Callable[[Any, int, int], bytes]] = {
     "samples": live_samples.samples,
-    "tokens": lambda reader, step, sample: live_samples.tokens_payload(step, reader.rollout(step, sample)),
+    "tokens": live_samples.tokens,
     "watched": lambda reader, step, sample: live_samples.watched_payload(reader.watched(ends=True)),
     "answer": lambda reader, step, sample: live_samples.answer_payload(reader.watched(ends=True), sample),
-    "scratch": lambda reader, step, sample: live_samples.scratch_payload(reader.scratch(), sample),
+    "scratch": lambda reader, step, sample: live_samples.scratch_payload(reader.scratch(), sample, live_samples.ppo_of(reader)),
     "settings": lambda reader, step, sample: live_data.encode_text(handed_over(reader)),
     "log": lambda reader, step, sample: live_data.encode_text({"text": without_secrets(reader.log_tail())}),
 }

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from rlhf_studio.analysis import token_card
 from rlhf_studio.analysis.reward_model.report import reward_report
+from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.runs.phases import PHASES
 from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
 from rlhf_studio.ui import live_charts
@@ -21,17 +23,31 @@ MOST_EVENTS_READ = 1000  # of a run's end, for its newest measurement
 CLEAR_MOVE = 0.05  # of a probability, in one step
 IN_PAIRS = ("reward_model", "dpo")
 """The stages whose recorded examples are pairs."""
-ANSWER_ARRAYS = ("kl", "values", "entropy", "logprobs", "ref_logprobs")
+ANSWER_ARRAYS = ("kl", "values", "entropy", "loss")
 
 
 def samples(reader: Any, step: int, sample: int) -> bytes:
     """The sample table of one step, as :func:`samples_payload`; ``reader`` is a RunReader."""
     with reader.snapshot():
         rollouts = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
-    return samples_payload(step, rollouts, sample, reader.config().stage in IN_PAIRS)
+    config = reader.config()
+    return samples_payload(step, rollouts, sample, config.stage in IN_PAIRS, config.ppo if isinstance(config, RunConfig) else None)
 
 
-def samples_payload(step: int, rollouts: Sequence[RolloutRecord], sample: int, in_pairs: bool = False) -> bytes:
+def tokens(reader: Any, step: int, sample: int) -> bytes:
+    """Every number of one response, as :func:`tokens_payload`; ``reader`` is a RunReader."""
+    return tokens_payload(step, reader.rollout(step, sample), ppo_of(reader))
+
+
+def ppo_of(reader: Any) -> PPOConfig | None:
+    """The PPO settings of a run, which the token card needs; None for a run of another stage."""
+    config = reader.config()
+    return config.ppo if isinstance(config, RunConfig) else None
+
+
+def samples_payload(
+    step: int, rollouts: Sequence[RolloutRecord], sample: int, in_pairs: bool = False, ppo: PPOConfig | None = None
+) -> bytes:
     """The sample table of one step, the scale of its colours, and as ``chosen`` every number of one response (:func:`tokens_payload`).
 
     ``pairs`` says that the rows are chosen and rejected responses in turn; ``in_pairs`` is whether the run's stage records such.
@@ -44,7 +60,7 @@ def samples_payload(step: int, rollouts: Sequence[RolloutRecord], sample: int, i
     table = encode_text({**head, "pairs": in_pairs and sides(rollouts)})
     best = max(rollouts, key=lambda record: (finite(record.score) is not None, finite(record.score), -record.sample), default=None)
     chosen = next((record for record in rollouts if record.sample == sample), best)
-    return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen) if chosen else b"null") + b"}"
+    return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen, ppo) if chosen else b"null") + b"}"
 
 
 def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:
@@ -103,7 +119,7 @@ def _moves(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     if not {"logprobs", "new_logprobs", "advantages"} <= arrays.keys():
         return np.zeros(0)
     sampled, after, advantages = (np.asarray(arrays[name], np.float64) for name in ("logprobs", "new_logprobs", "advantages"))
-    used = np.asarray(arrays.get("whitened_advantages", advantages), np.float64)  # what the loss took
+    used = token_card.wanted(arrays)
     with np.errstate(invalid="ignore", over="ignore"):
         change = np.exp(after) - np.exp(sampled)
         product = change * advantages
@@ -153,12 +169,8 @@ def _is_flat(numbers: np.ndarray, noise: float) -> bool:
 
 
 def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
-    if name == "loss":
-        return None if "rewards" in arrays or "logprobs" not in arrays else -arrays["logprobs"]  # PPO's sampled tokens have no loss
-    if name != "log_ratio":
-        return arrays.get(name)
-    after, sampled = arrays.get("new_logprobs"), arrays.get("logprobs")
-    return None if after is None or sampled is None else after - sampled
+    computed = {"loss": token_card.loss, "log_ratio": token_card.log_ratio}
+    return computed[name](arrays) if name in computed else arrays.get(name)
 
 
 def _row(record: RolloutRecord) -> dict[str, Any]:
@@ -190,35 +202,43 @@ def _sample(record: RolloutRecord) -> dict[str, Any]:
     }
 
 
-def tokens_payload(step: int, record: RolloutRecord) -> bytes:
-    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null)."""
+def tokens_payload(step: int, record: RolloutRecord, ppo: PPOConfig | None = None) -> bytes:
+    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null).
+
+    ``ppo`` are the settings of a PPO run: its tokens have a ``card``, see :func:`rlhf_studio.analysis.token_card.card`. ``chances`` are
+    probabilities: of the sampled tokens by the name of the log-probability, of the likeliest ones as ``top`` and ``ref_top``.
+    """
     text = {"step": step, **_sample(record)}
     if record.tokens is None:
         return encode_text({**text, "tokens": None})
-    return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens) + b"}"
+    return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens, record.score, ppo) + b"}"
 
 
-def _tokens(tokens: TokenRecord) -> bytes:
+def _tokens(tokens: TokenRecord, score: float, ppo: PPOConfig | None) -> bytes:
+    arrays = tokens.arrays
+    added = {"log_ratio": token_card.log_ratio(arrays), "loss": token_card.loss(arrays)}
+    likely = {"top": tokens.top_logprobs, "ref_top": tokens.ref_top_logprobs}
+    logprobs = {name: arrays[name] for name in token_card.CHANCES if name in arrays} | likely
     words = {
         "prompt_pieces": tokens.prompt_pieces,
         "response_pieces": tokens.response_pieces,
         "pieces": [[int(token), piece] for token, piece in tokens.top_pieces.items()],
-        "gamma": finite(tokens.gamma),
-        "lam": finite(tokens.lam),
-        "kl_coef": finite(tokens.kl_coef),
+        **({} if ppo is None else {"card": token_card.card(tokens, score, ppo)}),
     }
     numbers = {
         "response_ids": tokens.response_ids,
-        "arrays": {name: np.ascontiguousarray(array, np.float32) for name, array in tokens.arrays.items()},
+        "arrays": {
+            **{name: np.ascontiguousarray(arrays[name], np.float32) for name in arrays if name in token_card.IN_SUMS},
+            **{name: rounded(array) for name, array in (arrays | added).items() if array is not None and name not in token_card.IN_SUMS},
+        },
+        "chances": {name: token_card.chances(array) for name, array in logprobs.items()},
         "top_ids": np.ascontiguousarray(tokens.top_ids),
-        "top_logprobs": rounded(tokens.top_logprobs),
         "ref_top_ids": np.ascontiguousarray(tokens.ref_top_ids),
-        "ref_top_logprobs": rounded(tokens.ref_top_logprobs),
     }
     return encode_text(words)[:-1] + b"," + encode_numbers(numbers)[1:]
 
 
-def scratch_payload(scratch: Any, sample: int) -> bytes:
+def scratch_payload(scratch: Any, sample: int, ppo: PPOConfig | None = None) -> bytes:
     """What a step holds while it waits between two phases: its rows, and the tokens of ``sample`` (of the first where there is no such).
 
     ``scratch`` is what RunReader.scratch() gives: ``step``, the last ``phase`` that is done, and ``rollouts`` with the arrays known so
@@ -231,7 +251,7 @@ def scratch_payload(scratch: Any, sample: int) -> bytes:
     head = {"phase": scratch.phase, "done": PHASES[scratch.phase].done, "step": scratch.step}
     head |= {"rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
     chosen = next((record for record in rollouts if record.sample == sample), rollouts[0])
-    return encode_text(head)[:-1] + b',"chosen":' + tokens_payload(scratch.step, chosen) + b"}"
+    return encode_text(head)[:-1] + b',"chosen":' + tokens_payload(scratch.step, chosen, ppo) + b"}"
 
 
 MEASURED = "reward_model_measured"
@@ -306,7 +326,8 @@ def _answer_tokens(record: WatchRecord) -> dict[str, Any] | None:
     """Pieces and arrays of one answer; None in a run that an earlier version recorded."""
     if not record.pieces:
         return None
-    arrays = {name: rounded(record.arrays[name], 4) for name in ANSWER_ARRAYS if name in record.arrays}
+    found = {name: _values(record.arrays, name) for name in ANSWER_ARRAYS}
+    arrays = {name: rounded(values, 4) for name, values in found.items() if values is not None}
     return {
         "response_pieces": record.pieces,
         "arrays": {name: [finite(value) for value in values] for name, values in arrays.items()},

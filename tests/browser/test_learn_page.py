@@ -1,18 +1,25 @@
-"""The Learn page in a browser: a question before the result, numbers that follow a control, a link that restores a state, a phone."""
+"""The Learn page in a browser: a question before the result, numbers that follow a control, a link that restores a state, a phone.
+
+One walk opens every lesson, light and dark, wide and as a phone.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from rlhf_studio.lessons import shelf
 from rlhf_studio.ui.app import Server, launch
+from tests.browser.axe import COLOURS_ALONE, violations, wear
 
 pytestmark = pytest.mark.browser
 LESSONS = [entry.name for entry in shelf.entries()]
+WIDE, PHONE = 1440, 390
+THEMES = ("light", "dark")
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +50,67 @@ def test_a_reader_predicts_moves_a_control_and_takes_a_link_along(open_page: Cal
     expect(page.locator('[data-scene="dead_zones"] .rs-learn-slot').first).to_have_text("0.48")
 
 
-@pytest.mark.parametrize("lesson", LESSONS)
-def test_each_lesson_shows_its_numbers_and_stays_in_its_width(lesson: str, open_page: Callable[..., Any]) -> None:
+def choose(page: Any, lesson: str) -> None:
+    """Open a lesson from the list, wait for its numbers, and reveal what stands behind its questions."""
     from playwright.sync_api import expect
 
-    page = open_page(f"?lesson={lesson}", width=390, height=900)
+    page.locator(f'[data-entry="{lesson}"]').click()
     expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of(lesson).title)
     expect(page.locator(".rs-learn-there").first).to_be_visible()
-    while page.get_by_role("button", name="Show me").count():  # an answered question has the button no more
-        page.get_by_role("button", name="Show me").first.click()
+    page.locator(".rs-learn-lesson").get_by_role("button", name="Show me").evaluate_all(
+        "(buttons) => buttons.forEach((one) => one.click())"
+    )
     expect(page.get_by_role("alert")).to_be_hidden()
-    for width in (390, 1440):
-        page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@contextmanager
+def quiet_console(page: Any) -> Iterator[list[str]]:
+    """The errors on the page's console while it is open; at the end there may be none."""
+    errors: list[str] = []
+
+    def hear(message: Any) -> None:
+        if message.type == "error":
+            errors.append(message.text)
+
+    page.on("console", hear)
+    yield errors
+    page.remove_listener("console", hear)
+    assert errors == []
+
+
+def walk(page: Any, check: Callable[[str, str, int], list[str]]) -> list[str]:
+    """Every lesson, light and dark, wide and as a phone: what ``check`` finds wrong, and what is wider than the page."""
+    wrong = []
+    for lesson in LESSONS:
+        page.set_viewport_size({"width": WIDE, "height": 900})
+        choose(page, lesson)
+        for theme in THEMES:
+            wear(page, theme)
+            for width in (WIDE, PHONE):
+                page.set_viewport_size({"width": width, "height": 900})
+                place = f"{lesson}, {theme}, {width} px: "
+                if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
+                    wrong.append(f"{place}the page is {wide} px wide")
+                wrong += [place + one for one in check(lesson, theme, width)]
+            page.set_viewport_size({"width": WIDE, "height": 900})
+    return wrong
+
+
+def test_every_lesson_in_both_themes_and_as_a_phone(open_page: Callable[..., Any]) -> None:
+    """No error on the console, no sideways scrolling, and nothing that axe finds: all its rules in light, the colours in dark."""
+    page = open_page(f"?lesson={LESSONS[-1]}")
+
+    def check(_lesson: str, theme: str, width: int) -> list[str]:
+        return violations(page, ".rs-learn-lesson", COLOURS_ALONE if theme == "dark" else None) if width == WIDE else []
+
+    with quiet_console(page):
+        assert walk(page, check) == []
+        assert violations(page, "body") == []  # with the list of lessons and what stands around it
+
+
+@pytest.mark.long
+def test_every_lesson_by_all_rules_everywhere(open_page: Callable[..., Any]) -> None:
+    """All of axe's rules in each theme and width, for the page and all around it."""
+    page = open_page(f"?lesson={LESSONS[-1]}")
+    with quiet_console(page):
+        assert walk(page, lambda *_: violations(page, "body")) == []

@@ -489,7 +489,7 @@ def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
             smooth: [s.smooth([1, null, 3], 0), s.smooth([2, 2, 2], 0.9)],
             axis: [store.toAxis(30, "episode"), store.fromAxis(300, "episode"), store.at("a", 45), store.last("a")],
             steps: store.get("a").x.join(),
-            sums: [f.decimalsThatAddUp(0.8833, [-0.2344, [0.95, 1.1766]]), f.decimalsThatAddUp(3, [1, 2]), f.decimalsThatAddUp(5, [1, 2])],
+            chances: [f.chance(0.0012), f.chance(0.25), f.chance(null)],
             text: f.readable("a\\u0000b\\u202ec d\\ud800" + "e\\u0301\\u0301\\u0301\\u0301\\u0301\\u0301"),
           };
         }""",
@@ -499,5 +499,5 @@ def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
     assert told["durations"] == ["1:15", "1:01:40", "–"]
     assert told["smooth"] == [[1, None, 3], [pytest.approx(2)] * 3]
     assert told["axis"] == [300, 30, 4, 4] and told["steps"] == "20,40,50"
-    assert told["sums"][1] == 4 and told["sums"][2] is None
+    assert told["chances"] == ["0.12\u2009%", "25.0\u2009%", ""]
     assert told["text"].startswith("a⟨␀⟩b⟨U+202E⟩c d⟨U+D800⟩e") and told["text"].count("\u0301") == 4

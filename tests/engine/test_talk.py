@@ -90,19 +90,23 @@ def plain_logprobs(model: Any, ids: list[int], responses: int, temperature: floa
 
 
 def check(events: list[dict[str, Any]], prompt: list[int], policy: Any, reference: Any, temperature: float = 1.0) -> None:
-    _, *tokens, end = events
+    begin, *tokens, end = events
     ids = [token["id"] for token in tokens]
     assert len(ids) == end["length"]
+    assert [token["reward"] for token in tokens] == pytest.approx([-begin["kl_coef"] * token["kl"] for token in tokens], abs=1e-9)
+    assert end["last_reward"] == pytest.approx(tokens[-1]["reward"] + end["score"], abs=1e-6)
     ours = plain_logprobs(policy, prompt + ids, len(ids), temperature)
     theirs = plain_logprobs(reference, prompt + ids, len(ids), temperature)
     for place, token in enumerate(tokens):
         assert token["logprob"] == pytest.approx(float(ours[place, token["id"]]), abs=1e-5)
         assert token["ref_logprob"] == pytest.approx(float(theirs[place, token["id"]]), abs=1e-5)
         assert token["kl"] == pytest.approx(token["logprob"] - token["ref_logprob"], abs=1e-6)  # k1
+        assert token["chance"] == pytest.approx(float(ours[place, token["id"]].exp()), abs=1e-5)
+        assert token["ref_chance"] == pytest.approx(float(theirs[place, token["id"]].exp()), abs=1e-5)
         assert token["entropy"] == pytest.approx(float(-(ours[place].exp() * ours[place]).sum()), abs=1e-5)
         for top, expected in (("top", ours[place]), ("ref_top", theirs[place])):
             best = expected.topk(5)
-            assert [row[2] for row in token[top]] == pytest.approx(best.values.tolist(), abs=1e-5)
+            assert [row[2] for row in token[top]] == pytest.approx(best.values.exp().tolist(), abs=1e-5)
             assert token[top][0][0] == int(best.indices[0])
     assert end["kl"] == pytest.approx(float((ours - theirs)[range(len(ids)), ids].sum()), abs=1e-4)
 

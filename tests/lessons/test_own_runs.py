@@ -187,7 +187,7 @@ def test_the_probes_of_a_run_go_through_time(root: Path, own: RunReader) -> None
     assert duel[0]["y"][0] == pytest.approx(float(np.exp(max(start.top_logprobs[0].max(), start.logprobs[0]))), abs=1e-6)
     for place in range(1, len(rows["rows"]) + 1):
         found = asked(root, "own", "compute", "overtaken", "time_machine", values={"sentence": 2, "place": place})
-        one, other = found["pictures"]["duel"]["series"]
+        one, other, *_ = found["pictures"]["duel"]["series"]
         assert one["y"] != other["y"], "a token is held against itself"
     assert "no probes" in asked(root, "no-critic", "describe", lesson="time_machine")["problem"]
 

@@ -22,9 +22,11 @@ def read():
     os._exit(0)
 threading.Thread(target=read, daemon=True).start()
 def token(place, side):
-    likely = [[7, " good", -0.2], [8, "<img src=x onerror='window.__pwned=1'>", -2.0]]
+    likely = [[7, " good", 0.8187], [8, "<img src=x onerror='window.__pwned=1'>", 0.1353]]
     piece = [" good", " film", "<b>x</b>", "\\ufffd", "."][place % 5]
-    numbers = {"logprob": -0.2 - place / 10, "ref_logprob": -0.5, "kl": 0.3 * side * (-1) ** place, "entropy": 0.4, "value": None}
+    kl = 0.3 * side * (-1) ** place
+    numbers = {"logprob": -0.2 - place / 10, "chance": 0.8 - place / 20, "ref_logprob": -0.5, "ref_chance": 0.6065}
+    numbers |= {"kl": kl, "reward": -0.1 * kl, "entropy": 0.4, "value": None}
     return {"id": 7 + place, "piece": piece, **numbers, "top": likely, "ref_top": likely}
 while True:
     with arrived:
@@ -48,7 +50,7 @@ while True:
         if number in cancelled: break
         echo = json.dumps({"asked": request, "pid": os.getpid(), "variables": dict(os.environ)}) if "echo" in prompt else "good film"
         say(number=number, side=side, event="end", response=echo, score=1.5 + side, parts={"sentiment": 1.5 + side}, gold=0.25,
-            stopped=True, length=5, kl=0.3 * side, no_score="")
+            last_reward=1.5 + 0.97 * side, stopped=True, length=5, kl=0.3 * side, no_score="")
     say(number=number, event="done", cancelled=number in cancelled)
 """
 COMMAND = [sys.executable, "-c", PROGRAM]

@@ -210,7 +210,7 @@ def test_numbers_that_are_not_finite_become_null():
     told = json.loads(live_samples.tokens_payload(3, rollout(["a", "b"], math.nan)))
     assert told["score"] is None and told["kl"] is None and told["parts"] == [["<b>", None]]
     assert told["tokens"]["arrays"]["rewards"] == [None, None]
-    assert told["tokens"]["ref_top_logprobs"][0] == [None] * 5
+    assert told["tokens"]["chances"]["ref_top"][0] == [0.0] * 5  # of -inf, where there are fewer than five tokens
 
 
 def test_a_rollout_without_token_records_says_so():

@@ -31,6 +31,7 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.read import Prompts
 from rlhf_studio.ppo.kl import full_kl, kl_per_token
 from rlhf_studio.ppo.logprobs import log_distribution
+from rlhf_studio.ppo.rewards import shape_rewards
 
 Json = dict[str, Any]
 
@@ -56,10 +57,11 @@ def answer(talker: Talker, question: Question) -> Iterator[Json]:
     """The events ``begin``, ``token`` for each token, and ``end``. Raises :class:`CannotTalk`, NonFiniteError and PromptsError.
 
     ``begin`` has the text that the policy reads (``prompt``), its length in tokens, β and ``notes``. ``token`` has ``id``, ``piece``,
-    ``logprob``, ``ref_logprob``, ``kl`` (the run's estimator), ``entropy``, ``value`` (None without one), and the five likeliest tokens
-    of policy and reference as [id, piece, log-probability]. ``end`` has ``response``, ``score`` (the weighted sum of the components,
-    before scaling, clipping and penalties; None without one), ``parts``, ``gold``, ``stopped``, ``length``, ``kl`` (the sum of
-    log-probability less reference's) and ``no_score``.
+    ``logprob`` and ``ref_logprob`` with their probabilities (``chance``, ``ref_chance``), ``kl`` (the run's estimator), ``reward`` (what it
+    pays for that), ``entropy``, ``value`` (None without one), and the five likeliest tokens of policy and reference as [id, piece,
+    probability]. ``end`` has ``response``, ``score`` (the weighted sum of the components, before scaling, clipping and penalties; None
+    without one), ``last_reward`` (the last token's reward with that score), ``parts``, ``gold``, ``stopped``, ``length``, ``kl`` (the sum
+    of log-probability less reference's) and ``no_score``.
     """
     models = talker.models
     prompts, notes = read_prompt(talker, question)
@@ -93,14 +95,14 @@ def read_prompt(talker: Talker, question: Question) -> tuple[PromptBatch, list[s
 
 
 def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Iterator[Json]:
-    """A ``token`` event for each token; returns the tokens, and the sum of log-probability less reference's."""
+    """A ``token`` event for each token; returns the tokens, the sum of log-probability less reference's, and the last token's KL."""
     models, settings = talker.models, question.settings
     generator = torch.Generator(device=models.compute.device).manual_seed(question.seed)
     uniforms = torch.rand((1, settings.response_length), generator=generator, device=models.compute.device, dtype=torch.float64)
     pieces, table = GrowingText(models.tokenizer), PieceTable(models.tokenizer)
     for token in prompts.ids[0].tolist():
         pieces.add(token)
-    kl_sum = 0.0
+    kl_sum, last_kl = 0.0, math.nan
     with models.reference.active() as reference, models.policy.merged():
         reader = _Reader(reference, prompts.ids.shape[1] + settings.response_length, settings.temperature)
         rows = (prompts.ids, prompts.mask, settings)
@@ -113,7 +115,7 @@ def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Iterato
                 with models.compute.autocast():
                     drawn = next(steps)
             except StopIteration as end:
-                return end.value[0], kl_sum
+                return end.value[0], kl_sum, last_kl
             if not math.isfinite(float(drawn.logprobs)):
                 continue  # the next step raises NonFiniteError
             policy_logprobs = drawn.shifted_logits - drawn.log_total
@@ -122,6 +124,7 @@ def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Iterato
             unread = drawn.tokens[:, None]
             event = _event(talker, drawn, policy_logprobs, ref_logprobs, table)
             kl_sum += float(drawn.logprobs) - float(ref_logprobs[0, drawn.tokens])
+            last_kl = math.nan if event["kl"] is None else event["kl"]
             yield {**event, "piece": pieces.add(event["id"])}
 
 
@@ -152,8 +155,11 @@ def _event(talker: Talker, drawn: Any, policy_logprobs: Tensor, ref_logprobs: Te
         "event": "token",
         "id": token,
         "logprob": finite(drawn.logprobs),
+        "chance": finite(drawn.logprobs.exp()),
         "ref_logprob": finite(ref_logprob),
+        "ref_chance": finite(ref_logprob.exp()),
         "kl": finite(kl),
+        "reward": _reward(talker, float(kl), 0.0),
         "entropy": finite(drawn.entropy),
         "value": finite(drawn.values) if talker.has_values else None,
         "top": _likeliest(policy_logprobs, table),
@@ -161,14 +167,20 @@ def _event(talker: Talker, drawn: Any, policy_logprobs: Tensor, ref_logprobs: Te
     }
 
 
+def _reward(talker: Talker, kl: float, score: float) -> float | None:
+    """The reward of one token, the last one's with the score; None when its KL is not finite."""
+    alone = torch.ones((1, 1), dtype=torch.float64)
+    return finite(shape_rewards(kl * alone, score * alone[0], alone.bool(), talker.kl_coef))
+
+
 def _likeliest(logprobs: Tensor, table: PieceTable) -> list[list[Any]]:
     best = logprobs[0].topk(min(TOP_K, logprobs.shape[1]))
     ids = best.indices.tolist()
     pieces = table(set(ids))
-    return [[token, pieces[token], finite(value)] for token, value in zip(ids, best.values.tolist(), strict=True)]
+    return [[token, pieces[token], finite(value)] for token, value in zip(ids, best.values.exp().tolist(), strict=True)]
 
 
-def _scored(talker: Talker, prompts: PromptBatch, tokens: TokenBatch, kl_sum: float) -> Json:
+def _scored(talker: Talker, prompts: PromptBatch, tokens: TokenBatch, kl_sum: float, last_kl: float) -> Json:
     """What the rewards say of the answer. A component that fails takes the score away, not the answer."""
     models = talker.models
     stopped = ends_with_stop(tokens, models.stop_id)
@@ -180,9 +192,11 @@ def _scored(talker: Talker, prompts: PromptBatch, tokens: TokenBatch, kl_sum: fl
     except RewardError as error:
         problem = f"There is no score: {error}"
     gold = models.scorer.gold(episodes)
+    score = finite(sum(parts.values())) if parts else None
     return {
         "response": responses[0],
-        "score": finite(sum(parts.values())) if parts else None,
+        "score": score,
+        "last_reward": _reward(talker, last_kl, score or 0.0),
         "parts": {name: finite(value) for name, value in parts.items()},
         "gold": None if gold is None else finite(gold[0]),
         "stopped": bool(stopped[0]),

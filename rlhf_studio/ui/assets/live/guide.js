@@ -6,7 +6,6 @@ import { lasting } from "../shared/lasting.js";
 import { isKnown } from "../shared/tokens.js";
 
 const GAP = 10;
-const CLEAR = 0.01; // smaller changes of a probability are called what they are: hardly any
 
 export class Guide {
   /**
@@ -91,13 +90,12 @@ export class Guide {
 
   stops() {
     const { sample, index, view, card } = this.inspector;
-    const { arrays, response_pieces: pieces } = sample.tokens;
+    const { arrays, chances, card: told, response_pieces: pieces } = sample.tokens;
     const at = (name) => arrays[name]?.[index] ?? null;
     const token = `“${spoken(pieces[index]).trim() || spoken(pieces[index])}”`;
     const advantage = at("advantages");
     const better = advantage >= 0;
-    const [was, now] = [at("logprobs"), at("new_logprobs")];
-    const wanted = this.inspector.settings?.whiten_advantages ? (at("whitened_advantages") ?? advantage) : advantage;
+    const [was, now] = [chances.logprobs?.[index] ?? null, chances.new_logprobs?.[index] ?? null];
     return [
       {
         node: view.nodes[index],
@@ -121,9 +119,9 @@ export class Guide {
         text:
           was === null || now === null
             ? "The update is still to come; it will change this token's probability."
-            : `${token} had a probability of ${percent(Math.exp(was))} when it was written, and ` +
-              `${percent(Math.exp(now))} in the last pass of this step's update. ` +
-              judged(Math.exp(now) - Math.exp(was), wanted),
+            : `${token} had a probability of ${percent(was)} when it was written, and ` +
+              `${percent(now)} in the last pass of this step's update. ` +
+              judged(told.moves[index], told.signs[index]),
       },
     ];
   }
@@ -169,11 +167,11 @@ export class Guide {
   }
 }
 
-/** What to say of a change of probability, for a token with this advantage. */
-function judged(change, wanted) {
-  if (Math.abs(change) < CLEAR) return "It hardly moved: one update is a small step, and many add up.";
-  if (wanted === null || wanted === 0) return "";
-  return change > 0 === wanted > 0
+/** What to say of a token's move, "+", "-" or "0", for an advantage of this sign. */
+function judged(move, sign) {
+  if (move === "0") return "It hardly moved: one update is a small step, and many add up.";
+  if (!"+-".includes(sign)) return "";
+  return move === sign
     ? "That is the way its advantage asked for."
     : "Its advantage asked for the other way: other tokens share the same weights.";
 }

@@ -73,7 +73,7 @@ class LivePage {
     this.tiles = new Tiles(page.tiles, (metric) => this.chartPanel.reveal(metric));
     this.chartPanel = new ChartPanel(page.charts, this.store, this.host);
     this.charts = this.chartPanel.charts;
-    this.work = new WorkArea({ quantities: page.quantities, fetch: this.fetch, onchoice: () => this.keepChoice() });
+    this.work = new WorkArea({ page, fetch: this.fetch, onchoice: () => this.keepChoice() });
     this.guide = new Guide({ work: this.work, fetch: this.fetch, go: (place) => this.goTo(place) });
     this.answers = new Answers(this.fetch, page.quantities);
     this.learned = new LearnedPanel(this.fetch, (place) => this.go(place));

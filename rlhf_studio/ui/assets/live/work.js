@@ -34,7 +34,7 @@ const TYPING = new Set(["INPUT", "TEXTAREA", "SELECT"]);
  * of the newest step.
  */
 export class WorkArea {
-  constructor({ quantities, fetch, onchoice }) {
+  constructor({ page, fetch, onchoice }) {
     this.fetch = fetch;
     this.onchoice = onchoice;
     this.choice = { step: null, sample: null, token: null };
@@ -43,7 +43,8 @@ export class WorkArea {
     this.picker = new StepPicker((step) => this.chooseStep(step));
     this.table = new SampleTable((sample) => this.chooseSample(sample));
     this.inspector = new Inspector(
-      quantities,
+      page.quantities,
+      page.card,
       (index, focus) => this.chooseToken(index, focus !== false),
       () => this.fetch({ kind: "scales" }),
       (sample) => this.microscope(sample),

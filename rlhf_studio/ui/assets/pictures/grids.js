@@ -15,7 +15,7 @@ function head(columns, word, at) {
   const cells = columns.map((name, place) =>
     el("th", { scope: "col", class: place === at ? "rs-picture-at" : null }, word(name)),
   );
-  return el("thead", {}, el("tr", {}, el("th", {}, ""), cells));
+  return el("thead", {}, el("tr", {}, el("td", {}, ""), cells));
 }
 
 export function ledger(picture, width, word) {

@@ -1,14 +1,15 @@
 // Everything about one token: its numbers, where its advantage comes from, and what else could have been written.
 import { el, fill } from "./dom.js";
-import { decimalsThatAddUp, fixed, number, percent } from "./format.js";
+import { chance, fixed, number } from "./format.js";
 import { term } from "./tips.js";
 import { isKnown, tokenContent, valuesOf } from "./tokens.js";
 
-const SMALL = 1e-12;
 const DIGITS = 4;
 
 export class TokenCard {
-  constructor() {
+  /** @param forms  the sums and sentences that any card may show, as the app defines them */
+  constructor(forms) {
+    this.forms = forms;
     this.node = el("div", { class: "rs-card", "aria-live": "off" });
   }
 
@@ -23,6 +24,7 @@ export class TokenCard {
   update(sample, index, settings, auto, ppo = true) {
     const { tokens } = sample;
     const at = (name, offset = 0) => valuesOf(tokens, name)[index + offset] ?? null;
+    const chanceAt = (name) => chance(tokens.chances[name]?.[index]);
     const last = index === tokens.response_ids.length - 1;
     const head = el(
       "div",
@@ -42,155 +44,101 @@ export class TokenCard {
         el(
           "div",
           { class: "rs-card-column" },
-          ppo && advantageBlock(tokens, index, last, sample, settings),
+          ppo && advantageBlock(sample, index, last, this.forms),
           alternativesBlock(tokens, index, ppo),
         ),
-        ppo ? numbersBlock(at, settings) : exampleBlock(at),
+        ppo ? numbersBlock(at, chanceAt, tokens.card.edges, settings) : exampleBlock(at, chanceAt),
       ),
     );
   }
 }
 
 /** A sum in two lines: in letters, then with this token's numbers, with as many decimals as they need to add up. */
-function equation({ name, letters, total, terms }) {
-  const digits = decimalsThatAddUp(
-    total,
-    terms.map((item) => item.value),
-    DIGITS,
-  );
-  const shown = digits ?? DIGITS;
-  const filled = terms.flatMap(({ value, factor }, index) => {
-    if (Array.isArray(value)) return [index ? " + " : "", `${factor} × ${brackets(fixed(value[1], shown))}`];
-    if (!index) return [fixed(value, shown)];
-    return [value < 0 ? " − " : " + ", fixed(Math.abs(value), shown)];
-  });
+function equation({ name, left, right, terms }, digits, { tokens, score }, index) {
+  const valueOf = (term) => {
+    if (term.of === "score") return score;
+    const values = tokens.arrays[term.of];
+    const at = term.next ? index + 1 : index;
+    return at < values.length ? values[at] : term.beyond;
+  };
+  const shown = Number(digits) || DIGITS;
+  const filled = terms.map((term, place) => written(valueOf(term), shown, term, tokens.card.factors, place));
   return el(
     "div",
     { class: "rs-equation", role: "group", "aria-label": name },
-    el("span", { class: "rs-lhs", "data-term": name }, letters[0]),
+    el("span", { class: "rs-lhs", "data-term": name }, left),
     el("span", {}, "="),
-    el("span", { class: "rs-rhs" }, letters[1]),
+    el("span", { class: "rs-rhs" }, right),
     el("span", {}),
     el("span", {}, "="),
     el(
       "span",
       { class: "rs-rhs rs-filled" },
       ...filled,
-      digits === null ? " ≈ " : " = ",
-      el("b", {}, fixed(total, DIGITS)),
+      digits === "~" ? " ≈ " : " = ",
+      el("b", {}, fixed(tokens.arrays[name][index], DIGITS)),
     ),
   );
 }
 
+/** A term as it is printed in its place of a sum, with its sign. */
+function written(value, digits, { factor, minus }, factors, place) {
+  if (factor) return `${place ? " + " : ""}${factors[factor]} × ${brackets(fixed(value, digits))}`;
+  if (!place) return fixed(value, digits);
+  return `${value < 0 === Boolean(minus) ? " + " : " − "}${fixed(value, digits).replace("−", "")}`;
+}
+
 const brackets = (text) => (text.startsWith("\u2212") ? `(${text})` : text);
-/** A factor as it is printed; sums are checked with the printed value. */
-const factorText = (value) => String(Number(value.toPrecision(6))).replace("-", "−");
-const printed = (value) => Number(value.toPrecision(6));
 
-const AGAINST_OTHERS = {
-  rloo: "the reward of the whole response, less the mean reward of the other responses to its prompt.",
-  grpo: "its score less the mean score of the responses to its prompt, over their standard deviation.",
-};
+/** The sums of a token: each with one character for the decimals that it needs, see analysis/token_card.py. */
+const sumsOf = ({ sums }, index) =>
+  Object.entries(sums)
+    .map(([name, [first, digits]]) => ({ name, digits: digits[index - first] || " " }))
+    .filter(({ digits }) => digits !== " ");
 
-function advantageBlock(tokens, index, last, sample, settings) {
-  const { arrays, gamma, lam } = tokens;
-  const next = (name) => (last ? 0 : arrays[name]?.[index + 1]);
-  const own = (name) => arrays[name]?.[index];
-  const terms = ["advantages", "deltas", "rewards", "values", "returns"].map(own);
-  const complete = [...terms, gamma, lam].every(Number.isFinite);
-  const block = el("section", { class: "rs-card-block rs-formulas" }, el("h4", {}, "Where the advantage comes from"));
-  if (settings?.advantage in AGAINST_OTHERS && Number.isFinite(own("advantages"))) {
-    block.append(
-      el(
-        "p",
-        { class: "rs-compared", "data-term": "advantages" },
-        "There is no critic: every token of this response has the same advantage, ",
-        el("b", {}, fixed(own("advantages"), 4)),
-        `: ${AGAINST_OTHERS[settings.advantage]}`,
-      ),
-      equation(rewardSum(tokens, index, last, sample, settings)),
-    );
-    return block;
-  }
-  if (!complete) {
-    const why = arrays.advantages
-      ? "A number of this token is missing or not finite, so nothing can be added up."
-      : "Advantages are not computed yet: the step waits before that phase.";
-    block.append(el("p", { class: "rs-muted" }, why));
-    return block;
-  }
-  const factor = gamma === 1 ? factorText(lam) : `${factorText(gamma)} × ${factorText(lam)}`;
-  const sums = [
-    {
-      name: "advantages",
-      letters: ["Aₜ", "δₜ + γλ · Aₜ₊₁"],
-      total: own("advantages"),
-      terms: [{ value: own("deltas") }, { value: [printed(gamma) * printed(lam), next("advantages")], factor }],
-    },
-    {
-      name: "deltas",
-      letters: ["δₜ", "rₜ + γ · Vₜ₊₁ − Vₜ"],
-      total: own("deltas"),
-      terms: [
-        { value: own("rewards") },
-        { value: [printed(gamma), next("values")], factor: factorText(gamma) },
-        { value: -own("values") },
-      ],
-    },
-    rewardSum(tokens, index, last, sample, settings),
-    {
-      name: "returns",
-      letters: ["Rₜ", "Aₜ + Vₜ"],
-      total: own("returns"),
-      terms: [{ value: own("advantages") }, { value: own("values") }],
-    },
-  ];
-  block.append(...sums.map(equation));
-  if (last) block.append(el("p", { class: "rs-muted" }, "Last token: nothing follows, so Aₜ₊₁ and Vₜ₊₁ are 0."));
-  if (Number.isFinite(own("whitened_advantages")) && settings?.whiten_advantages) {
-    block.append(
-      el(
-        "p",
-        { class: "rs-whitened", "data-term": "whitened_advantages" },
-        "The loss used ",
-        el("b", {}, fixed(own("whitened_advantages"), 4)),
-        ": this advantage, whitened over the batch (mean 0, variance 1).",
-      ),
-    );
-  }
-  return block;
+function advantageBlock(sample, index, last, { sums, sentences }) {
+  const { tokens } = sample;
+  const { card, arrays } = tokens;
+  const own = (name) => el("b", {}, fixed(arrays[name][index], DIGITS));
+  const shown = sumsOf(card, index);
+  const equations = shown.map(({ name, digits }) => equation(sums[name], digits, sample, index));
+  const say = (name) => el("p", { class: "rs-muted" }, sentences[name]);
+  const follows = shown.some(({ name }) => sums[name].terms.some((term) => term.next));
+  return el(
+    "section",
+    { class: "rs-card-block rs-formulas" },
+    el("h4", {}, "Where the advantage comes from"),
+    shown.length ? null : say(card.missing),
+    shown.length && card.compared
+      ? el(
+          "p",
+          { class: "rs-compared", "data-term": "advantages" },
+          "There is no critic: every token of this response has the same advantage, ",
+          own("advantages"),
+          `: ${sentences[card.compared]}`,
+        )
+      : null,
+    equations,
+    last && follows ? say("last") : null,
+    shown.length && card.whitened && Number.isFinite(arrays.whitened_advantages?.[index])
+      ? el(
+          "p",
+          { class: "rs-whitened", "data-term": "whitened_advantages" },
+          "The loss used ",
+          own("whitened_advantages"),
+          ": this advantage, whitened over the batch (mean 0, variance 1).",
+        )
+      : null,
+  );
 }
 
-/** r_t = -beta * kl_t, plus the score on the last token; only the number when the run shapes rewards otherwise. */
-function rewardSum(tokens, index, last, sample, settings) {
-  const { arrays, kl_coef: beta } = tokens;
-  const [reward, kl] = [arrays.rewards[index], arrays.kl?.[index]];
-  if (settings?.kl_placement === "loss")
-    return {
-      name: "rewards",
-      letters: ["rₜ", last ? "score" : "0, the KL is charged in the loss"],
-      total: reward,
-      terms: [{ value: reward }],
-    };
-  const penalty = -beta;
-  const sum = penalty * kl + (last ? sample.score : 0);
-  const adds = [beta, kl, sum].every(Number.isFinite) && Math.abs(sum - reward) < 1e-4 * (1 + Math.abs(reward));
-  if (!adds)
-    return { name: "rewards", letters: ["rₜ", "reward of this token"], total: reward, terms: [{ value: reward }] };
-  const terms = [
-    { value: [printed(penalty), kl], factor: factorText(penalty) },
-    ...(last ? [{ value: sample.score }] : []),
-  ];
-  return { name: "rewards", letters: ["rₜ", last ? "−β · klₜ + score" : "−β · klₜ"], total: reward, terms };
-}
-
-function numbersBlock(at, settings) {
-  const range = settings ? `${number(1 - settings.cliprange, 2)} – ${number(1 + settings.cliprange_high, 2)}` : "";
+function numbersBlock(at, chanceAt, edges, settings) {
+  const range = `${number(edges["-"], 2)} – ${number(edges["+"], 2)}`;
   const rows = [
-    ["logprobs", number(at("logprobs"), 4), chance(at("logprobs"))],
-    ["ref_logprobs", number(at("ref_logprobs"), 4), chance(at("ref_logprobs"))],
+    ["logprobs", number(at("logprobs"), 4), chanceAt("logprobs")],
+    ["ref_logprobs", number(at("ref_logprobs"), 4), chanceAt("ref_logprobs")],
     ["kl", number(at("kl"), 4), settings?.kl_estimator || ""],
-    ["new_logprobs", number(at("new_logprobs"), 4), chance(at("new_logprobs"))],
+    ["new_logprobs", number(at("new_logprobs"), 4), chanceAt("new_logprobs")],
     ["ratio", number(at("ratio"), 4), at("clipped") > 0 ? "clipped" : at("ratio") === null ? "" : range],
     ["log_ratio", number(at("log_ratio"), 4), ""],
     ["entropy", number(at("entropy"), 4), ""],
@@ -209,11 +157,11 @@ function numbersBlock(at, settings) {
 }
 
 /** The numbers of a token of an example: only those that its stage has. */
-function exampleBlock(at) {
+function exampleBlock(at, chanceAt) {
   const rows = [
     ["loss", at("loss"), ""],
-    ["probability", null, chance(at("logprobs"))],
-    ["ref_logprobs", at("ref_logprobs"), chance(at("ref_logprobs"))],
+    ["probability", null, chanceAt("logprobs")],
+    ["ref_logprobs", at("ref_logprobs"), chanceAt("ref_logprobs")],
     ["kl", at("kl"), ""],
     ["entropy", at("entropy"), ""],
   ].filter(([, value, note]) => value !== null || note);
@@ -225,18 +173,15 @@ function exampleBlock(at) {
   return el("section", { class: "rs-card-block rs-numbers" }, el("h4", {}, "All numbers"), el("dl", {}, cells));
 }
 
-const chance = (logprob) =>
-  Number.isFinite(logprob) ? percent(Math.exp(logprob), Math.exp(logprob) < 0.01 ? 2 : 1) : "";
-
 function alternativesBlock(tokens, index, ppo) {
   if (!ppo && !tokens.top_ids?.[index]?.length) return null;
   const own = tokens.response_ids[index];
   const names = new Map(tokens.pieces);
   const text = (id) => (id === own ? tokens.response_pieces[index] : (names.get(id) ?? `id ${id}`));
-  const table = (title, ids, logprobs, chosen) => {
-    const rows = (ids?.[index] || []).map((id, rank) => ({ id, logprob: logprobs[index][rank] }));
+  const table = (title, ids, shares, chosen) => {
+    const rows = (ids?.[index] || []).map((id, rank) => ({ id, share: shares[index][rank] }));
     if (!rows.some((row) => row.id === own) && Number.isFinite(chosen))
-      rows.push({ id: own, logprob: chosen, beyond: true });
+      rows.push({ id: own, share: chosen, beyond: true });
     return el(
       "div",
       { class: "rs-alternatives" },
@@ -248,7 +193,7 @@ function alternativesBlock(tokens, index, ppo) {
       ),
     );
   };
-  const { arrays } = tokens;
+  const { chances } = tokens;
   const reference = ppo || tokens.ref_top_ids?.[index]?.length > 0;
   return el(
     "section",
@@ -257,20 +202,20 @@ function alternativesBlock(tokens, index, ppo) {
     el(
       "div",
       { class: "rs-alternatives-pair" },
-      table(ppo ? "Policy, when sampled" : "The model", tokens.top_ids, tokens.top_logprobs, arrays.logprobs?.[index]),
-      reference && table("Reference", tokens.ref_top_ids, tokens.ref_top_logprobs, arrays.ref_logprobs?.[index]),
+      table(ppo ? "Policy, when sampled" : "The model", tokens.top_ids, chances.top, chances.logprobs?.[index]),
+      reference && table("Reference", tokens.ref_top_ids, chances.ref_top, chances.ref_logprobs?.[index]),
     ),
   );
 }
 
 function alternative(row, text, chosen) {
-  const share = Number.isFinite(row.logprob) ? Math.exp(row.logprob) : 0;
+  const share = row.share ?? 0;
   const classes = [chosen && "rs-chosen", row.beyond && "rs-beyond"].filter(Boolean).join(" ");
   return el(
     "li",
     { class: classes || null, "data-tip": chosen ? "The token that stands here." : null },
-    el("i", { style: { "--w": `${Math.max(share > SMALL ? 1 : 0, 100 * share).toFixed(1)}%` } }),
+    el("i", { style: { "--w": `${Math.max(share > 0 ? 1 : 0, 100 * share).toFixed(1)}%` } }),
     el("span", { class: "rs-alternative-text" }, tokenContent(text)),
-    el("span", { class: "rs-alternative-share" }, percent(share, share < 0.01 ? 2 : 1)),
+    el("span", { class: "rs-alternative-share" }, chance(share)),
   );
 }

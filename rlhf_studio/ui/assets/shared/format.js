@@ -33,6 +33,8 @@ export const lower = (title) => title.replace(/^[A-Z](?=[a-z])/, (letter) => let
 export const signed = (value, digits = 2) => (value > 0 ? "+" : "") + number(value, digits);
 export const percent = (value, digits = 1) =>
   value === null || value === undefined ? NONE : `${number(100 * value, digits)}\u2009%`;
+/** A probability of a token: two decimals of a percent below 1 %. Empty when there is none. */
+export const chance = (share) => (Number.isFinite(share) ? percent(share, share < 0.01 ? 2 : 1) : "");
 export const integer = (value) =>
   Number.isFinite(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : NONE;
 
@@ -133,23 +135,4 @@ export function readable(text, limit = 4000) {
 export function spoken(text) {
   const { parts, rest } = pieces(text, 40);
   return parts.map((part) => (part.text === "\u00b7" ? " " : part.text)).join("") + (rest > 0 ? "…" : "");
-}
-
-const round = (value, digits) => Number(value.toFixed(digits));
-
-/**
- * How many decimals the terms of a sum need so that a reader who adds the printed terms, and rounds to `digits`, gets
- * the printed total. A term may be a product [factor, value], printed as `factor × value`. Returns null when six
- * decimals are not enough.
- */
-export function decimalsThatAddUp(total, terms, digits = 4) {
-  const wanted = round(total, digits);
-  for (let decimals = digits; decimals <= 6; decimals += 1) {
-    const sum = terms.reduce(
-      (before, term) => before + (Array.isArray(term) ? term[0] * round(term[1], decimals) : round(term, decimals)),
-      0,
-    );
-    if (Math.abs(round(sum, digits) - wanted) < 0.5 * 10 ** -digits) return decimals;
-  }
-  return null;
 }

@@ -19,11 +19,13 @@ const HOLD = "Each step has a scale of its own. With one for the run, the colour
 
 export class Inspector {
   /**
+   * @param forms      the sums of a token card, see TokenCard
    * @param onpin      called with (index of a token, whether to focus it)
    * @param runScales  asks for the scales of the whole run: {scales, used, of, step}, null without an answer
    * @param further    what else there is of a response, as a link; null for none
    */
-  constructor(quantities, onpin, runScales, further = () => null) {
+  constructor(quantities, forms, onpin, runScales, further = () => null) {
+    this.forms = forms;
     this.runScales = runScales;
     this.further = further;
     this.quantities = this.offered = quantities;
@@ -80,7 +82,7 @@ export class Inspector {
       (index) => this.onpin(index),
       (index) => this.hover(index),
     );
-    this.card = new TokenCard();
+    this.card = new TokenCard(this.forms);
     this.numbers = el("input", { type: "checkbox", onchange: () => this.setNumbers(this.numbers.checked) });
     this.numbers.checked = memory.get("numbers", false);
     const switchNumbers = el("label", { class: "rs-check" }, this.numbers, "Show numbers");
@@ -198,7 +200,7 @@ export class Inspector {
     show(this.hold.parentNode, Boolean(this.scales));
     this.view.colour(this.quantity, given);
     this.legend.update(this.quantity, this.view.values, unitOf(this.quantity), this.view.scale);
-    this.strip.update(this.sample, this.quantity, this.settings, given);
+    this.strip.update(this.sample, this.quantity, given);
     this.strip.pin(this.index);
   }
 

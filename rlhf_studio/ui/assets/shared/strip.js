@@ -5,6 +5,7 @@ import { extent, scaleOf, valuesOf } from "./tokens.js";
 
 const HEIGHT = 92;
 const INSET = 6;
+const SAME = 1; // the ratio of a token whose probability did not change: the middle of its picture
 
 export class Strip {
   constructor(onpick, onhover) {
@@ -32,18 +33,17 @@ export class Strip {
   }
 
   /**
-   * For the clip flag the bars show what the flag comes from: the ratio's distance from 1, and over each bar the one
-   * edge of the clip range that its advantage lets count. `given` is the scale of the colours, see scaleOf().
+   * For the clip flag the bars show what the flag comes from: the ratio, from 1 on, and over each bar the one edge of
+   * the clip range that its advantage lets count. `given` is the scale of the colours, see scaleOf().
    */
-  update(sample, quantity, settings, given = null) {
+  update(sample, quantity, given = null) {
     const flag = quantity.scale === "flag";
-    const own = valuesOf(sample.tokens, flag ? "ratio" : quantity.name);
-    const values = flag ? own.map((value) => (value === null ? null : value - 1)) : own;
-    const advantages = valuesOf(sample.tokens, "whitened_advantages");
-    const edges = flag && settings ? advantages.map((value) => edgeOf(value, settings)) : [];
+    const values = valuesOf(sample.tokens, flag ? "ratio" : quantity.name);
+    const edges = flag && sample.tokens.card ? edgesOf(sample.tokens.card, SAME) : [];
     const line = valuesOf(sample.tokens, "values");
     this.count = values.length;
-    const scale = flag ? { centre: 0, limit: extent(values, quantity.noise) } : scaleOf(values, quantity, given);
+    const around = flag && values.map((value) => (value === null ? null : value - SAME));
+    const scale = flag ? { centre: SAME, limit: extent(around, quantity.noise) } : scaleOf(values, quantity, given);
     const { centre } = scale;
     const nearest = Math.min(...edges.filter(Number.isFinite).map(Math.abs));
     const limit = flag && scale.limit > nearest / 2 ? Math.max(scale.limit, 1.1 * nearest) : scale.limit;
@@ -105,7 +105,7 @@ export class Strip {
         "span",
         { class: "rs-strip-key" },
         flag
-          ? "ratio − 1 per token, dashed: the edge of the clip range on the side of its advantage"
+          ? "ratio per token, dashed: the edge of the clip range on the side of its advantage"
           : `${lower(quantity.label)} per token${quantity.centred ? ", from the mean of the step" : ""}`,
       ),
       !lined ? null : el("span", { class: "rs-strip-key rs-strip-line", "data-term": "values" }, "value, right axis"),
@@ -121,8 +121,7 @@ export class Strip {
   }
 }
 
-/** The edge of the clip range that counts for a token: the upper one for what should grow, the lower for the rest. */
-const edgeOf = (advantage, { cliprange, cliprange_high: high }) =>
-  !Number.isFinite(advantage) || advantage === 0 ? null : advantage > 0 ? high : -cliprange;
+/** The edge of the clip range that counts for each token, from the middle of the picture on; null for none. */
+const edgesOf = ({ signs, edges }, centre) => [...signs].map((sign) => (sign in edges ? edges[sign] - centre : null));
 
 const tick = (text) => el("span", {}, text);

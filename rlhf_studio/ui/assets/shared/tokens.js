@@ -10,17 +10,8 @@ const OF_A_CRITIC = ["values", "returns", "deltas", "whitened_advantages"];
 /** Whether a run with these settings has a quantity: without a critic there are no values, for one. */
 export const isKnown = (name, settings) => (settings?.advantage ?? "gae") === "gae" || !OF_A_CRITIC.includes(name);
 
-/** The numbers of one quantity for each token; `log_ratio` is derived. Missing arrays give nulls. */
-export function valuesOf(tokens, name) {
-  const { arrays } = tokens;
-  const minus = (value) => (Number.isFinite(value) ? -value : null);
-  if (name === "loss") return arrays.logprobs?.map(minus) || tokens.response_pieces.map(() => null);
-  if (name !== "log_ratio") return arrays[name] || tokens.response_pieces.map(() => null);
-  const [after, old] = [arrays.new_logprobs, arrays.logprobs];
-  return tokens.response_pieces.map((_, index) =>
-    after && old && after[index] !== null && old[index] !== null ? after[index] - old[index] : null,
-  );
-}
+/** The numbers of one quantity for each token. Missing arrays give nulls. */
+export const valuesOf = ({ arrays, response_pieces: pieces }, name) => arrays[name] || pieces.map(() => null);
 
 /** The largest absolute value, for a scale from -size to size; 1 when none is larger than `noise`. */
 export function extent(values, noise = 0) {

@@ -1,9 +1,9 @@
 // One policy's answer: tokens that arrive one by one, in the inspector's colours, its figures, and the card of a token.
 import { el, fill, setText, show } from "../shared/dom.js";
-import { NONE, integer, number, percent, readable } from "../shared/format.js";
+import { NONE, chance, integer, number, readable } from "../shared/format.js";
 import { TokenView, extent, scaleOf, tokenContent } from "../shared/tokens.js";
 
-const ARRAYS = ["logprobs", "ref_logprobs", "kl", "entropy", "values", "rewards"];
+const ARRAYS = ["logprobs", "ref_logprobs", "kl", "entropy", "values", "rewards", "chances", "ref_chances"];
 const KEYS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
 /** The token view of the inspector, for a response that grows. */
@@ -21,8 +21,7 @@ class GrowingTokens extends TokenView {
     const { arrays } = this.tokens;
     this.tokens.response_ids.push(token.id);
     this.tokens.response_pieces.push(token.piece);
-    const numbers = { ...token, logprobs: token.logprob, ref_logprobs: token.ref_logprob, values: token.value };
-    for (const name of ARRAYS) arrays[name].push(numbers[name] ?? null);
+    for (const name of ARRAYS) arrays[name].push(token[name] ?? token[name.replace(/s$/, "")] ?? null);
     this.list.append(...this.tokenNodes(this.tokens.response_ids.length - 1));
     if (this.nodes.length === 1) this.nodes[0].tabIndex = 0;
   }
@@ -69,7 +68,7 @@ export class Answer {
    * @param onpick  called when a token was chosen
    */
   constructor(name, words, onpick) {
-    Object.assign(this, { name, words, onpick, index: null, tops: [], kl_coef: 0, end: null });
+    Object.assign(this, { name, words, onpick, index: null, tops: [], end: null });
     this.view = new GrowingTokens((index, focus) => this.pick(index, focus), name);
     this.status = el("p", { class: "rs-answer-status" }, "Waiting");
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
@@ -102,7 +101,6 @@ export class Answer {
   }
 
   begin(event) {
-    this.kl_coef = event.kl_coef;
     this.estimator = event.kl_estimator;
     this.say("Writing");
     fill(
@@ -113,14 +111,14 @@ export class Answer {
 
   add(event) {
     this.tops.push({ policy: event.top, reference: event.ref_top });
-    this.view.add({ ...event, rewards: event.kl === null ? null : -this.kl_coef * event.kl });
+    this.view.add(event);
     show(this.view.node, true);
   }
 
   finish(event) {
     this.end = event;
     const { rewards } = this.tokens.arrays;
-    if (event.score !== null && rewards.length) rewards[rewards.length - 1] += event.score;
+    if (rewards.length) rewards[rewards.length - 1] = event.last_reward;
     this.view.sample.complete = true;
     this.view.finish(event.stopped);
     this.say("");
@@ -180,8 +178,8 @@ export class Answer {
     const { response_ids: ids, response_pieces: pieces, arrays } = this.tokens;
     const at = (name) => arrays[name][index];
     const rows = [
-      ["logprobs", chance(at("logprobs"))],
-      ["ref_logprobs", chance(at("ref_logprobs"))],
+      ["logprobs", chance(at("chances"))],
+      ["ref_logprobs", chance(at("ref_chances"))],
       ["kl", this.estimator],
       ["rewards", ""],
       ["entropy", ""],
@@ -209,8 +207,8 @@ export class Answer {
         el(
           "div",
           { class: "rs-alternatives-pair" },
-          likeliest("Policy", this.tops[index].policy, ids[index], pieces[index], at("logprobs")),
-          likeliest("Reference", this.tops[index].reference, ids[index], pieces[index], at("ref_logprobs")),
+          likeliest("Policy", this.tops[index].policy, ids[index], pieces[index], at("chances")),
+          likeliest("Reference", this.tops[index].reference, ids[index], pieces[index], at("ref_chances")),
         ),
       ),
     ];
@@ -240,22 +238,18 @@ export const sharedLimit = (answers, quantity) =>
     quantity.noise,
   );
 
-const chance = (logprob) =>
-  Number.isFinite(logprob) ? percent(Math.exp(logprob), Math.exp(logprob) < 0.01 ? 2 : 1) : "";
-
-function likeliest(title, top, own, piece, logprob) {
-  const rows = top.map(([id, text, value]) => ({ id, text: id === own ? piece : text, logprob: value }));
-  if (!rows.some((row) => row.id === own) && Number.isFinite(logprob))
-    rows.push({ id: own, text: piece, logprob, beyond: true });
-  const row = ({ id, text, logprob: value, beyond }) => {
-    const share = Number.isFinite(value) ? Math.exp(value) : 0;
+function likeliest(title, top, own, piece, share) {
+  const rows = top.map(([id, text, likely]) => ({ id, text: id === own ? piece : text, likely: likely ?? 0 }));
+  if (!rows.some((row) => row.id === own) && Number.isFinite(share))
+    rows.push({ id: own, text: piece, likely: share, beyond: true });
+  const row = ({ id, text, likely, beyond }) => {
     const classes = [id === own && "rs-chosen", beyond && "rs-beyond"].filter(Boolean).join(" ");
     return el(
       "li",
       { class: classes || null, "data-tip": id === own ? "The token that was written." : null },
-      el("i", { style: { "--w": `${(100 * share).toFixed(1)}%` } }),
+      el("i", { style: { "--w": `${(100 * likely).toFixed(1)}%` } }),
       el("span", { class: "rs-alternative-text" }, tokenContent(text)),
-      el("span", { class: "rs-alternative-share" }, percent(share, share < 0.01 ? 2 : 1)),
+      el("span", { class: "rs-alternative-share" }, chance(likely)),
     );
   };
   return el("div", { class: "rs-alternatives" }, el("h5", {}, title), el("ol", {}, rows.map(row)));

@@ -1,0 +1,27 @@
+"""The rules of accessibility of axe-core, which a package of the development requirements brings along; nothing is asked of the network."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+QUICK = {"resultTypes": ["violations"], "preload": False}
+COLOURS_ALONE = {"runOnly": ["color-contrast"]}
+"""What a theme can change; everything else is the same for both."""
+
+
+def violations(page: Any, within: str, options: dict[str, Any] | None = None) -> list[str]:
+    """What axe-core finds wrong inside a part of the page: the rule, and the element."""
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate(resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("([part, options]) => axe.run(part, options)", [within, {**QUICK, **(options or {})}])
+    return [f"{rule['id']}: {node['html'][:200]}" for rule in found["violations"] for node in rule["nodes"]]
+
+
+def wear(page: Any, theme: str) -> None:
+    """Turn the page's own switch until it has the theme, ``light`` or ``dark``."""
+    for _ in range(3):
+        if page.evaluate("document.body.classList.contains('dark')") == (theme == "dark"):
+            return
+        page.locator(".rs-theme").click()
+    raise AssertionError(f"the switch of themes never came to {theme}")
