@@ -50,10 +50,14 @@ function compact(picture, word) {
       }),
     );
   const names = columns.map((name, place) =>
-    el("th", { scope: "col", class: mark(place) }, el("span", {}, named(place) ? word(name) : "")),
+    el(
+      "th",
+      { scope: "col", class: mark(place) },
+      el("span", { class: named(place) ? null : "rs-hidden" }, word(name)),
+    ),
   );
   const lines = rows.map((row) => el("tr", {}, el("th", { scope: "row" }, word(row.label)), cells(row)));
-  const head = el("thead", {}, el("tr", {}, el("th", {}, ""), names));
+  const head = el("thead", {}, el("tr", {}, el("td", {}), names));
   return el("table", { class: "rs-picture-heat rs-picture-compact" }, head, el("tbody", {}, lines));
 }
 
