@@ -23,6 +23,7 @@ MOST_FILES_IN = {
     "engine/rewards/kinds": 12,
     "runs": 28,
     "ui": 25,
+    "ui/assets/learn": 20,
     "ui/assets/live": 28,
     "ui/assets/runs": 16,
     "ui/assets/shared": 22,
@@ -42,7 +43,7 @@ glossary: metrics
 ppo:
 recipes: config config_io
 units:
-runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes
+runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes inputs.bundled
 analysis: config metrics recipes runs
 logs: config config_io inputs.helper runs
 export: analysis config config_io engine.models.merging inputs logs metrics runs
@@ -75,7 +76,7 @@ engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs recipes runs world
 ui: analysis child_process config config_io estimate evaluation exit_codes export glossary inputs lessons.kit
-    lessons.shelf logs metrics preflight recipes road runs
+    lessons.shelf lessons.trl_names logs metrics preflight recipes road runs
 cli: analysis child_process config config_io engine estimate.disk evaluation exit_codes export from_trl inputs lessons logs
     preflight recipes road runs ui world_build
 road: analysis.ends analysis.evaluation child_process config config_io exit_codes inputs metrics preflight recipes runs world.corpus

@@ -94,7 +94,7 @@ def _prepare(options: argparse.Namespace, step: int | None, permissions: Permiss
     from rlhf_studio.runs.paths import new_run_id
 
     parent = Path(options.folder).resolve()
-    fork.refuse_imported(RunReader(parent))
+    fork.refuse_only_read(RunReader(parent))
     overrides = dict(options.overrides)
     name = overrides.pop("name", "")
     if len(name) > fork.MAX_NAME:

@@ -88,12 +88,12 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
 def _resume(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import change_settings, run_folder, set_again
     from rlhf_studio.runs.checkpoints import where_to_resume
-    from rlhf_studio.runs.lab.fork import refuse_imported
+    from rlhf_studio.runs.lab.fork import refuse_only_read
     from rlhf_studio.runs.reader import RunReader
 
     reader = RunReader(options.folder)
     reader.config()  # first what is wrong with the folder, then what is wrong with the request
-    refuse_imported(reader)
+    refuse_only_read(reader)
     permissions = permissions_of(options)
     mode: StartMode = "from-start" if options.from_start else "resume"
     if options.overrides:

@@ -56,7 +56,9 @@ class NoScene(LookupError):
 
 
 def beginning(lesson: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> Json:
-    """The controls of every scene of a lesson and what each shows at the start, by the scenes' names; slow ones show nothing yet.
+    """The controls of every scene of a lesson and what each shows at the start, by the scenes' names.
+
+    Slow ones show nothing yet, and those for which something must be loaded first do not wait for it.
 
     ``values`` are those that the scenes share. ``problem`` is a sentence where no scene can be shown.
     """
@@ -64,8 +66,13 @@ def beginning(lesson: str, values: Mapping[str, Any], language: str = "en", aske
     for name, scene in scenes_of(lesson).items():
         known = {control.name: values.get(control.name) for control in scene.controls if isinstance(control, FromRun) and control.shared}
         start = {**scene.start(), **known}
-        shown = _computed(scene, start, slots_of(lesson, name, language), asked, show=not scene.slow)
-        scenes[name] = {"controls": shown.pop("made"), "slow": scene.slow, "shown": None if scene.slow else shown}
+        from_run = any(isinstance(control, FromRun) for control in scene.controls)
+        at_once = not scene.slow and (from_run or ready(scene))  # what a run makes cannot be described before it is read
+        if at_once or from_run:
+            shown = _computed(scene, start, slots_of(lesson, name, language), asked, show=at_once)
+        else:
+            shown = {"made": [control.described() for control in scene.controls if not isinstance(control, FromRun)]}
+        scenes[name] = {"controls": shown.pop("made"), "slow": scene.slow, "shown": shown if at_once else None}
     problems = {str((scene["shown"] or {}).get("problem", "")) for scene in scenes.values()}
     return {"scenes": scenes, **({"problem": problems.pop()} if len(problems) == 1 and problems != {""} else {})}
 
@@ -148,6 +155,11 @@ def find(lesson: str, scene: str) -> Scene:
 def needed_by(scene: Scene, asked: Asked = BUNDLED) -> dict[str, Any]:
     """What a scene needs, loaded. Raises StoreError where a run cannot be read."""
     return {name: _loaded(name, asked if name == "record" else BUNDLED) for name in scene.needs}
+
+
+def ready(scene: Scene) -> bool:
+    """Whether all that a scene needs has been loaded before."""
+    return all(name in _LOADED for name in scene.needs)
 
 
 def _loaded(name: str, asked: Asked) -> Any:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import os
-import tempfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -36,15 +30,8 @@ from rlhf_studio.inputs.bundled import ADAPTERS, LESSON_RUN, RECORDED, VALUE_HEA
 from rlhf_studio.lessons.record import Record
 from rlhf_studio.lessons.what_if import Recorded, recorded
 from rlhf_studio.ppo.logprobs import log_distribution
-from rlhf_studio.runs.create import new_folder
-from rlhf_studio.runs.errors import RunExists, StoreError
+from rlhf_studio.runs.finding.unpack import Bundle, unpack
 from rlhf_studio.runs.reader import RunReader
-
-MANIFEST = "manifest.json"
-
-
-class DamagedBundle(Exception):
-    """The lesson run is not what was packed; the message is one sentence for people."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +50,7 @@ class Sample:
 
 @cache
 def lesson_run() -> LessonRun:
-    """The bundled run. Raises :class:`DamagedBundle`."""
+    """The bundled run. Raises :class:`~rlhf_studio.runs.finding.unpack.DamagedBundle`."""
     return LessonRun(unpacked(LESSON_RUN))
 
 
@@ -213,61 +200,9 @@ class LessonRun:
         return ForwardPass(self._compute, self.config.generation.temperature, self.config.ppo.micro_batch)
 
 
-# --- unpacking -----------------------------------------------------------------------------------------------------------------
-
-
 def unpacked(archive: Path, cache_folder: Path | None = None) -> Path:
-    """The folder with the archive's files: in the cache folder, named by the archive's hash, unpacked there once.
-
-    Raises :class:`DamagedBundle` when a file's hash is not the one that was packed.
-    """
-    wanted, name = _manifest(archive)
-    problem = "there is no folder for it"
-    for parent in (cache_folder or _cache_folder(), Path(tempfile.gettempdir()) / f"rlhf-studio-{os.getuid()}"):
-        folder = parent / name
-        with contextlib.suppress(StoreError, OSError):  # it may not be written there
-            if _problem(folder, wanted):
-                _unpack(archive, folder)
-        problem = _problem(folder, wanted)
-        if not problem:
-            return folder
-    raise DamagedBundle(f"The lesson run cannot be unpacked: {problem}.")
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "rlhf-studio"
-
-
-def _manifest(archive: Path) -> tuple[dict[str, str], str]:
-    """(hash of each file by name, the folder's name). The hashes are the archive's own, not those that a folder says of itself."""
-    try:
-        name = f"lesson-run-{hashlib.sha256(archive.read_bytes()).hexdigest()[:16]}"
-        with zipfile.ZipFile(archive) as files:
-            return dict(json.loads(files.read(MANIFEST))["sha256"]), name
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise DamagedBundle(f"The lesson run is damaged: {error}.") from error
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    """Raises StoreError and OSError."""
-    if folder.is_dir():  # damaged, or half of it removed by hand
-        folder.rename(folder.with_name(f"{folder.name}.damaged-{os.getpid()}"))
-    with contextlib.suppress(RunExists), new_folder(folder) as temporary, zipfile.ZipFile(archive) as files:
-        for name in files.namelist():
-            path = temporary / name
-            if not path.resolve().is_relative_to(temporary.resolve()):
-                raise DamagedBundle(f"The lesson run holds a file that leads out of its folder: {name}.")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(files.read(name))
-
-
-def _problem(folder: Path, wanted: dict[str, str]) -> str:
-    """Why the folder's files are not those that were packed; empty when they are."""
-    try:
-        different = [name for name, digest in wanted.items() if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest]
-    except OSError as error:
-        return f"{type(error).__name__}: {error}"
-    return f"{different[0]} has another hash than when it was packed" if different else ""
+    """The folder with the archive's files, see :func:`rlhf_studio.runs.finding.unpack.unpack`. Raises what that raises."""
+    return unpack(Bundle(archive, "The lesson run", "lesson-run", {}), cache_folder)
 
 
 def _silent(_text: str, _fraction: float | None) -> None:

@@ -2,8 +2,9 @@
 
 Requests, each with a ``number`` that its answer repeats:
 
-- ``{"op": "describe", "lesson", "language"}``: the controls of its scenes, and what each shows at the start; slow ones show nothing yet;
-  ``values`` may hold those that the scenes share;
+- ``{"op": "describe", "lesson", "language"}``: the controls of its scenes, and what each shows at the start. Slow ones show nothing, and
+  those for which something must be loaded first do not wait for it: they are to be computed next. ``values`` may hold those that the
+  scenes share;
 - ``{"op": "compute", "lesson", "scene", "values", "language"}``: what a scene shows;
 - ``{"op": "sweep", ..., "control"}``: a list, for each value of a control;
 - ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them.

@@ -1,4 +1,7 @@
-"""Which lessons there are, and their texts. No lesson's module is imported here, so the app needs no torch to show them."""
+"""Which lessons there are, and their texts. No lesson's module is imported here, so the app needs no torch to show them.
+
+There are two shelves: the lessons (``clip``), and the stations of the tour through the code (``tour.rewards``), which have the same form.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,14 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from rlhf_studio.lessons import pages
+from rlhf_studio.lessons import pages, tour
 from rlhf_studio.lessons.kit.text import LessonText, read_text
 
-FOLDER = Path(pages.__file__).parent
+LESSONS, TOUR = "", "tour"
+_SHELVES = {LESSONS: pages, TOUR: tour}
 _NUMBER = re.compile(r"^NUMBER = (\d+)", re.MULTILINE)
 _ANY_RUN = re.compile(r"^ANY_RUN = True$", re.MULTILINE)
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
 class NoLesson(LookupError):
@@ -33,35 +38,53 @@ class Entry:
 
 
 @cache
-def entries(language: str = "en") -> tuple[Entry, ...]:
-    """All lessons, in order."""
+def entries(language: str = "en", shelf: str = LESSONS) -> tuple[Entry, ...]:
+    """All lessons, or all stations of the tour, in order."""
     found = []
-    for module in pkgutil.iter_modules([str(FOLDER)]):
-        source = (FOLDER / f"{module.name}.py").read_text(encoding="utf-8")
-        number = _NUMBER.search(source)
+    for name in _names(shelf):
+        module = _file(name, "py").read_text(encoding="utf-8")
+        number = _NUMBER.search(module)
         if number is None:
-            raise ValueError(f"the lesson {module.name} has no NUMBER")
-        found.append(Entry(module.name, int(number[1]), text_of(module.name, language).title, bool(_ANY_RUN.search(source))))
+            continue  # it has no text: what several stations share
+        title = _TITLE.search(_source(name, language))  # the whole text is read when it is opened
+        found.append(Entry(name, int(number[1]), title[1].strip() if title else "", bool(_ANY_RUN.search(module))))
     return tuple(sorted(found, key=lambda entry: entry.number))
 
 
 def languages(name: str) -> tuple[str, ...]:
     """In which languages there is a text, English first."""
-    found = sorted(path.name.split(".")[1] for path in FOLDER.glob(f"{name}.*.md"))
+    text = _file(name, "md")
+    found = sorted(path.name.split(".")[1] for path in text.parent.glob(f"{text.stem}.*.md"))
     return tuple(sorted(found, key=lambda language: language != "en"))
 
 
 @cache
 def text_of(name: str, language: str = "en") -> LessonText:
-    """A lesson's text; in English where there is none in this language. Raises :class:`NoLesson`."""
-    known = {module.name for module in pkgutil.iter_modules([str(FOLDER)])}
-    if name not in known:
+    """The text of a lesson or a station; in English where there is none in this language. Raises :class:`NoLesson`."""
+    if name not in _names(name.rpartition(".")[0]) or not languages(name):
         raise NoLesson(f"There is no lesson {name!r}.")
-    chosen = language if language in languages(name) else "en"
-    return read_text((FOLDER / f"{name}.{chosen}.md").read_text(encoding="utf-8"))
+    return read_text(_source(name, language))
 
 
 def module_of(name: str) -> ModuleType:
     """A lesson's module, which loads torch. Raises :class:`NoLesson`."""
     text_of(name)  # only names that are known
-    return importlib.import_module(f"{pages.__name__}.{name}")
+    shelf, _, module = name.rpartition(".")
+    return importlib.import_module(f"{_SHELVES[shelf].__name__}.{module}")
+
+
+def _names(shelf: str) -> list[str]:
+    """The modules of a shelf, by the names that lessons have; none for a shelf that there is not."""
+    folders = [str(Path(str(_SHELVES[shelf].__file__)).parent)] if shelf in _SHELVES else []
+    return [f"{shelf}.{module.name}" if shelf else module.name for module in pkgutil.iter_modules(folders)]
+
+
+def _source(name: str, language: str) -> str:
+    chosen = language if language in languages(name) else "en"
+    return _file(name, f"{chosen}.md").read_text(encoding="utf-8")
+
+
+def _file(name: str, ending: str) -> Path:
+    """A file of a lesson, beside its module."""
+    shelf, _, module = name.rpartition(".")
+    return Path(str(_SHELVES[shelf].__file__)).parent / f"{module}.{ending}"

@@ -73,6 +73,17 @@ class RunGone(StoreError):
         super().__init__(f"The run folder {run_dir} was deleted, moved or replaced while the engine worked in it.", "gone")
 
 
+class OnlyRead(StoreError):
+    """A recording was to be changed, or to be gone on from."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This is a recording that came with the program: it cannot be changed, and nothing can go on from it. "
+            "Its settings can be copied to Train, for a run of your own.",
+            "state",
+        )
+
+
 # SQLite's primary result codes (sqlite.org/rescode.html); Python 3.10 has no names for them.
 _SQLITE_REASONS: dict[int, Reason] = {
     3: "read-only",  # SQLITE_PERM

@@ -25,9 +25,12 @@ STUDIO_DATABASE = "studio.db"
 TRASH_PREFIX = ".trash-"
 NEW_PREFIX = ".new-"
 EXPORT_PREFIX = ".export-"
+RECORDINGS = "recordings"
+"""How the folders begin that recordings are unpacked to; and the place in a workspace for what was exported of them."""
 
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: they are read wrongly
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_OF_RECORDINGS = re.compile(rf"{RECORDINGS}-[0-9a-f]{{16}}")
 _CHECKPOINT_NAME = re.compile(r"step-([0-9]{6,9})")
 # Nobody here decodes percent signs, but whoever passes a name on might: two advisories of MLflow came from decoding twice.
 _SUSPICIOUS = re.compile(r"[\x00-\x1f\x7f\\]|%(?:25)*(?:2e|2f|5c|00)", re.IGNORECASE)
@@ -83,6 +86,11 @@ def run_dir(workspace: Path, run_id: str) -> Path:
 def workspace_of(run_folder: Path) -> Path | None:
     """The workspace a run folder lies in, or None when it was made elsewhere (``train --run-dir``)."""
     return run_folder.parent.parent if run_folder.parent.name == RUNS else None
+
+
+def is_recording(run_folder: Path) -> bool:
+    """Whether a run is one of the recordings that came with the program, by the place where it lies: it is only read."""
+    return _OF_RECORDINGS.fullmatch(run_folder.parent.name) is not None
 
 
 def checkpoint_dir(run_folder: Path, step: int) -> Path:

@@ -350,6 +350,7 @@ class RunStatus:
         marks: tags and note that people gave it.
         origin: the run that it was forked or varied from, its sweep, or the file that it was read from.
         stage: what it does, as in its configuration.
+        recording: whether it came with the program: it is only read.
     """
 
     run_id: str
@@ -375,3 +376,4 @@ class RunStatus:
     marks: Marks = Marks()
     origin: Origin = Origin()
     stage: str = "ppo"
+    recording: bool = False

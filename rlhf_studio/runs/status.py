@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
@@ -42,6 +43,8 @@ JUST_CREATED_SECONDS = 5.0
 SILENT_AFTER = 10.0  # seconds; the engine's heart beats once a second
 STOP_GRACE = 15.0  # seconds that a request to stop is given before force is offered
 _CAUSE_CHARACTERS = 300
+
+_NAMES = {recording.run_id: recording.name for recording in RECORDINGS}
 
 _COLUMNS = (
     "name, recipe, state, phase, fraction, step, total_steps, created_at, started_at, ended_at, epoch, seq, device, cause, pid, "
@@ -74,9 +77,11 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         raise ValueError(f"unknown state {state!r}")
     check_whole(step, total, epoch, seq, last, *(() if pid is None else (pid,)))
     check_real(created, fraction, started, ended, beat, asked)
+    recording = paths.is_recording(run_dir)
+    given = _NAMES.get(run_dir.name) if recording else studio.names.get(run_dir.name)
     return RunStatus(
         run_id=run_dir.name,
-        name=studio.names.get(run_dir.name) or decode_text(name),
+        name=given or decode_text(name),
         recipe=decode_text(recipe),
         state=state,
         phase=decode_text(phase),
@@ -97,6 +102,7 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         marks=studio.marks.get(run_dir.name, Marks()),
         origin=read_origin(connection),
         stage=read_stage(connection),
+        recording=recording,
     )
 
 

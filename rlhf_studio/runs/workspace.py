@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.runs import checkpoints, launch, liveness, paths, status, studio
+from rlhf_studio.runs import checkpoints, launch, liveness, paths, studio
 from rlhf_studio.runs.create import clear_left, clear_unfinished, create_run, replace_config
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
+from rlhf_studio.runs.finding.folders import RunFolders
 from rlhf_studio.runs.lab import fork as forks
 from rlhf_studio.runs.lab import longer, names, resumed, sweeps, taken_back
 from rlhf_studio.runs.reader import RunReader
@@ -26,69 +27,12 @@ EstimateMemory = Callable[[StageConfig], tuple[int, int] | None]
 """The least and the most bytes that a configuration needs at its peak; None when that is not known."""
 
 
-class Workspace:
+class Workspace(RunFolders):
     """All runs below ``root``. Several apps may use one workspace at the same time; nothing is kept in memory.
 
     Every method raises StoreError when ``studio.db`` cannot be used. Methods that take a run id raise it (reason ``missing``)
-    when there is no such run.
+    when there is no such run; and those that change a run or go on from it raise OnlyRead for a recording.
     """
-
-    def __init__(self, root: Path):
-        self.root = Path(root).resolve()
-
-    # --- looking -------------------------------------------------------------------------------------------------------
-
-    def runs(self) -> list[RunStatus]:
-        """All runs, newest first. Folders that cannot be read as a run are listed as failed, with the cause."""
-        known = studio.read(self.root)
-        found = [self.listed(folder, known) for folder in self.folders()]
-        return sorted((run for run in found if run is not None), key=lambda run: (run.created_at, run.run_id), reverse=True)
-
-    def status(self, run_id: str) -> RunStatus:
-        """One run as :meth:`runs` lists it: a damaged run gives its cause, it does not raise."""
-        run = self.listed(self.run_dir(run_id), studio.read(self.root, run_id))
-        if run is None:
-            raise _missing(run_id)
-        return run
-
-    def run_dir(self, run_id: str) -> Path:
-        """The folder of an existing run. Raises StoreError for an id that is not one, or that leads elsewhere."""
-        try:
-            folder = paths.run_dir(self.root, run_id)
-        except ValueError as error:
-            raise StoreError(f"There is no such run: {error}.", "missing") from error
-        if not folder.is_dir():
-            raise _missing(run_id)
-        return folder
-
-    def reader(self, run_id: str) -> RunReader:
-        """A reader of one run."""
-        return RunReader(self.run_dir(run_id))
-
-    def queue_position(self, run_id: str) -> int | None:
-        """1 for the next to start; None when the run is not waiting."""
-        return studio.read(self.root, run_id).queue_position(run_id)
-
-    def folders(self) -> list[Path]:
-        """Everything in the place where runs lie, runs or not, but no hidden entries (new and deleted runs)."""
-        try:
-            with os.scandir(self.root / paths.RUNS) as entries:
-                return [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise store_error(error, self.root) from error
-
-    def listed(self, folder: Path, known: studio.Studio) -> RunStatus | None:
-        """One of :meth:`folders` as :meth:`runs` lists it; None when it was deleted meanwhile. ``known``: the queue, names and marks."""
-        try:
-            created_at = folder.lstat().st_mtime
-            paths.run_dir(self.root, folder.name)  # refuses links and names no run may have
-            return RunReader(folder).status_in(known)
-        except FileNotFoundError:  # deleted while the list was made
-            return None
-        except (StoreError, ValueError) as error:
-            return status.broken(folder, error, created_at) if os.path.lexists(folder) else None
 
     # --- queueing ------------------------------------------------------------------------------------------------------
 
@@ -102,8 +46,8 @@ class Workspace:
         run_id = paths.new_run_id()
         folder = paths.run_dir(self.root, run_id)
         if parent:
-            changes = {change.setting: change.new for change in forks.check_settings(self.run_dir(parent), None, config)}
-            forks.fork_run(self.run_dir(parent), None, folder, config, name=name or self._fork_name(parent, None, changes), memory=memory)
+            changes = {change.setting: change.new for change in forks.check_settings(self.own_dir(parent), None, config)}
+            forks.fork_run(self.own_dir(parent), None, folder, config, name=name or self._fork_name(parent, None, changes), memory=memory)
         else:
             create_run(folder, config, name=name, memory=memory)
         self._queue_new(folder, "train")
@@ -139,7 +83,7 @@ class Workspace:
         """
         _check_name(name)
         configs = sweeps.sweep_configs(config, axes)
-        place = self.reader(parent).working_folder() if parent else None
+        place = RunReader(self.own_dir(parent)).working_folder() if parent else None
         sweep, made = f"sweep-{paths.new_run_id()}", list[str]()
         try:
             for values, own in configs:
@@ -168,9 +112,9 @@ class Workspace:
             NoCheckpoint: it has steps but no checkpoint to go on from, and ``from_start`` does not say that this is wanted.
             StoreError: the state does not allow it, or its records were read from a file.
         """
-        folder = self.run_dir(run_id)
+        folder = self.own_dir(run_id)
         if not from_start and self.status(run_id).state in resumed.RESUMABLE:
-            forks.refuse_imported(RunReader(folder))
+            forks.refuse_only_read(RunReader(folder))
             checkpoints.where_to_resume(folder, read_again=False)  # before the queue is locked: it may read gigabytes
         with studio.change(self.root) as connection:
             known = studio.Studio(studio.load_entries(connection), {})
@@ -178,7 +122,7 @@ class Workspace:
             run = reader.status_in(known)
             if run.state not in resumed.RESUMABLE:
                 raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resumed.", "state")
-            forks.refuse_imported(reader)
+            forks.refuse_only_read(reader)
             reader.config()  # a run whose configuration is damaged would only fail again
             fresh = reader.stored()[0] == "queued" and run.origin.parent_step is None  # a fork has a checkpoint to go on from
             mode: StartMode = "train" if fresh else "from-start" if from_start else "resume"
@@ -187,7 +131,7 @@ class Workspace:
 
     def fork_settings(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> StageConfig:
         """The settings that :meth:`fork` would give the new run, for the checks before a start. Raises ConfigError and StoreError."""
-        return forks.forked_settings(self.run_dir(run_id), step, changes)
+        return forks.forked_settings(self.own_dir(run_id), step, changes)
 
     def fork(
         self, run_id: str, step: int | None, changes: Mapping[str, Any], name: str = "", *, memory: tuple[int, int] | None = None
@@ -210,7 +154,7 @@ class Workspace:
         config = self.fork_settings(run_id, step, changes)
         new = paths.new_run_id()
         folder = paths.run_dir(self.root, new)
-        forks.fork_run(self.run_dir(run_id), step, folder, config, name=name or self._fork_name(run_id, step, changes), memory=memory)
+        forks.fork_run(self.own_dir(run_id), step, folder, config, name=name or self._fork_name(run_id, step, changes), memory=memory)
         self._queue_new(folder, "train" if step is None else "resume")
         return new
 
@@ -220,7 +164,7 @@ class Workspace:
         ``step`` is that of a checkpoint, the newest without it. The new run needs this one's folder as long as it trains.
         Raises StoreError when there is no such checkpoint.
         """
-        return str(forks.trained_policy(self.run_dir(run_id), step))
+        return str(forks.trained_policy(self.own_dir(run_id), step))
 
     def _fork_name(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> str:
         return names.fork_name(self.status(run_id).name or run_id, step, changes)
@@ -249,9 +193,9 @@ class Workspace:
         return self._go_on_with(run_id, given)
 
     def _go_on_with(self, run_id: str, given: Callable[[RunStatus, RunReader], StageConfig]) -> int:
-        folder = self.run_dir(run_id)
+        folder = self.own_dir(run_id)
         reader = RunReader(folder)
-        forks.refuse_imported(reader)
+        forks.refuse_only_read(reader)
         given(self.status(run_id), reader)
         checkpoints.where_to_resume(folder, read_again=False)
         ticket = liveness.StartTicket(folder)
@@ -282,10 +226,11 @@ class Workspace:
 
     def force_stop(self, run_id: str) -> None:
         """End the engine of a run that does not stop when asked. Raises NotRunning and StoreError."""
-        launch.force_stop(self.run_dir(run_id), "an operator")
+        launch.force_stop(self.own_dir(run_id), "an operator")
 
     def cancel(self, run_id: str) -> None:
         """Take a waiting run out of the queue; one that was waiting to be resumed is as before. Raises StoreError if it is not waiting."""
+        self.refuse_recording(run_id)
         with studio.change(self.root) as connection:
             entry = studio.load_entries(connection).get(run_id)
             if entry is None or entry.state != "waiting":
@@ -300,6 +245,7 @@ class Workspace:
         """
         if position < 1:
             raise ValueError(f"a place in the queue is 1 or more, not {position}")
+        self.refuse_recording(run_id)
         with studio.change(self.root) as connection:
             entry = studio.load_entries(connection).get(run_id)
             if entry is None or entry.state != "waiting":
@@ -311,7 +257,7 @@ class Workspace:
     def rename(self, run_id: str, name: str) -> None:
         """Give a run another name, at most 120 characters; an empty one goes back to the first. The id and the folder stay."""
         _check_name(name)
-        self.run_dir(run_id)
+        self.own_dir(run_id)
         with studio.change(self.root) as connection:
             studio.set_name(connection, run_id, name.strip())
 
@@ -320,7 +266,7 @@ class Workspace:
 
         Raises ValueError for more than 20 tags, a tag of more than 40 characters, or a note of more than 4,000; and StoreError.
         """
-        self.run_dir(run_id)
+        self.own_dir(run_id)
         if note is not None and len(note) > MAX_NOTE:
             raise ValueError(f"a note has at most {MAX_NOTE:,} characters, not {len(note):,}")
         checked = None if tags is None else studio.checked_tags(tags)
@@ -342,7 +288,7 @@ class Workspace:
             AlreadyRunning: an engine works on it or is being started.
             StoreError: no such run, an export is being made in its folder, or it could not be removed.
         """
-        folder = self.run_dir(run_id)
+        folder = self.own_dir(run_id)
         ticket, lock = liveness.StartTicket(folder), liveness.EngineLock(folder)
         try:
             ticket.take()  # nobody starts it through an app meanwhile ...
@@ -377,10 +323,6 @@ class Workspace:
     def _leftovers(self) -> list[Path]:
         runs = self.root / paths.RUNS
         return [entry for entry in runs.glob(f"{paths.TRASH_PREFIX}*") if entry.is_dir() and not entry.is_symlink()]
-
-
-def _missing(run_id: str) -> StoreError:
-    return StoreError(f"There is no run {run_id!r} in this workspace.", "missing")
 
 
 def _check_name(name: str) -> None:

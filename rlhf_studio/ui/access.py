@@ -209,7 +209,12 @@ def serves_one_person(host: str, environment: Mapping[str, str]) -> bool:
 
     A Space is never such an app, whatever address it listens on: others reach it through a proxy.
     """
-    return is_loopback(host) and not environment.get("SPACE_ID") and environment.get("SYSTEM") != "spaces"
+    return is_loopback(host) and not is_space(environment)
+
+
+def is_space(environment: Mapping[str, str]) -> bool:
+    """Whether the app is a Hugging Face Space."""
+    return bool(environment.get("SPACE_ID")) or environment.get("SYSTEM") == "spaces"
 
 
 class Links:

@@ -29,13 +29,14 @@ from rlhf_studio.exit_codes import BAD_INPUT
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
+from rlhf_studio.runs.finding.recordings import Recordings
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.bodies import Compressed
-from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.door import Door, health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
@@ -246,7 +247,7 @@ def launch(
     """
     access = access_for(host, read_only, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
-    workspace = Workspace(root)
+    workspace = Workspace(root, Recordings())
     feedback = Feedback(workspace.root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
     feedback_page = FeedbackPage(workspace, access, feedback)
@@ -266,7 +267,7 @@ def launch(
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
-    settings["app_kwargs"]["routes"] = [download_route(workspace)]
+    settings["app_kwargs"]["routes"] = [download_route(workspace), health_route()]
     _, url, _ = demo.launch(**settings)
     if dispatcher is not None:
         dispatcher.start()

@@ -23,7 +23,7 @@ from starlette._utils import get_route_path
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
-from starlette.routing import compile_path
+from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlhf_studio.ui import bodies, html, roles
@@ -80,6 +80,15 @@ def server_functions_of(demo: gr.Blocks) -> dict[tuple[int, str], Function]:
         for index, block in demo.blocks.items()
         for function in getattr(block, "server_fns", None) or ()
     }
+
+
+def health_route() -> Route:
+    """The route that says whether the app serves. It waits for no thread, so a busy app answers as well."""
+
+    async def health(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})
+
+    return Route(roles.HEALTH_ROUTE, health, methods=["GET"])
 
 
 class Door:

@@ -41,7 +41,15 @@ STYLES = {
     "feedback": (*_SHARED_STYLES, "feedback/feedback.css", "feedback/rate.css"),
     "road": (*_SHARED_STYLES, "road/road.css"),
     "evaluate": (*_SHARED_STYLES, "shared/colours.css", "evaluate/evaluate.css"),
-    "learn": (*_SHARED_STYLES, "shared/colours.css", "learn/learn.css", "learn/reading.css", "pictures/view.css"),
+    "learn": (
+        *_SHARED_STYLES,
+        "shared/colours.css",
+        "learn/learn.css",
+        "learn/reading.css",
+        "learn/search.css",
+        "learn/tour.css",
+        "pictures/view.css",
+    ),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
 }
 _TEMPLATES = {

@@ -17,10 +17,11 @@ import orjson
 from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.stages import SupervisedConfig
+from rlhf_studio.inputs.bundled import Recording
 from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
-from rlhf_studio.runs.records import CheckpointInfo, RunStatus, SettingChange, StoredEvent
+from rlhf_studio.runs.records import ALIVE, CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.values import LARGEST_FLOAT32
 
@@ -153,6 +154,16 @@ def summary_rows(first_and_last: Mapping[str, tuple[float | None, float | None]]
     ]
 
 
+def listing_payload(runs: Sequence[RunStatus], recordings: Sequence[Recording]) -> dict[str, Any]:
+    """What a page without a run is told: the ``newest`` run (of those that are alive, if any), and the recordings that it can watch."""
+    alive = [run for run in runs if run.state in ALIVE]
+    return {
+        "newest": (alive or runs)[0].run_id if runs else None,
+        "alive": bool(alive),
+        "recordings": [{"run": one.run_id, "name": one.name, "about": one.about} for one in recordings],
+    }
+
+
 def status_payload(
     status: RunStatus,
     series: Series,
@@ -162,7 +173,8 @@ def status_payload(
     held: str = "",
 ) -> dict[str, Any]:
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention; ``blamed`` the setting
-    that a failed run's cause points at, empty for none; ``imported`` whether its records were read from a file: it cannot be trained.
+    that a failed run's cause points at, empty for none; ``imported`` whether its records were read from a file: it cannot be trained;
+    ``recording`` whether it came with the program: it is only read.
 
     ``rating`` says whether it waits for people who rate; ``held`` names the run for whose ratings a run in the queue waits as well.
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty.
@@ -184,6 +196,7 @@ def status_payload(
         "cause": without_secrets(status.cause),
         "blamed": failed_field(status),
         "imported": bool(status.origin.imported),
+        "recording": status.recording,
         "queue_position": status.queue_position,
         "rating": status.state == "running" and status.phase.startswith(WAITING_FOR_RATINGS),
         "held": held,

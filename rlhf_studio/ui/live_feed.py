@@ -24,7 +24,7 @@ from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ALIVE, ENDED, RunStatus
+from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import live_charts, live_data, live_samples
 from rlhf_studio.ui.feedback.held import Held
@@ -347,10 +347,8 @@ class LiveFeed:
         now = time.monotonic()
         if now - self._listing_asked < 10 and now - self._listing_read > 1 and self._listing_asked:
             self._listing_read = now
-            runs = self._all.runs()
-            alive = [run for run in runs if run.state in ALIVE]
-            newest = (alive or runs)[0].run_id if runs else None
-            self._listing = live_data.encode_text({"newest": newest, "alive": bool(alive)})[1:-1]
+            found = live_data.listing_payload(self._all.runs(), self._workspace.recordings.table)
+            self._listing = live_data.encode_text(found)[1:-1]
 
     def _serve_requests(self) -> None:
         while not self._requests.empty():

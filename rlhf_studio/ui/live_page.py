@@ -71,6 +71,7 @@ def steer(workspace: Workspace, action: str, data: Any) -> None:
     """
     with _refusals():
         run = sent.run_id(data)
+        workspace.refuse_recording(run)
         if action == "set_run":
             changes = changed_settings(workspace.reader(run).config(), sent.member(data, "changes"))
             send_command(workspace.run_dir(run), "set", {"changes": changes})

@@ -52,15 +52,22 @@ def samples_payload(
 
     ``pairs`` says that the rows are chosen and rejected responses in turn; ``in_pairs`` is whether the run's stage records such.
 
-    That is ``sample``, or the response with the best score where the step has no such sample; null in a step without responses. One
+    That is ``sample``, or where the step has no such sample the response with the best score of those whose tokens were recorded, if any
+    were; null in a step without responses. One
     question then gets what a page shows of a new step.
     """
     arrays = [record.tokens.arrays for record in rollouts if record.tokens is not None]
     head = {"step": step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
     table = encode_text({**head, "pairs": in_pairs and sides(rollouts)})
-    best = max(rollouts, key=lambda record: (finite(record.score) is not None, finite(record.score), -record.sample), default=None)
+    best = max(rollouts, key=_worth, default=None)
     chosen = next((record for record in rollouts if record.sample == sample), best)
     return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen, ppo) if chosen else b"null") + b"}"
+
+
+def _worth(record: RolloutRecord) -> tuple[bool, bool, float, int]:
+    """By which a response is shown first: that its tokens were recorded, then its score, then its place."""
+    score = finite(record.score)
+    return record.tokens is not None, score is not None, score or 0.0, -record.sample
 
 
 def scales(arrays: Sequence[Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:
@@ -174,10 +181,11 @@ def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
 
 
 def _row(record: RolloutRecord) -> dict[str, Any]:
-    """What the table shows of a response; ``loss`` is the mean over the tokens of an example, which has no score."""
+    """What the table shows of a response, and whether its tokens were ``recorded``; ``loss`` is the mean over the tokens of an example,
+    which has no score."""
     loss = _values(record.tokens.arrays, "loss") if record.tokens is not None and not np.isfinite(record.score) else None
     mean = {} if loss is None or not np.isfinite(loss).any() else {"loss": float(rounded(np.nanmean(loss)))}
-    return {**_sample(record), **mean, "length": record.length}
+    return {**_sample(record), **mean, "length": record.length, "recorded": record.tokens is not None}
 
 
 def sides(rollouts: Sequence[RolloutRecord]) -> bool:

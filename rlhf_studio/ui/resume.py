@@ -24,7 +24,7 @@ def question(workspace: Workspace, access: Access, data: Any, request: Any) -> J
     if not access.is_operator(request, data):
         return {"problem": access.why_not()}
     try:
-        where_to_resume(workspace.run_dir(run_id(data)), read_again=False)
+        where_to_resume(workspace.own_dir(run_id(data)), read_again=False)
     except NoCheckpoint as error:
         return {"title": "Begin this run again at step 1?", "text": _text(error), "confirm": "Begin again"}
     except StoreError as error:

@@ -92,7 +92,7 @@ FUNCTIONS: dict[str, Role] = {
     "talk-page.playground_boot": _VIEWER,
     **{f"talk-page.playground_{name}": _OPERATOR for name in ("model", "ask", "news", "halt")},
     # Learn: everyone may move what can be moved; a control has few values, and answers are kept
-    **{f"learn-page.{name}": _VIEWER for name in ("learn_shelf", "learn_text", "learn_runs", "learn_ask")},
+    **{f"learn-page.{name}": _VIEWER for name in ("learn_shelf", "learn_text", "learn_runs", "learn_ask", "learn_search")},
     # Evaluate
     **{f"evaluate-page.{name}": _VIEWER for name in ("boot", "report", "answers", "file")},
     **{f"evaluate-page.{name}": _OPERATOR for name in ("begin", "duel", "vote")},
@@ -110,6 +110,7 @@ CANCEL_ROUTE = "/gradio_api/cancel"
 RESET_ROUTES = ("/gradio_api/reset", "/gradio_api/reset/")
 FILE_ROUTE = "/gradio_api/file={path_or_url:path}"
 PAGE_ROUTES = ("/", "/config", "/config/")
+HEALTH_ROUTE = "/health"
 
 # Gradio's own routes, as "METHOD /path". Nobody may use those that the pages do not need.
 ROUTES: dict[str, Role] = {
@@ -122,6 +123,8 @@ ROUTES: dict[str, Role] = {
     "GET /favicon.ico": _ANYONE,
     "GET /manifest.json": _ANYONE,
     "GET /robots.txt": _ANYONE,
+    # whether the app serves, asked by containers and proxies; the answer tells nothing else
+    **{f"{method} {HEALTH_ROUTE}": _ANYONE for method in ("GET", "HEAD")},
     # what an operator had made of a run: whoever may watch the run may have it
     **{f"{method} /exports/{{run}}/{{name}}": _VIEWER for method in ("GET", "HEAD")},
     # what the page says to the server

@@ -6,6 +6,7 @@ The page itself is drawn by ``assets/runs/``; it reads through server functions 
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
 import time
@@ -16,14 +17,15 @@ import gradio as gr
 
 from rlhf_studio.analysis.ends import headline_ends
 from rlhf_studio.glossary import GLOSSARY
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
-from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.access import Access, is_space
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.varying import handed_over
@@ -37,14 +39,17 @@ logger = logging.getLogger(__name__)
 LISTING_SECONDS = 0.7
 ACTIONS = ("resume", "cancel", "force_stop", "move", "rename", "mark", "archive", "unarchive", "delete")
 EVENTS = ["open_run", "act", "go_train"]
+_ABOUT = {recording.run_id: recording.about for recording in RECORDINGS}
 Json = dict[str, Any]
 
 
 def allowed_actions(run: RunStatus) -> list[str]:
     """What an operator may do with a run in its present state, the likeliest first; opening it is always possible.
 
-    ``follow`` stands for all new runs that follow from it: suggestions, forks, variations and sweeps.
+    ``follow`` stands for all new runs that follow from it: suggestions, forks, variations and sweeps. A recording is only read.
     """
+    if run.recording:
+        return []
     trained = not (run.origin and run.origin.imported)  # else there is no model
     marks = ["rename", "mark", "unarchive" if run.marks and run.marks.archived else "archive"]
     if run.state in ALIVE:
@@ -57,7 +62,7 @@ def allowed_actions(run: RunStatus) -> list[str]:
 
 
 def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
-    """A run as the table shows it."""
+    """A run as the table shows it. When a recording was made, and how long that took, is of no interest to anybody."""
     return {
         "id": run.run_id,
         "name": run.name or run.run_id,
@@ -69,7 +74,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "step": run.step,
         "total": run.total_steps,
         "created_at": run.created_at,
-        "started_at": run.started_at,
+        "started_at": None if run.recording else run.started_at,
         "alive": run.state in ALIVE,
         "silent": silence(run) is not None,
         "actions": allowed_actions(run),
@@ -81,8 +86,9 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
         "imported": run.origin.imported,
+        "recording": _ABOUT.get(run.run_id, "") if run.recording else "",
         **{
-            key: summary.get(key)
+            key: None if run.recording and key == "elapsed" else summary.get(key)
             for key in ("model", "score_first", "score_last", "gold_first", "gold_last", "kl_last", "elapsed", "headline")
         },
     }
@@ -138,7 +144,11 @@ def _text(note: Any) -> str | None:
 
 
 class RunsPage:
-    """What the Runs page can ask and do. ``queue_problem`` says why queued runs do not start; empty when all is well."""
+    """What the Runs page can ask and do. ``queue_problem`` says why queued runs do not start; empty when all is well.
+
+    In a read-only app and in a Space, where most people only look, the recordings stand before the runs of the workspace, and are shown
+    without being asked for. Elsewhere they stand behind them, and are shown without being asked for as long as there is no other run.
+    """
 
     def __init__(
         self,
@@ -147,6 +157,8 @@ class RunsPage:
         queue_problem: Callable[[], str] = lambda: "",
         insights: Insights | None = None,
     ) -> None:
+        self._recordings_first = access.read_only or is_space(os.environ)
+        self._recordings_problem = ""
         self._workspace = workspace
         self._access = access
         self._queue_problem = queue_problem
@@ -163,7 +175,8 @@ class RunsPage:
     def runs(self, data: Any, request: gr.Request) -> Json:
         """The table: the ``ids`` of all runs and the ``rows`` that have changed since the page's ``version``, or ``same`` when none has.
 
-        ``operator`` says whether this person may act.
+        ``operator`` says whether this person may act; ``recordings``, whether they stand ``first`` and are ``shown``
+        without being asked for.
         """
         operator = self._access.is_operator(request, data)
         own = {"operator": operator, "why_not": "" if operator else self._access.why_not(), "now": time.time()}
@@ -171,17 +184,20 @@ class RunsPage:
             version, rows = self._rows()
         except StoreError as error:
             return {**own, "problem": str(error)}
-        told = {**own, "problem": self._queue_problem(), "version": version}
+        told = {**own, "problem": " ".join(filter(None, [self._queue_problem(), self._recordings_problem])), "version": version}
         has = member(data, "version")
         if has == version:
             return {**told, "same": True}
-        since = _number_of(has, self._boot)
+        since, first = _number_of(has, self._boot), self._recordings_first
+        told["recordings"] = {"first": first, "shown": first or all(row["recording"] for row in rows)}
         return {**told, "ids": [row["id"] for row in rows], "rows": [row for row in rows if self._sent[row["id"]][0] > since]}
 
     def loss(self, data: Any, request: gr.Request) -> Json:
         """What deleting a run would take away."""
         try:
             run_id = sent.run_id(data)
+            if self._workspace.is_recording(run_id):
+                return {"problem": str(OnlyRead())}
             return {"text": loss_of(self._workspace.reader(run_id), self._workspace.status(run_id).name or run_id)}
         except (StoreError, OSError):
             # it must be possible to delete a damaged run too
@@ -210,13 +226,22 @@ class RunsPage:
         with self._lock:
             read_at, version, rows = self._listing
             if time.monotonic() - read_at > LISTING_SECONDS:
-                runs = self._all.runs()
+                runs = [*self._all.runs(), *self._recordings()]
                 verdicts = self._known_verdicts(runs)
                 rows = [row_of(run, self._summary(run), verdicts.get(run.run_id)) for run in runs]
                 self._summaries = {run.run_id: self._summaries[run.run_id] for run in runs if run.run_id in self._summaries}
                 version = self._note(rows)
                 self._listing = (time.monotonic(), version, rows)
             return version, rows
+
+    def _recordings(self) -> list[RunStatus]:
+        """The recordings; none when they cannot be unpacked, which the page then says."""
+        try:
+            self._recordings_problem = ""
+            return self._workspace.recordings.runs()
+        except StoreError as error:
+            self._recordings_problem = str(error)
+            return []
 
     def _known_verdicts(self, runs: Sequence[RunStatus]) -> dict[str, Json]:
         if self._insights is None:

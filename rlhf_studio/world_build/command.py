@@ -1,6 +1,6 @@
 """``python -m rlhf_studio world build`` makes the bundled review world from seeds; ``check`` measures what it can do.
 
-``lesson-run`` trains in the world and packs the run that the lessons ask.
+``lesson-run`` trains in the world and packs the run that the lessons ask; ``recordings`` packs what else is shown as a recording.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from rlhf_studio.inputs.bundled import ASSETS, LESSON_RUN
+from rlhf_studio.inputs.bundled import ASSETS, COLLAPSED_RUN, LESSON_RUN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,6 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         build_lesson_run(LESSON_RUN, report)
         return 0
+    if options.command == "recordings":
+        from rlhf_studio.world_build.recordings import build_collapsed_run
+
+        build_collapsed_run(COLLAPSED_RUN, report)
+        return 0
     if options.command == "build":
         build_world(options.dir, WorldSizes(), report)
     return 0 if check_world(options.dir, options.samples, report) else 1
@@ -40,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rlhf_studio world", description=__doc__)
-    parser.add_argument("command", choices=("build", "check", "lesson-run"), help="build also checks at the end")
+    parser.add_argument("command", choices=("build", "check", "lesson-run", "recordings"), help="build also checks at the end")
     parser.add_argument("--dir", type=Path, default=ASSETS / "world", help="folder of the world; the bundled one if left out")
     parser.add_argument("--samples", type=_positive, default=1000, help="responses and pairs to measure with")
     parser.add_argument("--threads", type=_positive, default=0, help="CPU threads; PyTorch chooses if left out")

@@ -70,17 +70,21 @@ def build_lesson_run(out: Path, report: Log, *, steps: int = STEPS) -> None:
     try:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            adapters = _record(folder / RECORDED, lesson_config(steps=steps), report, with_tokens=WITH_TOKENS)
+            adapters = record_run(folder / RECORDED, lesson_config(steps=steps), report, with_tokens=WITH_TOKENS)
             save_file(adapters, folder / ADAPTERS)
-            _record(folder / WITHOUT_KL, lesson_config(kl_coef=0.0, steps=steps), report, with_tokens=0)
-            _pack(folder, out)
+            record_run(folder / WITHOUT_KL, lesson_config(kl_coef=0.0, steps=steps), report, with_tokens=0)
+            pack(folder, out)
     finally:
         torch.set_num_threads(threads)
     report(f"packed {out.stat().st_size / 1e6:.2f} MB into {out.name} in {time.monotonic() - start:.0f} s")
 
 
-def _record(run_dir: Path, config: RunConfig, report: Log, *, with_tokens: int) -> dict[str, torch.Tensor]:
-    """Train a run into its folder. Returns the adapters and value heads, stacked over the steps."""
+def record_run(run_dir: Path, config: RunConfig, report: Log, *, with_tokens: int) -> dict[str, torch.Tensor]:
+    """Train a run into its folder, of which the configuration and a plain database stay, without times.
+
+    ``with_tokens`` responses of each step have every token's likeliest alternatives on record. Returns the adapters and value heads,
+    stacked over the steps.
+    """
     create_run(run_dir, config, name="Lesson run", state="queued", working_folder=Path("/"))
     trainer, _ = build_trainer(config, Compute(torch.device("cpu"), torch.float32), lambda text, fraction: None)
     new_logprobs: list[torch.Tensor] = []
@@ -149,8 +153,8 @@ def _without_times(run_dir: Path) -> None:
             path.unlink()
 
 
-def _pack(folder: Path, out: Path) -> None:
-    """All files below ``folder`` in one archive, with their hashes."""
+def pack(folder: Path, out: Path) -> None:
+    """Put all files below ``folder`` in one archive, with their hashes."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     hashes = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -50,6 +50,13 @@ def test_a_reader_predicts_moves_a_control_and_takes_a_link_along(open_page: Cal
     expect(page.locator('[data-scene="dead_zones"] .rs-learn-slot').first).to_have_text("0.48")
 
 
+NUMBERS_ARE_THERE = """() => [...document.querySelectorAll("[data-scene]")].every((scene) => {
+    const question = scene.querySelector(".rs-learn-question");
+    return !question || question.offsetParent || scene.querySelector(".rs-learn-measure");
+})"""
+"""A scene asks its question once its numbers are there; what is slow is measured when a reader asks for it."""
+
+
 def choose(page: Any, lesson: str) -> None:
     """Open a lesson from the list, wait for its numbers, and reveal what stands behind its questions."""
     from playwright.sync_api import expect
@@ -57,6 +64,7 @@ def choose(page: Any, lesson: str) -> None:
     page.locator(f'[data-entry="{lesson}"]').click()
     expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of(lesson).title)
     expect(page.locator(".rs-learn-there").first).to_be_visible()
+    page.wait_for_function(NUMBERS_ARE_THERE)
     page.locator(".rs-learn-lesson").get_by_role("button", name="Show me").evaluate_all(
         "(buttons) => buttons.forEach((one) => one.click())"
     )
@@ -114,3 +122,28 @@ def test_every_lesson_by_all_rules_everywhere(open_page: Callable[..., Any]) -> 
     page = open_page(f"?lesson={LESSONS[-1]}")
     with quiet_console(page):
         assert walk(page, lambda *_: violations(page, "body")) == []
+
+
+def test_what_is_slow_is_measured_when_asked_and_its_question_comes_then(open_page: Callable[..., Any]) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page("?lesson=gae")
+    scene = page.locator('[data-scene="dice"]')
+    expect(scene.get_by_role("button", name="Measure")).to_be_visible()
+    expect(scene.get_by_role("group", name="Question")).to_be_hidden()
+    scene.get_by_role("button", name="Measure").click()
+    expect(scene.get_by_role("group", name="Question")).to_contain_text("muddled", timeout=60_000)
+    result = scene.locator(".rs-learn-text p", has_text="GAE said")
+    expect(result).to_be_hidden()
+    scene.get_by_role("button", name="Show me").click()
+    expect(result).to_be_visible()
+
+
+def test_a_saying_leads_to_the_scene_that_refutes_it(open_page: Callable[..., Any]) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page("?lesson=often_said")
+    page.locator('[data-scene="outside"]').get_by_role("link", name="Find the silent corners").click()
+    expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of("clip").title)
+    expect(page).to_have_url(re.compile("lesson=clip&scene=dead_zones"))
+    expect(page.locator('[data-scene="dead_zones"]')).to_be_in_viewport()

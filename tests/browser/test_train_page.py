@@ -421,7 +421,7 @@ def test_settings_are_saved_and_loaded(page: Any, tmp_path: Path) -> None:
 
 def test_an_empty_page_says_what_to_do_next(page: Any) -> None:
     page.get_by_role("tab", name="Runs").click()
-    expect(page.locator(".rs-no-runs")).to_contain_text("No runs yet")
+    expect(page.locator(".rs-no-runs")).to_contain_text("No runs of your own yet")
     page.get_by_role("button", name="Go to Train").click()
     expect(page.get_by_role("button", name="Start run")).to_be_visible()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 
 import rlhf_studio.ppo as ppo
 from rlhf_studio.lessons import answers, shelf
+from rlhf_studio.lessons import parts as lesson_parts
 from rlhf_studio.lessons.kit import CannotAsk
 
 DRAWS = 6
@@ -120,6 +123,9 @@ def test_damage_breaks_a_claim(name: str, damage: Damage, monkeypatch: pytest.Mo
     for entry in shelf.entries():
         for scene in answers.scenes_of(entry.name).values():
             answers.needed_by(scene)  # loaded with whole functions
+    for part in pkgutil.iter_modules(lesson_parts.__path__, f"{lesson_parts.__name__}."):
+        importlib.import_module(part.name)  # those that scenes import late, too
+    importlib.import_module("rlhf_studio.lessons.endings")
     original = FUNCTIONS[name]
     for module in [found for key, found in sys.modules.items() if key.startswith("rlhf_studio")]:
         for attribute, value in list(vars(module).items()):

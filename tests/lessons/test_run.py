@@ -12,7 +12,8 @@ import torch
 
 from rlhf_studio.inputs.bundled import ADAPTERS, LESSON_RUN, RECORDED
 from rlhf_studio.lessons import answers
-from rlhf_studio.lessons.run import DamagedBundle, LessonRun, lesson_run, unpacked
+from rlhf_studio.lessons.run import LessonRun, lesson_run, unpacked
+from rlhf_studio.runs.finding.unpack import DamagedBundle
 from rlhf_studio.world_build.lesson_run import build_lesson_run
 
 MOST_BYTES = 5_000_000

@@ -1,4 +1,4 @@
-"""One walk through all lessons: what they show at the start, in the corners of their controls, and at random places."""
+"""One walk through all lessons and stations of the tour: at the start, in the corners of their controls, and at random places."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ NO_PROSE = ("code", "formula", "slot")
 # A digit that no letter or hyphen comes before: "k1" and "GPT-2" are names, "2 of 3" would be a typed result.
 TYPED_NUMBER = re.compile(r"(?<![A-Za-z\d-])\d")
 
-LESSONS = [(entry.name, language) for entry in shelf.entries() for language in shelf.languages(entry.name)]
+STATIONS = [entry.name for entry in shelf.entries(shelf=shelf.TOUR)]
+NAMES = [*(entry.name for entry in shelf.entries()), *STATIONS]
+LESSONS = [(name, language) for name in NAMES for language in shelf.languages(name)]
 SCENES = [(name, scene) for name, _ in dict.fromkeys((name, "") for name, _ in LESSONS) for scene in answers.scenes_of(name)]
 
 
@@ -130,8 +132,11 @@ def test_answers_explain_links_lead_somewhere_and_code_is_short(name: str, langu
             assert len(block["lines"]) <= MOST_CODE, f"{block['symbol']} has {len(block['lines'])} lines: name from and to"
         for to in links(block):
             kind, _, rest = to.partition(":")
-            known = {"lesson": [entry.name for entry in shelf.entries()], "term": list(GLOSSARY), "tab": list(TABS)}
-            assert kind in ("http", "https") or rest in known[kind], f"a link leads to {to}"
+            stations = [station.rpartition(".")[2] for station in STATIONS]
+            known = {"lesson": [entry.name for entry in shelf.entries()], "tour": stations, "term": list(GLOSSARY), "tab": list(TABS)}
+            name, _, scene = rest.partition("#") if kind == "lesson" else (rest, "", "")
+            assert kind in ("http", "https") or name in known[kind], f"a link leads to {to}"
+            assert not scene or scene in answers.scenes_of(name), f"a link leads to {to}"
 
 
 @pytest.mark.parametrize(("lesson", "name"), SCENES)
@@ -172,5 +177,6 @@ def test_every_control_changes_what_is_seen(lesson: str, name: str) -> None:
 
 
 def test_lessons_have_numbers_of_their_own() -> None:
-    numbers = [entry.number for entry in shelf.entries()]
-    assert len(set(numbers)) == len(numbers)
+    for one in (shelf.LESSONS, shelf.TOUR):
+        numbers = [entry.number for entry in shelf.entries(shelf=one)]
+        assert numbers and len(set(numbers)) == len(numbers)

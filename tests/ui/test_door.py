@@ -18,7 +18,7 @@ from rlhf_studio.ui import bodies, roles
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.bodies import Refused
-from rlhf_studio.ui.door import VIEWERS_AT_ONCE, VIEWERS_WAITING, Door
+from rlhf_studio.ui.door import UNKNOWN_NAME, VIEWERS_AT_ONCE, VIEWERS_WAITING, Door
 from rlhf_studio.ui.html import ASSETS
 from rlhf_studio.ui.roles import Role
 from tests.ui.raw_http import Raw
@@ -301,6 +301,17 @@ def test_headers_and_addresses_are_bounded_before_anything_reads_them(raw: Raw, 
     assert raw.send("GET", "/?" + "a=1&" * 2_001)[0] == 414
     assert raw.send("GET", "/?" + "a=1&" * 1_999, headers={"Cookie": "a=" + "b" * 7_900})[0] == 200
     assert capfd.readouterr().err == ""
+
+
+# --- health ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_health_is_told_to_everybody_and_nothing_else_is(raw: Raw) -> None:
+    for sender in ({}, {"Sec-Fetch-Site": "cross-site"}, VIEWER, {"Host": "10.0.0.9"}):
+        known = sender.get("Host") is None  # the app listens on this machine alone, so it knows no other address
+        assert raw.send("GET", "/health", headers=sender) == ((200, b"ok\n") if known else (421, UNKNOWN_NAME.encode()))
+    assert raw.send("HEAD", "/health") == (200, b"")
+    assert raw.send("POST", "/health", {})[0] == 404
 
 
 # --- turns -----------------------------------------------------------------------------------------------------------------------------

@@ -270,6 +270,8 @@ def test_a_step_comes_with_the_tokens_of_the_response_that_is_shown_first():
     assert [row["sample"] for row in best["rows"]] == [0, 1, 2]
     assert best["chosen"] == json.loads(live_samples.tokens_payload(3, rows[1])) == unknown["chosen"]  # the best score, the first of two
     assert asked["chosen"]["tokens"]["response_pieces"] == ["c"]
+    fewer = json.loads(live_samples.samples_payload(3, [replace(rows[0], score=-1.0), replace(rows[1], tokens=None), rows[2]], -1))
+    assert (fewer["chosen"]["sample"], [row["recorded"] for row in fewer["rows"]]) == (2, [True, False, True])
     assert json.loads(live_samples.samples_payload(3, [], -1))["chosen"] is None
 
 

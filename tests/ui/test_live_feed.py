@@ -275,11 +275,11 @@ def test_what_goes_wrong_with_one_run_is_said_to_its_viewers_once_logged_and_nob
 
 
 def test_the_list_names_the_newest_run_and_prefers_one_that_is_alive(feed, workspace, tmp_path):
-    assert ask(feed, Position()) == {"newest": None, "alive": False}
+    assert ask(feed, Position()) == {"newest": None, "alive": False, "recordings": []}
     alive = FakeRun(tmp_path)
     alive.run()
     workspace.submit(config(), "waits")
-    assert ask(feed, Position(), until=lambda reply: reply["newest"]) == {"newest": alive.run_id, "alive": True}
+    assert ask(feed, Position(), until=lambda reply: reply["newest"]) == {"newest": alive.run_id, "alive": True, "recordings": []}
     alive.close()
 
 

@@ -43,3 +43,26 @@ def advantages(rewards: Sequence[float], values: Sequence[float], gamma: float, 
     count = len(rewards)
     deltas = [rewards[k] + (gamma * values[k + 1] if k + 1 < count else 0.0) - values[k] for k in range(count)]
     return [math.fsum((gamma * lam) ** (k - t) * deltas[k] for k in range(t, count)) for t in range(count)]
+
+
+def weighed(scores: Sequence[float], beta: float) -> list[float]:
+    """Weights that go with exp(score / β) and add up to 1."""
+    top = max(scores)
+    weights = [math.exp((score - top) / beta) for score in scores]
+    whole = math.fsum(weights)
+    return [weight / whole for weight in weights]
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    """Probabilities of logits."""
+    top = max(logits)
+    weights = [math.exp(x - top) for x in logits]
+    whole = math.fsum(weights)
+    return [weight / whole for weight in weights]
+
+
+def mean_and_error(row: Sequence[float]) -> tuple[float, float]:
+    """The mean of a sample, and its standard error."""
+    mean = math.fsum(row) / len(row)
+    variance = math.fsum((x - mean) ** 2 for x in row) / (len(row) - 1)
+    return mean, math.sqrt(variance / len(row))

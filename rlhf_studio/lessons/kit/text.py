@@ -26,7 +26,8 @@
     silent: is silent
     :::
 
-Formulas stand between ``$`` or ``$$``. Links lead to ``lesson:clip``, ``term:values``, ``tab:train`` or a web page.
+Formulas stand between ``$`` or ``$$``. Links lead to ``lesson:clip``, to a scene of it (``lesson:clip#ratio``), to ``tour:gae``,
+``term:values``, ``tab:train`` or a web page.
 """
 
 from __future__ import annotations

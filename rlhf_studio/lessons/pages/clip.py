@@ -8,7 +8,7 @@ import torch
 
 from rlhf_studio.lessons.kit import Arrow, Bar, Numbers, Picture, Scene, Series, Slider, Word, Zone, bars, line, options, plane
 from rlhf_studio.lessons.kit.by_hand import all_close, close, log_softmax
-from rlhf_studio.lessons.parts import whole_loss
+from rlhf_studio.lessons.parts import microscope, whole_loss
 from rlhf_studio.ppo.logprobs import token_logprobs
 from rlhf_studio.ppo.losses import policy_loss
 
@@ -195,6 +195,7 @@ SCENES = (
         },
     ),
     *whole_loss.SCENES,
+    microscope.SCENE,
     Scene(
         "check_yourself",
         check_yourself,

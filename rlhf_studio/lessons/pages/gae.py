@@ -11,7 +11,7 @@ import torch
 from rlhf_studio.lessons.kit import Numbers, Picture, Scene, Series, Slider, Word, heat, ledger, line, options
 from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
 from rlhf_studio.lessons.kit.by_hand import all_close, close
-from rlhf_studio.lessons.parts import after_gae
+from rlhf_studio.lessons.parts import after_gae, dice
 from rlhf_studio.ppo.advantages import estimate_advantages, gae
 
 NUMBER = 10
@@ -282,6 +282,7 @@ SCENES = (
             "what was really earned spreads more than what the critic says": lambda n: n["spreads"][-1] > n["spreads"][0],
         },
     ),
+    dice.SCENE,
     *after_gae.SCENES,
     Scene(
         "check_yourself",

@@ -49,7 +49,7 @@ def value_per_token(run: LessonRun, response: int, place: int) -> Numbers:
     change = float(values[0, at] - values[0, at - 1])
     return {
         "pieces": run.samples(STEPS)[row].pieces[first:],
-        "token": run.samples(STEPS)[row].pieces[at - 1],
+        "token": run.samples(STEPS)[row].pieces[at - 1].strip(),
         "values": values[0, first:].tolist(),
         "rewards": rewards[0, first:].tolist(),
         "right": right[0, first:].tolist(),

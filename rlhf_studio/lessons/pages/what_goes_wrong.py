@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, line
-from rlhf_studio.lessons.parts import useless_critic
+from rlhf_studio.lessons.parts import beta_dial, useless_critic
 from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.lessons.what_if import WhatIf, recompute
 from rlhf_studio.ppo.advantages import whiten
@@ -270,6 +270,7 @@ SCENES = (
         },
         needs=("run",),
     ),
+    *beta_dial.SCENES,
     Scene(
         "more_passes",
         more_passes,

@@ -21,7 +21,7 @@ from rlhf_studio.config.changes import STAYS, Change, changes_between, refusals
 from rlhf_studio.config_io import ConfigError, Problem, config_to_yaml, parse_config, with_values
 from rlhf_studio.runs import checkpoints, paths, rows, schema
 from rlhf_studio.runs.create import create_run, new_folder, write_durably, write_reserve
-from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.errors import OnlyRead, StoreError, store_error
 from rlhf_studio.runs.lab.names import fork_name
 from rlhf_studio.runs.lineage import keep_sources
 from rlhf_studio.runs.manifest import read_object
@@ -33,8 +33,10 @@ MAX_NAME = 120
 _WORTH_PACKING = 0.2  # share of a database's pages that are free
 
 
-def refuse_imported(reader: RunReader) -> None:
-    """Raises StoreError for a run whose records were read from a file: there is no model to train."""
+def refuse_only_read(reader: RunReader) -> None:
+    """Raises StoreError for a recording, and for a run whose records were read from a file: there is no model to train."""
+    if paths.is_recording(reader.run_dir):
+        raise OnlyRead()
     if source := reader.origin().imported:
         raise StoreError(f"The run {reader.run_dir.name} was read from {source}: there is no model to train. Start a new run.", "state")
 
@@ -102,7 +104,7 @@ def forked_settings(run_dir: Path, step: int | None, changes: Mapping[str, Any])
         ConfigError: for each change that is not valid, or that the checkpoint does not allow, and when no step is left to train.
         StoreError: no such checkpoint, or the run cannot be read or be trained.
     """
-    refuse_imported(RunReader(run_dir))
+    refuse_only_read(RunReader(run_dir))
     config = with_values(settings_at(run_dir, step), changes)
     check_settings(run_dir, step, config)
     return config
@@ -148,7 +150,7 @@ def fork_run(
         StoreError: the checkpoint is damaged, or was removed meanwhile; the disk is full; the folder is not empty.
     """
     reader = RunReader(parent)
-    refuse_imported(reader)
+    refuse_only_read(reader)
     changes = check_settings(parent, step, config)
     origin = Origin(reader.run_dir.name, step, {change.setting: change.new for change in changes if change.setting != "name"})
     name = name or fork_name(reader.status().name, step, origin.changes)

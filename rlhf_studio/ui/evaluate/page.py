@@ -216,7 +216,10 @@ class EvaluatePage:
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not()}
         try:
-            config = settings_for(_asked(data), self._workspace.root / RUNS)
+            asked = _asked(data)
+            for policy in asked.policies:
+                self._workspace.refuse_recording(policy.partition("@")[0])
+            config = settings_for(asked, self._workspace.root / RUNS)
             name = sent.member(data, "name")
             checked = self._inspect(config, self._workspace.root)
             if checked.problems:

@@ -39,6 +39,7 @@ class _Job:
     number: int
     run: str
     what: str
+    place: Path  # of the folder of exports
     state: str = "working"
     show: Json = field(default_factory=lambda: {"progress": "Starting", "fraction": None})
     cancelled: bool = False
@@ -83,7 +84,7 @@ class Exports:
             busy = self._job is not None and self._job.state == "working" and job is None
             shown = None if job is None else {"number": job.number, "state": job.state, "what": job.what, **job.show}
         can_push = operator and self._keep_hub_token and _has_token(os.environ)
-        return {**own, **facts, "files": files_of(reader.run_dir), "job": shown, "busy": busy, "push": can_push}
+        return {**own, **facts, "files": files_of(self._workspace.exports_place(run)), "job": shown, "busy": busy, "push": can_push}
 
     def export_start(self, data: Any, request: gr.Request) -> Json:
         """Begin: ``what`` is adapter, merged, html, csv or jsonl; ``at`` a step, "best" or ""; ``push`` a name on the hub or ""."""
@@ -91,12 +92,13 @@ class Exports:
             return {"problem": self._access.why_not()}
         try:
             run, arguments, what = self._arguments(data)
+            place = self._workspace.exports_place(run)
         except (StoreError, ConfigError) as error:
             return {"problem": str(error)}
         with self._lock:
             if self._job is not None and self._job.state == "working":
                 return {"problem": "Another export is being made; wait until it is done."}
-            job = self._job = _Job(self._job.number + 1 if self._job else 1, run, what)
+            job = self._job = _Job(self._job.number + 1 if self._job else 1, run, what, place)
             self._thread = threading.Thread(target=self._work, args=(job, arguments), name="export", daemon=True)
             self._thread.start()
         return {"number": job.number}
@@ -123,7 +125,7 @@ class Exports:
         """(run, what follows the command, what is made). Raises StoreError and ConfigError for what cannot be asked."""
         run, what, name = sent.run_id(data), sent.member(data, "what"), sent.member(data, "push") or ""
         reader = self._workspace.reader(run)
-        folder = reader.run_dir / paths.EXPORTS
+        folder = self._workspace.exports_place(run) / paths.EXPORTS
         if isinstance(what, str) and what in RECORDS:
             return run, [str(reader.run_dir), f"--{what}", str(folder / RECORDS[what]), "--replace"], what
         if what not in WEIGHTS or not isinstance(name, str):
@@ -138,8 +140,8 @@ class Exports:
     def _work(self, job: _Job, arguments: list[str]) -> None:
         state, show = "failed", {"error": "Stopped."}
         try:
-            clear(Path(arguments[0]))
-            (Path(arguments[0]) / paths.EXPORTS).mkdir(exist_ok=True)
+            clear(job.place)
+            (job.place / paths.EXPORTS).mkdir(parents=self._workspace.is_recording(job.run), exist_ok=True)
             state, show = self._talk(job, [*self._command, "export", *arguments, "--json"])
         except (LineTimeout, LineEnded, LineInvalid, OSError) as error:
             show = {"error": f"The export did not finish: {error or 'nothing was heard for an hour'}."}
@@ -148,7 +150,7 @@ class Exports:
                 if self._process is not None:
                     self._process.kill()
                     self._process = None
-                clear(Path(arguments[0]))
+                clear(job.place)
                 job.state, job.show = (state, show) if not job.cancelled else ("failed", {"error": "Stopped."})
 
     def _talk(self, job: _Job, command: list[str]) -> tuple[str, Json]:

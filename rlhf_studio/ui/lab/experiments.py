@@ -18,7 +18,7 @@ from rlhf_studio.config_io import ConfigError, Problem, parse_value, walk_fields
 from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lab.fork import refuse_imported, settings_at
+from rlhf_studio.runs.lab.fork import refuse_only_read, settings_at
 from rlhf_studio.runs.lab.longer import schedule_note, with_more_steps
 from rlhf_studio.runs.lab.suggestions import suggestions
 from rlhf_studio.runs.lab.sweeps import MOST_RUNS, sweep_configs
@@ -127,6 +127,7 @@ class Experiments:
 
     def _ideas(self, data: Any) -> Json:
         run = sent.run_id(data)
+        self._workspace.refuse_recording(run)
         status, reader = self._workspace.status(run), self._workspace.reader(run)
         config, over = reader.config(), status.state in ("finished", "stopped")
         following = [asdict(one) for one in next_stages(reader, self._alike(run, config))] if over else []
@@ -154,6 +155,7 @@ class Experiments:
         run, how, name = sent.run_id(data), sent.member(data, "how"), sent.member(data, "name") or ""
         if not isinstance(name, str) or len(name) > MAX_NAME:
             raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
+        self._workspace.refuse_recording(run)
         kind = type(self._workspace.reader(run).config())
         if how == "sweep":
             made = self._sweep(run, _axes(sent.member(data, "axes"), kind), name)
@@ -184,7 +186,7 @@ class Experiments:
         if type(steps) is not int or set(changes) != {"ppo.steps"}:
             raise ConfigError([Problem("ppo.steps", "should be a whole number: how many steps the run is to have in all")])
         reader = self._workspace.reader(run)
-        refuse_imported(reader)
+        refuse_only_read(reader)
         status = self._workspace.status(run)
         there = OnDisk(status.last_recorded_step, len(reader.checkpoints()))
         self._checked(with_more_steps(status, reader.config(), steps), run, there)

@@ -8,9 +8,10 @@ from typing import Any
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lab.fork import check_settings, refuse_imported
+from rlhf_studio.runs.lab.fork import check_settings, refuse_only_read
 from rlhf_studio.runs.lab.names import fork_name
 from rlhf_studio.runs.lab.resumed import RESUMABLE, check_resumed
+from rlhf_studio.runs.paths import is_recording
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
@@ -22,8 +23,9 @@ Json = dict[str, Any]
 
 
 def handed_over(reader: RunReader) -> Json:
-    """A run's settings as the Train page's form takes them; ``parent`` is its id, empty for one that has no model to train."""
-    return {**settings_of(reader), "parent": "" if reader.origin().imported else reader.run_dir.name}
+    """A run's settings as the Train page's form takes them; ``parent`` is its id, empty for a recording and for a run without
+    a model to train: what begins with their settings is a run of its own."""
+    return {**settings_of(reader), "parent": "" if reader.origin().imported or is_recording(reader.run_dir) else reader.run_dir.name}
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def source_of(workspace: Workspace, data: Any) -> Source | None:
     if not isinstance(run, str) or not run:
         return None
     reader = workspace.reader(run)
-    refuse_imported(reader)
+    refuse_only_read(reader)
     return Source(workspace.status(run), reader)
 
 

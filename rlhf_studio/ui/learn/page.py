@@ -17,6 +17,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.learn.computing import SLOW_PATIENCE, Computer, NotComputed
 from rlhf_studio.ui.learn.runs import RunsOnRecord
+from rlhf_studio.ui.learn.search import learn_search, prepare
 
 OPS = ("describe", "compute", "sweep", "draw")
 LONGEST_NAME, MOST_CONTROLS = 60, 8
@@ -42,13 +43,16 @@ class LearnPage:
         async def learn_ask(data: Any, request: gr.Request) -> Response:
             return await run_in_threadpool(self.learn_ask, data, request)
 
-        return html.panel("learn", [], [self.learn_shelf, self.learn_text, self.learn_runs, learn_ask])
+        return html.panel("learn", [], [self.learn_shelf, self.learn_text, self.learn_runs, learn_ask, learn_search])
 
     def learn_shelf(self, data: Any, request: gr.Request) -> Json:
-        """All lessons, in order."""
+        """All lessons and all stations of the tour, in order, and the glossary."""
         self._computer.begin()
+        language = _language(data)
+        prepare(language)
         return {
-            "lessons": [asdict(entry) for entry in shelf.entries(_language(data))],
+            "lessons": [asdict(entry) for entry in shelf.entries(language)],
+            "stations": [asdict(entry) for entry in shelf.entries(language, shelf.TOUR)],
             "glossary": {name: asdict(term) for name, term in GLOSSARY.items()},
         }
 

@@ -1,19 +1,22 @@
-// The Learn page: a list of its places, and the place that is open. Numbers come from the app; nothing is computed here.
+// The Learn page: a list of its places, and the one that is open. Numbers come from the app; nothing is computed here.
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
 import { Lesson } from "./lesson.js";
+import { Search } from "./search.js";
+import { Tour } from "./tour.js";
 
-/** What stands beside the lessons: the place that the address names, its title in the list, and the class that shows it. */
-const PLACES = [];
+/** What stands beside the lessons: the place that the address names, its title in the list, and what shows it. */
+const PLACES = [{ place: "tour", title: "Tour of the code", make: (page) => new Tour(page) }];
 
 class LearnPage {
   constructor({ host, server }) {
-    Object.assign(this, { host, server, lessons: [] });
+    Object.assign(this, { host, server, lessons: [], stations: [] });
     this.list = el("ol", { class: "rs-learn-list" });
     this.further = el("ul", { class: "rs-learn-list" });
     this.article = el("article", { class: "rs-learn-lesson", tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
+    this.search = new Search(this);
     this.places = { "": new Lesson(this) };
     for (const { place, make } of PLACES) this.places[place] = make(this);
     fill(
@@ -21,17 +24,28 @@ class LearnPage {
       el(
         "div",
         { class: "rs-learn-columns" },
-        el("nav", { class: "rs-learn-nav", "aria-label": "Lessons" }, el("h2", {}, "Lessons"), this.list, this.further),
-        el("div", {}, this.problem, this.article),
+        el(
+          "nav",
+          { class: "rs-learn-nav", "aria-label": "Lessons" },
+          el("h2", {}, "Lessons"),
+          this.search.node,
+          this.list,
+          this.further,
+        ),
+        el("div", {}, this.problem, this.search.results, this.article),
       ),
     );
     mountTips(host);
-    address.watch("learn", (params) => this.go(params));
+    address.watch("learn", async (params) => {
+      this.search.close();
+      await this.go(params);
+      this.reach(params.scene);
+    });
   }
 
   async start() {
-    const { lessons, glossary } = await this.server.learn_shelf({ language: this.language() });
-    this.lessons = lessons;
+    const { lessons, stations, glossary } = await this.server.learn_shelf({ language: this.language() });
+    Object.assign(this, { lessons, stations });
     setGlossary(glossary);
     const numbered = lessons.map(({ name, number, title }) => this.entry({ lesson: name }, title, String(number)));
     fill(this.list, numbered);
@@ -40,6 +54,7 @@ class LearnPage {
       PLACES.map(({ place, title }) => this.entry({ place }, title, "")),
     );
     await this.go(address.params("learn"));
+    this.reach(address.params("learn").scene);
   }
 
   entry(params, title, number) {
@@ -55,9 +70,21 @@ class LearnPage {
   /** A reader chose a lesson or another place. */
   async choose(params) {
     address.put("learn", params, true);
+    this.search.close();
     await this.go(params);
+    if (this.reach(params.scene)) return;
     this.article.focus({ preventScroll: true });
     this.article.scrollIntoView({ block: "start" });
+  }
+
+  /** Scroll to a scene of the open lesson. Says whether there is one of this name. */
+  reach(scene) {
+    const node = [...this.article.querySelectorAll("[data-scene]")].find((one) => one.dataset.scene === scene);
+    if (!node) return false;
+    node.tabIndex = -1;
+    node.focus({ preventScroll: true });
+    node.scrollIntoView({ block: "start" });
+    return true;
   }
 
   /** Show what the address names. */

@@ -5,6 +5,12 @@ import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
 import { blocks } from "./text.js";
 
+/** What a link names: a lesson, or a lesson and its scene, as in `clip#ratio`. */
+const named = (to) => {
+  const [lesson, scene = ""] = to.split("#");
+  return { lesson, scene };
+};
+
 export class Lesson {
   /**
    * @param page  {lessons, article, server, language(), ask(question), tell(problem), choose(params)}
@@ -53,7 +59,11 @@ export class Lesson {
 
   draw(name, text, run, picker) {
     const { lessons, article } = this.page;
-    const lead = { lesson: (other) => this.page.choose({ lesson: other }), words: text.words };
+    const lead = {
+      lesson: (other) => this.page.choose(named(other)),
+      tour: (show) => this.page.choose({ place: "tour", show }),
+      words: text.words,
+    };
     this.scenes = text.scenes.map(
       (scene) =>
         new Scene(scene, {

@@ -100,10 +100,19 @@ export class Scene {
     this.controls = this.described.map((one) => this.made(one));
     this.panel?.replaceChildren(...this.controls.map(({ node }) => node));
     if (this.slow) this.offerMeasuring();
+    if (!description.shown) this.hold(true);
     const named = valuesOf(set, this.described);
     if (seed) await this.drawAgain(Number(seed));
     else if (named) await this.put({ ...this.values, ...named });
     else if (description.shown) this.show(description.shown);
+    else if (!this.slow) await this.first();
+  }
+
+  /** The numbers of the start, where something had to be loaded for them; unless a control was moved meanwhile. */
+  async first() {
+    const asked = this.values;
+    const shown = await this.compute();
+    if (asked === this.values) this.show(shown);
   }
 
   made(described) {
@@ -213,7 +222,7 @@ export class Scene {
 
   /** Other values, drawn by the app, for the same question. */
   async drawAgain(seed = Math.floor(Math.random() * 1_000_000)) {
-    const found = await this.lead.ask({ op: "draw", scene: this.name, seed });
+    const found = await this.lead.ask({ op: "draw", scene: this.name, seed, slow: this.slow });
     if (!found) return;
     this.values = found.values;
     for (const one of this.controls) one.put(found.values[one.name]);
@@ -226,6 +235,11 @@ export class Scene {
     this.lead.moved(shared.length ? addressOf(found.values) : "", shared.length ? undefined : seed);
   }
 
+  /** A question about numbers that are not there yet is not asked. */
+  hold(held) {
+    for (const question of [this.prediction, ...(this.more || [])]) if (question) show(question.node, !held);
+  }
+
   show(shown) {
     if (!shown) return;
     if (shown.controls) this.follow(shown.controls);
@@ -234,6 +248,7 @@ export class Scene {
     setText(this.cannot, shown.problem || "");
     this.node.classList.remove("rs-learn-stale");
     if (shown.problem) return;
+    this.hold(false);
     this.shown = shown;
     for (const [key, node] of this.slots) {
       setText(node, this.word(shown.slots[key] ?? ""));

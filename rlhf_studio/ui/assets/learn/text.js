@@ -4,6 +4,7 @@ import { el } from "../shared/dom.js";
 
 const MATH = "http://www.w3.org/1998/Math/MathML";
 const WAITING = "…";
+const OURS = "rlhf_studio/";
 
 function math([tag, attributes, ...children]) {
   const node = document.createElementNS(MATH, tag);
@@ -14,6 +15,7 @@ function math([tag, attributes, ...children]) {
 
 const LINKS = {
   lesson: (to, lead) => ({ href: "#", onclick: (event) => (event.preventDefault(), lead.lesson(to)) }),
+  tour: (to, lead) => ({ href: "#", onclick: (event) => (event.preventDefault(), lead.tour(to)) }),
   tab: (to) => ({ href: "#", onclick: (event) => (event.preventDefault(), address.lead(to, {})) }),
 };
 
@@ -88,7 +90,13 @@ function code({ symbol, path, lines }) {
   return el(
     "figure",
     { class: "rs-learn-code" },
-    el("figcaption", {}, "In our code: ", el("code", {}, symbol), el("span", { class: "rs-muted" }, path)),
+    el(
+      "figcaption",
+      {},
+      path.startsWith(OURS) ? "In our code: " : `In ${path.split("/")[0]}: `,
+      el("code", {}, symbol),
+      el("span", { class: "rs-muted" }, path),
+    ),
     el("pre", { tabindex: "0" }, el("code", {}, rows)),
   );
 }

@@ -17,7 +17,7 @@ export class Ending {
    * @param host      where questions are asked
    * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, state, total, checkpoints, imported, critic} of the run that is shown
+   * @param run       gives {run, name, state, total, checkpoints, imported, recording, critic} of the run that is shown
    * @param vary      opens the form with the run's settings; true marks the setting that made it fail
    * @param takeHome  opens the dialog that exports a run: ({run, name})
    * @param tell      shows why something could not be started; an empty text takes it away
@@ -38,11 +38,12 @@ export class Ending {
       );
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
-    const { checkpoints, imported, state, stage, critic } = this.run();
+    const { checkpoints, imported, recording, state, stage, critic } = this.run();
     const saved = checkpoints.length > 0; // without one there is no policy to talk to
     const evaluation = stage === "evaluation";
-    // Of a run whose records were read from a file there is no model to train, and an evaluation trains none.
-    const trains = operator && !imported;
+    // Of a recording, and of a run whose records were read from a file, there is no model to train.
+    // An evaluation trains none.
+    const trains = operator && !imported && !recording;
     const some = !failed &&
       !evaluation &&
       saved && [
@@ -50,11 +51,13 @@ export class Ending {
         stage === "reward_model" && tryLink(this.run().run),
         this.button("Take it home", () => this.takeHome(this.run()), false),
       ];
+    const variation = recording ? "Train with its settings" : "Run a variation";
     const list = [
       !failed && evaluation && this.table(),
       failed && trains && this.button("Fix settings", () => this.vary(true), true),
       ...(some || []),
-      !failed && !imported && this.button("Run a variation", () => this.vary(false), false),
+      !failed && !imported && this.button(variation, () => this.vary(false), false),
+      recording && operator && this.button("Take it home", () => this.takeHome(this.run()), false),
       this.button("Compare", () => this.compare(), false),
       !failed && !imported && critic && learnLink(this.run().run),
       state === "finished" &&

@@ -6,6 +6,8 @@ import { bytes, clock, duration, lower, number, percent, readable, signed } from
 import { term } from "../shared/tips.js";
 
 const MOST_OF_DEVICE = 120; // characters: a log of another program may name anything
+const RECORDED =
+  "This recording came with the program. It can be watched and compared, but not changed or trained further.";
 const ALIVE = new Set(["loading", "running", "paused"]);
 export const isAlive = (state) => ALIVE.has(state);
 
@@ -15,6 +17,7 @@ export class Header {
     this.name = el("h2", { class: "rs-name" });
     this.stateWord = el("span", {});
     this.state = el("span", { class: "rs-state" }, el("i", { "aria-hidden": "true" }), this.stateWord);
+    this.recording = el("span", { class: "rs-chip", hidden: true }, "Recording");
     this.live = el("span", { class: "rs-hidden", "aria-live": "polite" });
     this.stepText = el("span", { class: "rs-step" });
     this.kept = el("span", { class: "rs-kept rs-muted", hidden: true });
@@ -38,7 +41,7 @@ export class Header {
     this.node = el(
       "header",
       { class: "rs-head" },
-      el("div", { class: "rs-head-main" }, this.name, this.state, this.live, this.device),
+      el("div", { class: "rs-head-main" }, this.name, this.recording, this.state, this.live, this.device),
       el("div", { class: "rs-head-progress" }, this.stepText, this.progress, this.times, this.phase, this.kept),
       el("div", { class: "rs-head-controls" }, this.viewer, this.controls.node),
     );
@@ -53,6 +56,7 @@ export class Header {
     show(this.viewer, !operator);
     this.controls.update(status, operator, settings);
     setText(this.name, status.name || status.run);
+    show(this.recording, status.recording);
     if (this.stateWord.textContent !== status.state) setText(this.live, `The run is ${status.state}.`);
     setText(this.stateWord, status.state);
     setText(this.device, readable([status.recipe, status.device].filter(Boolean).join(" · "), MOST_OF_DEVICE));
@@ -173,7 +177,12 @@ function contentOf(status, operator) {
         rows: status.summary,
       };
     case "finished":
-      return { tone: "finished", title: "Finished", lines: [finishedLine(status)], rows: status.summary };
+      return {
+        tone: "finished",
+        title: "Finished",
+        lines: [finishedLine(status), status.recording ? RECORDED : ""].filter(Boolean),
+        rows: status.summary,
+      };
     default:
       return silentBanner(status, operator) || ratingBanner(status);
   }

@@ -101,7 +101,7 @@ class LivePage {
       this.banner.node,
       this.content,
     );
-    this.empty = new Empty(this.trigger);
+    this.empty = new Empty(this.trigger, (run) => this.open(run, {}));
     this.opening = el("p", { class: "rs-hint" }, "Opening the run");
     fill(this.host, this.opening, this.lost.node, this.main, this.empty.node);
     mountTips(this.host);
@@ -249,7 +249,7 @@ class LivePage {
       this.learned.update(reply.insight);
       this.measures.update(reply.insight);
     }
-    this.verdict.allow(reply.operator && !this.status.imported);
+    this.verdict.allow(reply.operator && !this.status.imported && !this.status.recording);
     this.showStatus();
     return isAhead(this.status.state) ? undefined : IDLE_WAIT;
   }
@@ -349,7 +349,7 @@ class LivePage {
     }
     show(this.main, false);
     notices.none();
-    this.empty.none();
+    this.empty.none(reply.recordings);
     return undefined;
   }
 

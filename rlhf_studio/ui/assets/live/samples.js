@@ -114,6 +114,12 @@ export class SampleTable {
     return this.inOrder.map((row) => row.sample);
   }
 
+  /** The response that is shown when nobody has chosen one: the first in the order whose tokens were recorded. */
+  first() {
+    const rows = this.inOrder;
+    return (rows.find((row) => row.recorded) || rows[0])?.sample;
+  }
+
   draw() {
     const numbers = this.shown.map(({ sort }) => sort).filter((sort) => sort && sort !== "order");
     const widths = numbers.map((sort) => (THIN.includes(sort) ? "var(--thin)" : "var(--wide)"));

@@ -31,14 +31,17 @@ export class Waiting {
 
 /** The whole page when there is no run to show. */
 export class Empty {
-  /** @param trigger  sends an event to the server */
-  constructor(trigger) {
-    this.trigger = trigger;
+  /**
+   * @param trigger  sends an event to the server
+   * @param open     called with the id of a recording that is to be shown
+   */
+  constructor(trigger, open) {
+    Object.assign(this, { trigger, open });
     this.node = el("section", { class: "rs-empty", hidden: true });
   }
 
-  /** There is no run at all yet: what to do. */
-  none() {
+  /** There is no run at all yet: what to do, and the recordings that can be watched meanwhile. */
+  none(recordings) {
     show(this.node, true);
     if (this.node.dataset.kind === "none") return;
     this.node.dataset.kind = "none";
@@ -52,7 +55,29 @@ export class Empty {
       {},
       steps.map((text) => el("li", {}, text)),
     );
-    fill(this.node, el("h2", {}, "No run yet"), list, this.button("Open Train", "open_train", "rs-primary"));
+    const own = [el("h2", {}, "No run yet"), list, this.button("Open Train", "open_train", "rs-primary")];
+    fill(this.node, el("div", {}, own), recordings.length ? this.recorded(recordings) : null);
+  }
+
+  recorded(recordings) {
+    const row = ({ run, name, about }) => {
+      const link = el("a", { href: `?tab=live&run=${run}`, onclick: (event) => this.watch(event, run) }, name);
+      return el("li", {}, link, el("span", {}, about));
+    };
+    const why = "They came with the program, and open like runs of your own.";
+    return el(
+      "div",
+      { class: "rs-recordings" },
+      el("h3", {}, "Watch a recording"),
+      el("p", {}, why),
+      el("ul", {}, recordings.map(row)),
+    );
+  }
+
+  watch(event, run) {
+    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
+    event.preventDefault();
+    this.open(run);
   }
 
   say(title, text) {

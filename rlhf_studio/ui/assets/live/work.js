@@ -185,7 +185,7 @@ export class WorkArea {
   async showSample(fetched = null) {
     const order = this.table.order();
     const { sample } = this.choice;
-    const wanted = sample !== null && order.includes(sample) ? sample : order[0];
+    const wanted = sample !== null && order.includes(sample) ? sample : this.table.first();
     if (wanted === undefined) return this.inspector.say("No responses were recorded at this step.");
     this.table.choose(wanted);
     if (this.shown.sample === wanted) return undefined;

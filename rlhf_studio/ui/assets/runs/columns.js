@@ -148,14 +148,14 @@ export const COLUMNS = [
     title: "Time",
     first: -1,
     value: (row) => known(row.elapsed),
-    cell: (row) => figure(duration(row.elapsed)),
+    cell: (row) => (row.recording ? NONE : figure(duration(row.elapsed))),
   },
   {
     key: "started",
     title: "Started",
     first: -1,
     value: (row) => row.started_at || row.created_at,
-    cell: (row) => figure(moment(row.started_at || row.created_at)),
+    cell: (row) => (row.recording ? NONE : figure(moment(row.started_at || row.created_at))),
   },
 ];
 
@@ -173,6 +173,7 @@ export function textOf(row) {
     row.verdict?.kind,
     ...row.tags,
     row.remark,
+    row.recording && `recording ${row.recording}`,
   ];
   return parts.join(" ").toLowerCase();
 }

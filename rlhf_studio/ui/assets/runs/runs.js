@@ -86,11 +86,13 @@ class RunsPage {
     );
     this.none = el("p", { class: "rs-nothing", hidden: true }, "No run matches.");
     this.emptyLog = button("Open a log", () => this.openLog());
+    this.emptyMore = el("p", {}, "The recordings below came with the program, and open like runs of your own.");
     this.empty = el(
       "div",
       { class: "rs-no-runs", hidden: true },
-      el("h2", {}, "No runs yet"),
+      el("h2", {}, "No runs of your own yet"),
       el("p", {}, "Press Start run on the Train page. The first recipe needs no download and takes about a minute."),
+      this.emptyMore,
       el(
         "div",
         { class: "rs-buttons-row" },
@@ -109,6 +111,7 @@ class RunsPage {
         this.table.sorting,
         this.count,
         this.archivedBox,
+        this.table.recordingsBox,
         this.table.chooser,
         this.log,
         this.viewer,
@@ -117,7 +120,7 @@ class RunsPage {
       this.table.node,
       this.none,
     );
-    this.listView = el("div", {}, this.list, this.empty);
+    this.listView = el("div", {}, this.empty, this.list);
     fill(this.host, this.lost, this.news, this.listView, this.compareView.node);
   }
 
@@ -145,7 +148,7 @@ class RunsPage {
     this.operator = reply.operator;
     setText(this.viewer, reply.why_not);
     show(this.viewer, !reply.operator);
-    for (const node of [this.log, this.emptyLog]) show(node, reply.operator);
+    show(this.log, reply.operator);
     if (!reply.same) {
       this.version = reply.version;
       this.table.receive(reply);
@@ -164,8 +167,11 @@ class RunsPage {
 
   afterDraw() {
     const rows = [...this.table.rows.values()];
-    show(this.empty, !rows.length);
+    const none = rows.every((row) => row.recording);
+    show(this.empty, none && !(rows.length && !this.operator));
     show(this.list, rows.length > 0);
+    show(this.emptyMore, rows.length > 0);
+    show(this.emptyLog, this.operator && !rows.length); // else it stands above the table
     show(this.none, rows.length > 0 && !this.table.shown);
     show(
       this.archivedBox,

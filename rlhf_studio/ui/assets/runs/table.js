@@ -23,6 +23,7 @@ export class RunTable {
     this.ticks = [];
     this.words = [];
     this.archived = false;
+    this.recordings = { shown: false, first: false };
     this.sort = lasting.get("runs.sort", { key: "started", way: -1 });
     this.chosen = lasting.get("runs.columns", null) || COLUMNS.filter((column) => !column.off).map(({ key }) => key);
     this.stages = []; // of all runs
@@ -38,6 +39,8 @@ export class RunTable {
     this.node = el("table", { class: "rs-run-table" }, el("thead", {}, this.head), this.body);
     this.sorting = el("select", { class: "rs-input rs-sorting", "aria-label": "Sort by", onchange: () => this.pick() });
     this.chooser = this.buildChooser();
+    this.withRecordings = el("input", { type: "checkbox", onchange: () => this.chooseRecordings() });
+    this.recordingsBox = el("label", { class: "rs-check", hidden: true }, this.withRecordings, "Show recordings");
     this.drawHead();
   }
 
@@ -156,14 +159,28 @@ export class RunTable {
     this.draw();
   }
 
-  /** News from the server: `ids` are all runs, `rows` those that have changed. */
-  receive({ ids, rows }) {
+  /** From now on recordings are shown as the person says, no longer as the server does. */
+  chooseRecordings() {
+    this.decided = true;
+    this.recordings.shown = this.withRecordings.checked;
+    this.draw();
+    this.other();
+  }
+
+  /** News from the server: `ids` are all runs, `rows` those that have changed; `recordings` says how they are shown. */
+  receive({ ids, rows, recordings }) {
+    if (!this.decided) this.withRecordings.checked = recordings.shown;
+    this.recordings = { first: recordings.first, shown: this.withRecordings.checked };
     for (const row of rows) {
       this.rows.set(row.id, { ...row, text: textOf(row) });
       this.nodes.delete(row.id);
     }
     const there = new Set(ids);
     for (const id of [...this.rows.keys()]) if (!there.has(id)) this.drop(id);
+    show(
+      this.recordingsBox,
+      [...this.rows.values()].some((row) => row.recording),
+    );
     this.countNames();
     this.countStages();
     this.draw();
@@ -204,16 +221,23 @@ export class RunTable {
     this.draw();
   }
 
+  /** Whether a row is there at all, whatever is searched for. */
+  isWanted(row) {
+    return (this.archived || !row.archived) && (this.recordings.shown || !row.recording);
+  }
+
   get found() {
     const column = [NAME, ...COLUMNS].find(({ key }) => key === this.sort.key) || NAME;
     const rows = [...this.rows.values()].filter(
       (row) =>
-        (this.archived || !row.archived) &&
+        this.isWanted(row) &&
         (!this.stage || row.stage === this.stage) &&
         this.words.every((word) => row.text.includes(word)),
     );
     const keyed = rows.map((row) => [column.value(row), row]);
+    const apart = this.recordings.first ? -1 : 1; // recordings stand together, before all runs or behind them
     const compared = ([one, first], [other, second]) => {
+      if (!first.recording !== !second.recording) return first.recording ? apart : -apart;
       if (one === null || other === null) return (one === null) - (other === null) || newest(first, second);
       return this.sort.way * (one > other ? 1 : one < other ? -1 : 0) || newest(first, second);
     };
@@ -301,7 +325,7 @@ export class RunTable {
     return node;
   }
 
-  /** What stands below a name: where the run comes from, its sweep, tags and note. */
+  /** What stands below a name: that it is a recording, where the run comes from, its sweep, tags and note. */
   about(row) {
     const parts = [];
     const parent = this.rows.get(row.parent);
@@ -315,6 +339,8 @@ export class RunTable {
     }
     if (row.sweep)
       parts.push(el("button", { type: "button", class: "rs-link", onclick: () => this.tickSweep(row.sweep) }, "sweep"));
+    if (row.recording)
+      parts.push(el("span", { class: "rs-chip" }, "Recording"), el("span", { class: "rs-recorded" }, row.recording));
     if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));
     for (const tag of row.tags.slice(0, MOST_TAGS))
       parts.push(el("button", { type: "button", class: "rs-run-tag", onclick: () => this.find(tag) }, tag));
@@ -350,8 +376,9 @@ export class RunTable {
 
   /** "3 of 12 runs". */
   said(node) {
-    const some = [...this.rows.values()].filter((row) => this.archived || !row.archived).length;
-    const all = counted(some, "run");
+    const wanted = [...this.rows.values()].filter((row) => this.isWanted(row));
+    const some = wanted.length;
+    const all = counted(some, some && wanted.every((row) => row.recording) ? "recording" : "run");
     setText(node, this.shown === some ? all : `${this.shown} of ${all}`);
   }
 }

@@ -1,0 +1,133 @@
+"""One optimizer step on one token, by the lesson run's policy: who gains, who pays, and what the net has learned beside it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Slider, Word, bars
+from rlhf_studio.lessons.kit.by_hand import all_close, close, softmax
+
+if TYPE_CHECKING:
+    from rlhf_studio.lessons.run import LessonRun
+
+EPISODES, SHOWN, PLACES = 64, 5, 12
+GAINED = {"praised": 1.0, "blamed": -1.0}
+"""The advantage of the token."""
+
+
+def by_the_rule(before: list[float], token: int, gain: float) -> list[float]:
+    """Probabilities after a step of a table of logits along the rule, of the size at which the token's own one changes by ``gain``.
+
+    The size is found by halving.
+    """
+    logits = torch.tensor(before, dtype=torch.float64)
+    p = logits.softmax(dim=0)
+    rule = -p * math.copysign(1.0, gain)
+    rule[token] += math.copysign(1.0, gain)
+
+    def too_far(size: float) -> bool:
+        return abs(float((logits + size * rule).softmax(dim=0)[token] - p[token])) >= abs(gain)
+
+    low, high = 0.0, 1.0
+    while high < 1e9 and not too_far(high):
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (low, middle) if too_far(middle) else (middle, high)
+    after: list[float] = (logits + high * rule).softmax(dim=0).tolist()
+    return after
+
+
+def under_microscope(run: LessonRun, step: int, sample: int, place: int, judged: str) -> Numbers:
+    """What one step on one token does to the next word's probabilities, there and in another review."""
+    from rlhf_studio.lessons.parts.one_update import one_update  # takes seconds to load, and the lesson's other scenes do not need it
+
+    chosen = run.samples(step)[int(sample) - 1]
+    at = min(int(place), len(chosen.ids)) - 1
+    token, advantage = chosen.ids[at], GAINED[judged]
+    found = one_update(run, int(step), int(sample) - 1, at, advantage)
+    before, after = softmax(found.before), softmax(found.after)
+    change = [b - a for a, b in zip(before, after, strict=True)]
+    rule = by_the_rule(found.before, token, change[token])
+    others = sorted((j for j in range(len(before)) if j != token), key=lambda j: -before[j])
+    most = min(others, key=lambda j: change[j] * advantage)
+    there, then = found.elsewhere or (0.0, 0.0)
+    *names, name_of_most = run.tokenizer.batch_decode([[j] for j in [token, *others[:SHOWN], most]])
+    text = run.tokenizer.decode([*chosen.prompt_ids, *chosen.ids[:at]])
+    return {
+        "token": names[0].strip() or names[0],
+        "text": text,
+        "advantage": advantage,
+        "token_id": token,
+        "logits": found.before,
+        "slope": found.slope,
+        "ratio": found.ratio,
+        "chances": (before, after, rule),
+        "shown": list(zip([name.strip() or name for name in names], [token, *others[:SHOWN]], strict=True)),
+        "chance_before": before[token],
+        "chance_after": after[token],
+        "gain": change[token],
+        "favourite": names[1].strip() or names[1],
+        "favourite_change": 100 * change[others[0]],
+        "favourite_rule": 100 * (rule[others[0]] - before[others[0]]),
+        "all_others": 100 * sum(change[j] for j in others),
+        "favourite_does": Word("same_way" if change[others[0]] * change[token] > 0 else "other_way"),
+        "most": name_of_most.strip() or name_of_most,
+        "most_change": 100 * change[most],
+        "there": there,
+        "then": then,
+        "rate": run.config.ppo.learning_rate,
+        "moved": found.moved,
+        "elsewhere": Word("nowhere" if found.elsewhere is None else "follows" if (then - there) * advantage > 0 else "resists"),
+    }
+
+
+def slope_by_hand(n: Numbers) -> bool:
+    """Along each logit, minus A times the ratio times (1 for the token, less its probability)."""
+    p = softmax(n["logits"])
+    due = [-n["advantage"] * ((j == n["token_id"]) - x) for j, x in enumerate(p)]
+    return close(n["ratio"], 1.0) and all_close(n["slope"], due, 1e-6)
+
+
+def rule_by_hand(n: Numbers) -> bool:
+    """By the rule, the token gains what it was measured to gain, and the odds of any two others change by their old probabilities."""
+    before, _, rule = n["chances"]
+    others = sorted((j for j in range(len(before)) if j != n["token_id"]), key=lambda j: -before[j])[:3]
+    moved = [math.log(rule[j] / before[j]) for j in (n["token_id"], *others)]
+    p = [before[j] for j in (n["token_id"], *others)]
+    size = (moved[0] - moved[1]) / (1 - p[0] + p[1])
+    due = [(moved[1] - moved[2], size * (p[2] - p[1])), (moved[1] - moved[3], size * (p[3] - p[1]))]
+    gain = rule[n["token_id"]] - before[n["token_id"]]
+    return close(gain, n["gain"], 1e-6) and all(close(found, expected, 1e-6) for found, expected in due)
+
+
+def draw_chances(n: Numbers) -> Picture:
+    rows: list[tuple[str, list[float]]] = [(name, [100 * p[j] for p in n["chances"]]) for name, j in n["shown"]]
+    items = [Bar(name, percents, mark="" if place else "chosen") for place, (name, percents) in enumerate(rows)]
+    largest = max(max(percents) for _, percents in rows)
+    high = next(bound for bound in (25, 50, 100, 101) if largest <= bound)  # few bounds, so that the axis seldom jumps
+    return bars(items, [Word("was"), Word("became"), Word("by_rule")], label=Word("percent"), low=0, high=high, digits=1)
+
+
+SCENE = Scene(
+    "under_microscope",
+    under_microscope,
+    controls=(
+        Slider("step", 2, 36, 2, start=10),
+        Slider("sample", 1, EPISODES, 7, start=57),
+        Slider("place", 1, PLACES, 1, start=3),
+        Choice("judged", tuple(GAINED), start="praised"),
+    ),
+    pictures={"chances": draw_chances},
+    claims={
+        "the slope along each logit is the rule by hand": slope_by_hand,
+        "what the token gains, all others together pay": lambda n: abs(100 * n["gain"] + n["all_others"]) < 1e-7,
+        "the token moves the way its advantage asks for": lambda n: n["gain"] * n["advantage"] >= 0,
+        "the first step of AdamW moves no weight by more than the learning rate": lambda n: 0 < n["moved"] <= n["rate"] * (1 + 1e-3),
+        "the rule for a table is the one by hand": rule_by_hand,
+    },
+    needs=("run",),
+)

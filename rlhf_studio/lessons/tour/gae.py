@@ -1,0 +1,50 @@
+"""Generalised advantage estimation, from the last token back to the first."""
+
+from __future__ import annotations
+
+from rlhf_studio.lessons.kit import Numbers, Scene
+from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
+from rlhf_studio.lessons.kit.by_hand import all_close
+from rlhf_studio.lessons.run import LessonRun
+from rlhf_studio.lessons.tour.line import NEEDS, SAMPLE, STEP, line_of, rows_of, table
+
+NUMBER = 7
+
+
+def estimated(run: LessonRun, step: float, sample: float) -> Numbers:
+    """Surprises, advantages and returns of a response."""
+    line = line_of(run, step, sample)
+    found, settings = line.again(), line.of.settings
+    rewards, values, deltas, advantages = (line.all(x) for x in (found.rewards, line.of.values, found.deltas, found.advantages))
+    return {
+        "columns": line.tokens,
+        "rows": rows_of(
+            line, rewards=found.rewards, values=line.of.values, deltas=found.deltas, advantages=found.advantages, returns=found.returns
+        ),
+        "advantages": advantages,
+        "by_hand": advantages_by_hand(rewards, values, settings.gamma, settings.lam),
+        "gamma": settings.gamma,
+        "lam": settings.lam,
+        "first": advantages[0],
+        "expected": values[0],
+        "better": advantages[0] > 0,
+        "last": advantages[-1],
+        "last_delta": deltas[-1],
+        "same_sign": (advantages[0] > 0) == (deltas[0] > 0),
+        "first_delta": deltas[0],
+    }
+
+
+SCENES = (
+    Scene(
+        "line",
+        estimated,
+        controls=(STEP, SAMPLE),
+        needs=NEEDS,
+        pictures={"tensors": table},
+        claims={
+            "each advantage is the sum of all surprises to come": lambda n: all_close(n["advantages"], n["by_hand"]),
+            "the last advantage is the last surprise": lambda n: all_close([n["last"]], [n["last_delta"]]),
+        },
+    ),
+)

@@ -1,0 +1,48 @@
+"""Whitening: advantages with mean 0 and variance 1 over the whole batch."""
+
+from __future__ import annotations
+
+import statistics
+
+from rlhf_studio.lessons.kit import Numbers, Scene
+from rlhf_studio.lessons.kit.by_hand import all_close
+from rlhf_studio.lessons.run import LessonRun
+from rlhf_studio.lessons.tour.line import NEEDS, SAMPLE, STEP, line_of, rows_of, table
+
+NUMBER = 8
+
+
+def whitened(run: LessonRun, step: float, sample: float) -> Numbers:
+    """Advantages before and after, and the mean and deviation that they were scaled by."""
+    line = line_of(run, step, sample)
+    found = line.again()
+    before, after = line.all(found.advantages), line.all(found.whitened_advantages)
+    batch = found.advantages[line.of.mask].tolist()
+    mean, deviation = statistics.fmean(batch), statistics.stdev(batch)
+    turned = sum((a > 0) != (b > 0) for a, b in zip(before, after, strict=True))
+    return {
+        "columns": line.tokens,
+        "rows": rows_of(line, advantages=found.advantages, whitened=found.whitened_advantages),
+        "after": after,
+        "by_hand": [(x - mean) / deviation for x in before],
+        "mean": mean,
+        "deviation": deviation,
+        "tokens": len(batch),
+        "turned": turned,
+        "count": len(before),
+        "turns": turned > 0,
+        "largest": max(abs(x) for x in after),
+        "far": max(abs(x) for x in after) > 3,
+    }
+
+
+SCENES = (
+    Scene(
+        "line",
+        whitened,
+        controls=(STEP, SAMPLE),
+        needs=NEEDS,
+        pictures={"tensors": table},
+        claims={"plain Python gives the same": lambda n: all_close(n["after"], n["by_hand"], 1e-5)},
+    ),
+)

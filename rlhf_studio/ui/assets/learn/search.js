@@ -1,0 +1,148 @@
+// Search over all that can be learned here: while it is typed, results stand where the lesson stood.
+import { debounce, el, fill, setText, show } from "../shared/dom.js";
+
+const WAIT = 150; // milliseconds after a key, before the app is asked
+const KINDS = {
+  lesson: "Lesson",
+  scene: "In a lesson",
+  question: "Question",
+  station: "Tour of the code",
+  code: "Code",
+  term: "Word",
+  name: "Name in TRL",
+};
+const SORTS = { local: "local variable", imported: "imported name" };
+const TYPING = "input, textarea, select, [contenteditable]";
+
+export class Search {
+  /** @param page  {host, article, server, language(), choose(params)} */
+  constructor(page) {
+    Object.assign(this, { page, asked: 0 });
+    const ask = debounce(WAIT, () => this.ask());
+    this.field = el("input", {
+      type: "search",
+      class: "rs-input",
+      placeholder: "Search",
+      "aria-label": "Search lessons, code and names of TRL",
+      "aria-keyshortcuts": "/",
+      maxlength: "80",
+      autocomplete: "off",
+      oninput: ask,
+      onkeydown: (event) => this.key(event),
+    });
+    this.node = el("div", { class: "rs-learn-search", role: "search" }, this.field, el("kbd", {}, "/"));
+    this.status = el("p", { class: "rs-muted", role: "status" });
+    this.list = el("ul", { class: "rs-learn-results" });
+    this.results = el(
+      "section",
+      { class: "rs-learn-found", "aria-label": "Results", hidden: true },
+      this.status,
+      this.list,
+    );
+    document.addEventListener("keydown", (event) => this.shortcut(event));
+  }
+
+  /** "/" anywhere on the page leads to the field. */
+  shortcut(event) {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest?.(TYPING) || !this.page.host.offsetParent) return;
+    event.preventDefault();
+    this.field.focus();
+  }
+
+  key(event) {
+    if (event.key === "Escape") this.close();
+    if (event.key === "ArrowDown") this.list.querySelector("button")?.focus();
+    if (event.key === "Enter" && this.list.childElementCount) this.list.querySelector("button")?.click();
+  }
+
+  async ask() {
+    const query = this.field.value.trim();
+    this.asked += 1;
+    const number = this.asked;
+    if (!query) return this.open(false);
+    const { server, language } = this.page;
+    const reply = await server.learn_search({ query, language: language() }).catch((error) => {
+      console.error(error);
+      return null;
+    });
+    if (number !== this.asked) return undefined; // a later letter has been typed
+    const results = reply?.results || [];
+    setText(this.status, reply ? sayCount(results.length, query) : "The app did not answer. Is it still running?");
+    fill(
+      this.list,
+      results.map((result) => el("li", {}, result.kind === "name" ? this.named(result) : this.result(result))),
+    );
+    return this.open(true);
+  }
+
+  open(searching) {
+    show(this.results, searching);
+    show(this.page.article, !searching);
+    this.page.host.classList.toggle("rs-learn-searching", searching);
+  }
+
+  /** Back to what was read. */
+  close() {
+    this.asked += 1; // what is still asked for is not shown
+    this.field.value = "";
+    this.open(false);
+  }
+
+  lead(to) {
+    this.close();
+    return this.page.choose(to);
+  }
+
+  result({ kind, title, where, extract, to }) {
+    const inside = [
+      el("span", { class: "rs-learn-kind" }, KINDS[kind], where && where !== title ? ` \u00b7 ${where}` : ""),
+      kind === "code" ? el("code", {}, title) : el("strong", {}, title),
+      el("span", { class: "rs-muted" }, extract),
+    ];
+    if (!Object.keys(to).length) return el("div", { class: "rs-learn-result" }, inside);
+    return el("button", { type: "button", class: "rs-learn-result", onclick: () => this.lead(to) }, inside);
+  }
+
+  /** A name of TRL with its answer. */
+  named({ answer }) {
+    const { name, releases, kinds, what, symbols, settings, note, not_needed: notNeeded, see, family } = answer;
+    const said = [
+      el(
+        "span",
+        { class: "rs-learn-kind" },
+        `${KINDS.name} \u00b7 ${releases.join(", ")} \u00b7 ${kinds.map((kind) => SORTS[kind] || kind).join(", ")}`,
+      ),
+      el("code", { class: "rs-learn-name" }, name),
+    ];
+    if (what) said.push(el("p", {}, el("strong", {}, "In TRL: "), coded(what)));
+    if (symbols.length) {
+      const places = symbols.map((symbol) => el("li", {}, this.symbol(symbol)));
+      said.push(el("p", {}, el("strong", {}, "Here: "), coded(note)), el("ul", {}, places));
+    } else if (settings.length) {
+      const codes = settings.flatMap((setting, place) => [place ? ", " : "", el("code", {}, setting)]);
+      said.push(el("p", {}, el("strong", {}, "Setting here: "), codes, note ? [". ", ...coded(note)] : ""));
+    } else {
+      said.push(el("p", {}, el("strong", {}, "Not needed here: "), coded(notNeeded)));
+    }
+    if (family.length) said.push(el("p", { class: "rs-muted" }, "Answered together with: ", family.join(", ")));
+    if (see) said.push(el("p", {}, "More: ", this.link(see.title, see.to)));
+    return el("div", { class: "rs-learn-result" }, said);
+  }
+
+  symbol({ symbol, path, to }) {
+    const name = el("code", {}, symbol);
+    const where = el("span", { class: "rs-muted" }, ` ${path}`);
+    return Object.keys(to).length ? [this.link(name, to), where] : [name, where];
+  }
+
+  link(text, to) {
+    return el("button", { type: "button", class: "rs-learn-lead", onclick: () => this.lead(to) }, text);
+  }
+}
+
+/** A text in which names of code stand between backticks. */
+const coded = (text) => text.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
+
+const sayCount = (count, query) =>
+  count === 0 ? `Nothing found for "${query}".` : count === 1 ? "One result." : `${count} results, best first.`;

@@ -1,0 +1,225 @@
+"""Search on the Learn page: lessons, scenes, their texts and questions, terms, stations, code, and every name of TRL's PPO."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Any
+
+import gradio as gr
+
+from rlhf_studio.glossary import GLOSSARY
+from rlhf_studio.lessons import shelf
+from rlhf_studio.lessons.kit.code import excerpt
+from rlhf_studio.lessons.kit.text import Block, SceneText
+from rlhf_studio.lessons.trl_names import NameAnswer, answers
+from rlhf_studio.ui import sent
+
+LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
+FEWEST_LETTERS = 3  # of a query that finds names of TRL by a part of them
+WEIGHTS = {"lesson": 3.0, "station": 2.5, "scene": 2.0, "question": 2.0, "term": 2.0, "code": 2.0}
+IN_TITLE, IN_TEXT, ONLY_BEGUN = 4.0, 1.0, 0.6  # what a word counts, by where it stands; less when it is only the beginning of a word
+_LIKE_CODE = re.compile(r"_|/|[a-z][A-Z]")
+_WORD = re.compile(r"[^\W_]+")
+_IGNORED = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and are as at be by can do does for from has have how i in is it my of on or so that the this to was what when where which "
+        "why with you",
+    )
+)
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that can be found: ``to`` are the address's parameters, or nothing; ``where`` names the lesson that it is in."""
+
+    kind: str
+    title: str
+    text: str
+    to: Json
+    where: str = ""
+    title_words: frozenset[str] = field(default_factory=frozenset)
+    text_words: frozenset[str] = field(default_factory=frozenset)
+
+
+def learn_search(data: Any, request: gr.Request) -> Json:
+    """What fits the ``query``: a list of ``results``, best first. No query finds nothing; one that is too long is cut."""
+    query, language = sent.member(data, "query"), sent.member(data, "language")
+    if not isinstance(query, str):
+        return {"results": []}
+    return {"results": found(query[:LONGEST_QUERY], language if isinstance(language, str) and language.isalpha() else "en")}
+
+
+def found(query: str, language: str = "en") -> list[Json]:
+    """The best :data:`MOST` results, plain data: ``kind``, ``title``, ``where``, ``extract``, ``to``, and ``answer`` for a name of TRL.
+
+    A name of TRL comes first when it is what was asked for, or when the query looks like code; names that only contain it come last.
+    """
+    near = named(query)
+    first = [name for name in near if name.name.lower() == query.strip().lower() or _LIKE_CODE.search(query)]
+    last = [name for name in near if name not in first]
+    words = [word for word in _words(query) if word not in _IGNORED] or _words(query)
+    scored = [(score, entry) for entry in index(language) if words and (score := _score(entry, words)) > 0]
+    best: dict[tuple[str, str], Entry] = {}
+    for _, entry in sorted(scored, key=lambda pair: -pair[0]):
+        best.setdefault(_once(entry), entry)
+    others = list(best.values())[: MOST - len(near)]
+    return [*(_named(name) for name in first), *(_shown(entry, words) for entry in others), *(_named(name) for name in last)]
+
+
+def prepare(language: str = "en") -> None:
+    """Begin to make the index, because a reader may search soon."""
+    threading.Thread(target=index, args=(language,), daemon=True).start()
+
+
+# --- what can be found -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def index(language: str = "en") -> tuple[Entry, ...]:
+    """All that can be found in a language, but for the names of TRL. Made once."""
+    return tuple(_indexed(entry) for entry in _all(language))
+
+
+def _all(language: str) -> Iterator[Entry]:
+    for name, term in GLOSSARY.items():
+        yield Entry("term", term.title, f"{term.meaning} {term.good} {name}", {})
+    for kind, shelf_name in (("station", shelf.TOUR), ("lesson", shelf.LESSONS)):
+        for lesson in shelf.entries(language, shelf_name):
+            text = shelf.text_of(lesson.name, language)
+            yield Entry(kind, text.title, _prose(text.introduction), place_of(lesson.name))
+            for scene in text.scenes:
+                yield from _of_scene(kind, lesson.name, text.title, scene)
+
+
+def _of_scene(kind: str, lesson: str, title: str, scene: SceneText) -> Iterator[Entry]:
+    to = place_of(lesson, scene.name)
+    heading = next((_prose([block]) for block in scene.blocks if block["kind"] == "heading"), title)
+    of_lesson = kind == "lesson"
+    plain = [block for block in scene.blocks if block["kind"] not in ("predict", "heading", "code")]
+    yield Entry("scene" if of_lesson else "station", heading if of_lesson else title, _prose(plain), to, title)
+    for block in scene.blocks:
+        if block["kind"] == "predict":
+            explained = " ".join(_prose(content) for _, content in block["answers"])
+            yield Entry("question", _prose(block["question"]), explained, to, title)
+        elif block["kind"] == "code":
+            lines = " ".join("".join(text for _, text in line) for line in block["lines"])
+            yield Entry("code", block["symbol"], f"{block['path']} {lines}", to, title)
+
+
+def place_of(lesson: str, scene: str = "") -> Json:
+    """The address's parameters of a lesson and scene, or of a station of the tour."""
+    folder, _, name = lesson.rpartition(".")
+    if folder == shelf.TOUR:
+        return {"place": shelf.TOUR, "show": name}
+    return {"lesson": name, **({"scene": scene} if scene else {})}
+
+
+def _prose(piece: Any) -> str:
+    """The plain text of a part of a lesson."""
+    if isinstance(piece, str):
+        return piece
+    if isinstance(piece, list):
+        joined = " " if piece and isinstance(piece[0], dict) and "kind" in piece[0] and _is_block(piece[0]) else ""
+        return joined.join(_prose(one) for one in piece)
+    if piece.get("kind") == "code" and "text" in piece:
+        return str(piece["text"])
+    if piece.get("kind") in ("slot", "formula"):
+        return "…"
+    return " ".join(_prose(piece[key]) for key in ("content", "items", "caption", "label") if key in piece)
+
+
+def _is_block(piece: Block) -> bool:
+    return "items" in piece or "caption" in piece or "label" in piece or piece.get("kind") in ("paragraph", "heading")
+
+
+# --- how well it fits ----------------------------------------------------------------------------------------------------------
+
+
+def _words(text: str) -> list[str]:
+    """Words in small letters; a name is taken apart at underscores and at capitals too, and stays whole beside its parts."""
+    parts = _WORD.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
+    return list(dict.fromkeys(parts))
+
+
+def _indexed(entry: Entry) -> Entry:
+    words = [frozenset(_words(text)) | frozenset(re.findall(r"[\w.]+", text.lower())) for text in (entry.title, entry.text)]
+    return Entry(entry.kind, entry.title, entry.text, entry.to, entry.where, *words)
+
+
+def _once(entry: Entry) -> tuple[str, str]:
+    """What is shown once: a symbol of the code however many lessons show it, anything else by its place."""
+    return (entry.kind, entry.title if entry.kind == "code" else f"{entry.title} {entry.to}")
+
+
+def _score(entry: Entry, words: Sequence[str]) -> float:
+    """0 when a word stands nowhere in the entry; otherwise the more, the rarer and the higher up they stand."""
+    total = 0.0
+    for word in words:
+        one = max(_fits(word, entry.title_words) * IN_TITLE, _fits(word, entry.text_words) * IN_TEXT)
+        if not one:
+            return 0.0
+        total += one
+    return total * WEIGHTS[entry.kind] / (1 + len(entry.title_words) / 20)
+
+
+def _fits(word: str, words: frozenset[str]) -> float:
+    if word in words:
+        return 1.0
+    return ONLY_BEGUN if len(word) > 1 and any(other.startswith(word) for other in words) else 0.0
+
+
+def _shown(entry: Entry, words: Sequence[str]) -> Json:
+    """A result; the extract is the piece of the text around the first word that was asked for."""
+    text = " ".join(entry.text.split())
+    at = min((place for word in words if (place := text.lower().find(word)) >= 0), default=0)
+    first = max(text.rfind(" ", 0, max(at - EXTRACT // 2, 0)) + 1, 0) if at > EXTRACT // 2 else 0
+    piece = text[first : first + EXTRACT]
+    whole = first + EXTRACT >= len(text)
+    extract = ("… " if first else "") + (piece if whole else piece.rsplit(" ", 1)[0] + " …")
+    return {"kind": entry.kind, "title": entry.title, "where": entry.where, "extract": extract, "to": entry.to}
+
+
+# --- names of TRL --------------------------------------------------------------------------------------------------------------
+
+
+def named(query: str) -> list[NameAnswer]:
+    """The name that was asked for, whatever its capitals; then names that begin so, then those that contain it."""
+    asked = query.strip().lower()
+    if not asked or " " in asked:
+        return []
+    known = {name: answer for name, answer in answers().items() if asked == name.lower() or len(asked) >= FEWEST_LETTERS}
+    order = sorted((_nearness(name.lower(), asked), len(name), name) for name in known)
+    return [known[name] for near, _, name in order if near < 3][:MOST_NAMES]
+
+
+def _nearness(name: str, asked: str) -> int:
+    return 0 if name == asked else 1 if name.startswith(asked) else 2 if asked in name else 3
+
+
+def _named(answer: NameAnswer) -> Json:
+    shown = {**asdict(answer), "symbols": [_symbol(symbol) for symbol in answer.symbols], "see": _seen(answer.see)}
+    return {"kind": "name", "title": answer.name, "where": "", "extract": "", "to": {}, "answer": shown}
+
+
+@cache
+def _symbol(symbol: str) -> Json:
+    """A symbol with its file, and the lesson or station that shows it, if one does."""
+    to = next((entry.to for entry in index() if entry.kind == "code" and entry.title == symbol), {})
+    return {"symbol": symbol, "path": excerpt(symbol).path, "to": to}
+
+
+@cache
+def _seen(see: str) -> Json | None:
+    """Where an answer leads: the title of a lesson or a station, and its address."""
+    if not see:
+        return None
+    kind, _, rest = see.partition(":")
+    lesson, _, scene = rest.partition("/")
+    name = f"{shelf.TOUR}.{lesson}" if kind == "tour" else lesson
+    return {"title": shelf.text_of(name).title, "to": place_of(name, scene)}

@@ -1,0 +1,54 @@
+"""Recordings in a real browser: Live offers them where there is no run, and Runs shows them as its rule says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.recipes import load_recipe
+from rlhf_studio.ui.app import Server, launch
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+pytestmark = pytest.mark.browser
+
+NAMES = [recording.name for recording in RECORDINGS]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = launch(tmp_path_factory.mktemp("workspace"), start=lambda folder, mode: pytest.fail("nothing is started here"))
+    running.dispatcher.stop()  # a queued run stays queued
+    yield running
+    running.close()
+
+
+def test_live_offers_a_recording_and_runs_lists_them(open_page: Callable[..., Any], server: Server) -> None:
+    page = open_page("?tab=live")
+    expect(page.locator(".rs-recordings a")).to_have_text(NAMES)
+    page.get_by_role("link", name=NAMES[2]).click()
+    expect(page.locator(".rs-head .rs-name")).to_have_text(NAMES[2])
+    expect(page.locator(".rs-head .rs-chip")).to_have_text("Recording")
+    expect(page.locator(".rs-verdict")).to_contain_text("Collapsed")
+    expect(page.locator(".rs-banner")).to_contain_text("This recording came with the program.")
+    buttons = [text for text in page.locator(".rs-ending button").all_inner_texts() if text]
+    assert buttons == ["Train with its settings", "Take it home", "Compare"]
+    page.wait_for_url(f"**run={RECORDINGS[2].run_id}**")
+    page.go_back()
+
+    page.get_by_role("tab", name="Runs", exact=True).click()
+    rows = page.locator(".rs-run-row")
+    expect(rows.locator(".rs-run-name > a")).to_have_text(NAMES)
+    expect(rows.locator(".rs-chip")).to_have_text(["Recording"] * 3)
+    expect(page.locator(".rs-no-runs")).to_be_visible()
+    rows.first.get_by_role("button", name="Actions").click()
+    expect(page.get_by_role("menuitem")).to_have_text(["Open", "Settings", "Copy settings to Train", "Take home"])
+    page.keyboard.press("Escape")
+
+    server.workspace.submit(load_recipe("world").config, "mine")
+    expect(rows.locator(".rs-run-name > a")).to_have_text(["mine"])
+    page.get_by_label("Show recordings").check()
+    expect(rows.locator(".rs-run-name > a")).to_have_text(["mine", *NAMES])

@@ -1,0 +1,260 @@
+"""Recordings on the pages: listed in each situation, watched and compared by anyone, and refused by all that acts on a run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.preflight import inspect_run
+from rlhf_studio.recipes import load_recipe
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.errors import OnlyRead
+from rlhf_studio.runs.finding.recordings import Recordings
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.evaluate.page import EvaluatePage
+from rlhf_studio.ui.exports.actions import Exports
+from rlhf_studio.ui.exports.downloads import open_export
+from rlhf_studio.ui.insights import Insights
+from rlhf_studio.ui.lab.comparing import Comparing
+from rlhf_studio.ui.lab.experiments import Experiments
+from rlhf_studio.ui.live_feed import LiveFeed, Position
+from rlhf_studio.ui.live_page import ACTIONS, steer
+from rlhf_studio.ui.resume import question
+from rlhf_studio.ui.runs_page import ACTIONS as RUN_ACTIONS
+from rlhf_studio.ui.runs_page import RunsPage
+from tests.ui.train_helpers import OPERATOR, VIEWER
+from tests.waiting import wait_until
+
+IDS = [recording.run_id for recording in RECORDINGS]
+IMPROVES, EXPLOITS, COLLAPSES = IDS
+REFUSAL = str(OnlyRead())
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
+    return Recordings(cache_folder=tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, recordings: Recordings) -> Workspace:
+    return Workspace(tmp_path, recordings)
+
+
+@pytest.fixture
+def feed(workspace: Workspace) -> Iterator[LiveFeed]:
+    feed = LiveFeed(workspace, interval=0.02)
+    yield feed
+    feed.close()
+
+
+def polled(feed: LiveFeed, run: str = "") -> Json:
+    found: list[Json] = []
+
+    def answered() -> bool:
+        found.append(json.loads(b"{" + feed.poll(Position(run=run)) + b"}"))
+        return "opening" not in found[-1]
+
+    wait_until(answered)
+    return found[-1]
+
+
+# --- listed ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("situation", "own", "first", "shown"),
+    [
+        ("local", False, False, True),
+        ("local", True, False, False),
+        ("read-only", False, True, True),
+        ("read-only", True, True, True),
+        ("space", False, True, True),
+        ("space", True, True, True),
+    ],
+)
+def test_where_they_stand_and_when_they_are_shown(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, situation: str, own: bool, first: bool, shown: bool
+) -> None:
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    if situation == "space":
+        monkeypatch.setenv("SPACE_ID", "somebody/studio")
+    mine = [workspace.submit(load_recipe("world").config, "mine")] if own else []
+    reply = RunsPage(workspace, Access(read_only=situation == "read-only")).runs({}, VIEWER)
+    assert reply["recordings"] == {"first": first, "shown": shown}
+    assert reply["ids"] == [*mine, *IDS] and reply["problem"] == ""
+    rows = {row["id"]: row for row in reply["rows"]}
+    for recording in RECORDINGS:
+        row = rows[recording.run_id]
+        assert (row["name"], row["recording"], row["state"], row["actions"]) == (recording.name, recording.about, "finished", [])
+        assert row["started_at"] is None and row["elapsed"] is None
+        assert row["score_last"] is not None and row["gold_last"] is not None
+    assert all(rows[run]["recording"] == "" for run in mine)
+
+
+def test_their_verdicts_come_as_those_of_any_run(workspace: Workspace) -> None:
+    insights = Insights(workspace)
+    page = RunsPage(workspace, Access(), insights=insights)
+
+    def kinds() -> list[str]:
+        page._listing = (float("-inf"), "", [])
+        return [row["verdict"]["kind"] for row in page.runs({}, VIEWER)["rows"] if row["verdict"]]
+
+    try:
+        wait_until(lambda: kinds() == ["improved", "exploiting the reward", "collapsed"])
+    finally:
+        insights.close()
+
+
+def test_the_table_says_when_they_cannot_be_unpacked(tmp_path: Path) -> None:
+    table = [replace(recording, archive=tmp_path / "no.zip") for recording in RECORDINGS]
+    workspace = Workspace(tmp_path, Recordings(table, tmp_path / "cache"))
+    mine = workspace.submit(load_recipe("world").config, "mine")
+    reply = RunsPage(workspace, Access()).runs({}, OPERATOR)
+    assert reply["ids"] == [mine] and reply["problem"].startswith("A recording that came with the program is damaged")
+    feed = LiveFeed(workspace, interval=0.02)
+    try:
+        assert polled(feed, COLLAPSES)["problem"].startswith("A recording that came with the program is damaged")
+    finally:
+        feed.close()
+
+
+# --- watched ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_live_offers_them_and_shows_them(feed: LiveFeed, workspace: Workspace) -> None:
+    offered = polled(feed)
+    assert offered["newest"] is None
+    assert [(one["run"], one["name"], one["about"]) for one in offered["recordings"]] == [
+        (recording.run_id, recording.name, recording.about) for recording in RECORDINGS
+    ]
+    for recording, steps in zip(RECORDINGS, (36, 36, 16), strict=True):
+        reply = polled(feed, recording.run_id)
+        status = reply["status"]
+        assert (status["name"], status["state"], status["recording"], status["imported"]) == (recording.name, "finished", True, False)
+        assert (reply["last_step"], status["checkpoints"]) == (steps, [])
+        samples = json.loads(feed.detail(recording.run_id, "samples", 3).result(timeout=20))
+        assert len(samples["rows"]) == 64
+        tokens = json.loads(feed.detail(recording.run_id, "tokens", 3, 0).result(timeout=20))
+        assert (tokens.get("tokens") is None) == (recording.run_id == EXPLOITS)  # which is on record without tokens
+    diagnosis = json.loads(feed.insights.detail(COLLAPSES, "diagnosis", feed.place(COLLAPSES)).result(timeout=20))
+    assert diagnosis["verdict"]["kind"] == "collapsed"
+    settings = json.loads(feed.detail(COLLAPSES, "settings").result(timeout=20))
+    assert settings["parent"] == ""  # a run with its settings is no variation of it
+    assert list(workspace.root.iterdir()) == []  # nothing was copied
+
+
+def test_own_runs_come_before_recordings(feed: LiveFeed, workspace: Workspace) -> None:
+    mine = workspace.submit(load_recipe("world").config, "mine")
+    assert polled(feed)["newest"] == mine
+
+
+def test_they_are_compared(workspace: Workspace) -> None:
+    comparing = Comparing(workspace)
+    try:
+        found = json.loads(bytes(asyncio.run(comparing.compare({"runs": IDS}, VIEWER)).body))
+    finally:
+        comparing.close()
+    assert [run["label"] for run in found["runs"]] == [recording.name for recording in RECORDINGS]
+    assert {row["setting"] for row in found["settings"]} >= {"ppo.kl_coef", "ppo.learning_rate"}
+
+
+# --- acted on --------------------------------------------------------------------------------------------------------------------
+
+
+def everything(folder: Path) -> list[tuple[str, int]]:
+    return sorted((str(path), path.lstat().st_mtime_ns) for path in [folder, *folder.rglob("*")])
+
+
+@pytest.fixture
+def unchanged(workspace: Workspace) -> Iterator[None]:
+    """Neither the recording nor the workspace is written."""
+    before = everything(workspace.run_dir(COLLAPSES).parent)
+    yield
+    assert everything(workspace.run_dir(COLLAPSES).parent) == before
+    assert list(workspace.root.iterdir()) == []
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("action", RUN_ACTIONS)
+def test_no_action_of_the_runs_page_takes_one(workspace: Workspace, action: str) -> None:
+    sent = {"action": action, "run": COLLAPSES, "to": 1, "name": "mine", "tags": ["a"], "note": "a"}
+    with pytest.raises(gr.Error) as refused:
+        RunsPage(workspace, Access()).act(sent, OPERATOR)
+    assert refused.value.message == REFUSAL
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("action", ACTIONS)
+def test_no_button_of_the_live_page_takes_one(workspace: Workspace, action: str) -> None:
+    with pytest.raises(gr.Error) as refused:
+        steer(workspace, action, {"run": COLLAPSES, "changes": {"ppo.kl_coef": 0.1}})
+    assert refused.value.message == REFUSAL
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_no_question_before_an_action_is_answered(workspace: Workspace) -> None:
+    assert RunsPage(workspace, Access()).loss({"run": COLLAPSES}, OPERATOR) == {"problem": REFUSAL}
+    assert question(workspace, Access(), {"run": COLLAPSES}, OPERATOR) == {"problem": REFUSAL}
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"how": "variation", "changes": {"ppo.kl_coef": 0.1}},
+        {"how": "fork", "step": 10, "changes": {}},
+        {"how": "sweep", "axes": {"ppo.kl_coef": [0.1, 0.2]}},
+        {"how": "more steps", "changes": {"ppo.steps": 100}},
+    ],
+    ids=lambda how: how["how"],
+)
+def test_no_experiment_begins_at_one(workspace: Workspace, how: Json) -> None:
+    insights = Insights(workspace)
+    experiments = Experiments(workspace, Access(), insights, inspect_run)
+    try:
+        assert asyncio.run(experiments.experiment_start({"run": COLLAPSES, **how}, OPERATOR)) == {"problem": REFUSAL}
+        assert asyncio.run(experiments.experiment_ideas({"run": COLLAPSES}, OPERATOR)) == {"problem": REFUSAL}
+    finally:
+        experiments.close()
+        insights.close()
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("policy", [COLLAPSES, f"{COLLAPSES}@start", f"{COLLAPSES}@10"])
+def test_no_evaluation_asks_one(workspace: Workspace, policy: str) -> None:
+    page = EvaluatePage(workspace, Access())
+    assert page.begin({"policies": policy}, OPERATOR) == {"problem": REFUSAL, "fields": []}
+    assert page.boot({}, OPERATOR)["runs"] == []
+
+
+def test_an_export_goes_into_the_workspace(workspace: Workspace) -> None:
+    before = everything(workspace.run_dir(COLLAPSES).parent)
+    exports = Exports(workspace, Access(), [sys.executable, "-m", "rlhf_studio"])
+    asked = {"run": COLLAPSES, "what": "csv"}
+    try:
+        assert "number" not in exports.export_start(asked, VIEWER)
+        assert list(workspace.root.iterdir()) == []
+        assert exports.export_start({**asked, "what": "adapter"}, OPERATOR)["problem"].startswith("This run has no checkpoint")
+        assert exports.export_start(asked, OPERATOR) == {"number": 1}
+        wait_until(lambda: exports.export_look(asked, OPERATOR)["job"]["state"] != "working", 60)
+        look = exports.export_look(asked, VIEWER)
+    finally:
+        exports.close()
+    assert (look["job"]["state"], [file["name"] for file in look["files"]]) == ("done", ["metrics.csv"])
+    made = workspace.root / paths.RECORDINGS / COLLAPSES / paths.EXPORTS / "metrics.csv"
+    assert len(made.read_text().splitlines()) == 17  # a head, and a line for each step
+    with open(open_export(workspace.exports_place(COLLAPSES), "metrics.csv"), encoding="utf-8") as file:
+        assert file.read() == made.read_text()
+    assert everything(workspace.run_dir(COLLAPSES).parent) == before
+    assert workspace.runs() == []
