@@ -19,6 +19,7 @@ from rlhf_studio.lessons.kit.text import LessonText, read_text
 LESSONS, TOUR = "", "tour"
 _SHELVES = {LESSONS: pages, TOUR: tour}
 _NUMBER = re.compile(r"^NUMBER = (\d+)", re.MULTILINE)
+_ANY_RUN = re.compile(r"^ANY_RUN = True$", re.MULTILINE)
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -28,11 +29,12 @@ class NoLesson(LookupError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A lesson in the list: its module's name, its number, and its title."""
+    """A lesson in the list: its module's name, its number, its title, and whether it can look at any run (``ANY_RUN = True``)."""
 
     name: str
     number: int
     title: str
+    any_run: bool
 
 
 @cache
@@ -40,11 +42,12 @@ def entries(language: str = "en", shelf: str = LESSONS) -> tuple[Entry, ...]:
     """All lessons, or all stations of the tour, in order."""
     found = []
     for name in _names(shelf):
-        number = _NUMBER.search(file_of(name, "py").read_text(encoding="utf-8"))
+        module = file_of(name, "py").read_text(encoding="utf-8")
+        number = _NUMBER.search(module)
         if number is None:
             continue  # it has no text: what several stations share
         title = _TITLE.search(_source(name, language))  # the whole text is read when it is opened
-        found.append(Entry(name, int(number[1]), title[1].strip() if title else ""))
+        found.append(Entry(name, int(number[1]), title[1].strip() if title else "", bool(_ANY_RUN.search(module))))
     return tuple(sorted(found, key=lambda entry: entry.number))
 
 

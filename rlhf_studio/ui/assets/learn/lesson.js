@@ -2,6 +2,7 @@
 import { address } from "../shared/address.js";
 import { el, fill } from "../shared/dom.js";
 import { LessonTools } from "./lesson_tools.js";
+import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
 import { blocks, leadOf } from "./text.js";
 
@@ -10,36 +11,46 @@ export class Lesson {
    * @param page  {lessons, article, server, language(), ask(question), tell(problem), choose(params)}
    */
   constructor(page) {
-    Object.assign(this, { page, name: "" });
+    Object.assign(this, { page, name: "", run: "" });
     this.tools = new LessonTools(this);
   }
 
   /** Show the lesson that the address names; the first one where it names none. */
   async go(params) {
     const { lessons, server, language } = this.page;
-    const name = lessons.some((lesson) => lesson.name === params.lesson) ? params.lesson : lessons[0]?.name;
-    if (!name) return;
-    if (name === this.name && !params.set) {
+    const lesson = lessons.find(({ name }) => name === params.lesson) || lessons[0];
+    if (!lesson) return;
+    const { name } = lesson;
+    const run = lesson.any_run ? params.run || "" : "";
+    if (name === this.name && run === this.run && !params.set) {
       this.tools.go(params);
       return;
     }
-    this.name = name;
+    Object.assign(this, { name, run });
+    const gone = () => this.name !== name || this.run !== run;
     this.page.mark(name);
     const text = await server.learn_text({ lesson: name, language: language() });
-    if (this.name !== name) return;
+    if (gone()) return;
     if (text.error) {
       this.page.tell(text.error);
       return;
     }
-    this.draw(name, text);
+    const picker = lesson.any_run
+      ? new RunPicker(run, server, (other) => this.page.choose({ lesson: name, run: other }))
+      : null;
+    this.draw(name, text, run, picker);
     this.tools.go(params);
-    const described = await this.page.ask({ op: "describe", lesson: name });
-    if (this.name !== name || !described) return;
+    const described = await this.page.ask({ op: "describe", lesson: name, run, values: numbersOf(params.set || "") });
+    if (gone()) return;
+    const problem = described?.problem || (run && !described ? "The run cannot be shown." : "");
+    picker?.tell(described?.problem || "");
+    if (problem) for (const scene of this.scenes) scene.node.remove();
+    if (!described || problem) return;
     const begun = this.scenes.map((scene) =>
       scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {}),
     );
     await Promise.all(begun);
-    if (this.name === name) this.tools.there(params);
+    if (!gone()) this.tools.there(params);
   }
 
   /** Another place of the page is shown. */
@@ -48,16 +59,19 @@ export class Lesson {
     this.name = "";
   }
 
-  draw(name, text) {
+  draw(name, text, run, picker) {
     const { lessons, article } = this.page;
     const lead = { ...leadOf(this.page), words: text.words };
     this.scenes = text.scenes.map(
       (scene) =>
         new Scene(scene, {
           ...lead,
-          ask: (question) => this.page.ask({ ...question, lesson: name }),
+          ask: (question) => this.page.ask({ ...question, lesson: name, run }),
           moved: (set, seed) =>
-            address.put("learn", { lesson: name, scene: scene.name, set, seed, show: this.tools.showing() }),
+            address.put("learn", { lesson: name, run, scene: scene.name, set, seed, show: this.tools.showing() }),
+          share: (from, values) => {
+            for (const one of this.scenes) if (one !== from) one.adopt(values);
+          },
         }),
     );
     const place = lessons.findIndex((lesson) => lesson.name === name);
@@ -66,6 +80,7 @@ export class Lesson {
       el("h2", { class: "rs-learn-title" }, text.title),
       this.tools.node,
       el("div", { class: "rs-learn-text" }, blocks(text.introduction, lead)),
+      picker?.node,
       this.tools.opening.node,
       this.scenes.map((scene) => scene.node),
       el("div", { class: "rs-learn-turn" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
@@ -81,9 +96,17 @@ export class Lesson {
       {
         type: "button",
         class: "rs-button rs-small",
-        onclick: () => this.page.choose({ lesson: lesson.name }),
+        onclick: () => this.page.choose({ lesson: lesson.name, run: lesson.any_run ? this.run : "" }),
       },
       `${word}: ${lesson.title}`,
     );
   }
+}
+
+/** The numbers that an address names: {name: number}. */
+function numbersOf(set) {
+  const named = set.split(",").map((part) => part.split(":"));
+  return Object.fromEntries(
+    named.filter(([, value]) => /^\d{1,9}$/.test(value)).map(([name, value]) => [name, Number(value)]),
+  );
 }

@@ -88,7 +88,7 @@ export class Slides {
   leave() {
     const slide = this.slides[this.at];
     this.stop();
-    address.put("learn", { lesson: this.lesson.name, scene: slide.scene?.name });
+    address.put("learn", { lesson: this.lesson.name, run: this.lesson.run, scene: slide.scene?.name });
     const node = slide.question?.node || slide.nodes.at(-1);
     node.scrollIntoView({ block: "center" });
     this.article.focus({ preventScroll: true });
@@ -174,7 +174,7 @@ export class Slides {
     this.article.scrollTop = 0;
     const held = document.activeElement;
     if (!this.bar.contains(held) && !(this.article.contains(held) && held.offsetParent)) this.article.focus();
-    address.put("learn", { lesson: this.lesson.name, scene: scene?.name, show: "slides" });
+    address.put("learn", { lesson: this.lesson.name, run: this.lesson.run, scene: scene?.name, show: "slides" });
   }
 }
 
