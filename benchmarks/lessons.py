@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             calls += found
             slow += [f"{entry.name}/{name}: {max(found):.2f} s"] if max(found) > LIMIT else []
             values = {control["name"]: control["start"] for control in scene["controls"]}
-            for control in scene["controls"]:
+            for control in (one for one in scene["controls"] if one.get("swept", True)):
                 sweeps.append(timed(process, {"op": "sweep", "control": control["name"], "values": values, **asked})[0])
         process.kill()
         all_calls += calls

@@ -23,7 +23,7 @@ MOST_FILES_IN = {
     "engine/rewards/kinds": 12,
     "runs": 28,
     "ui": 25,
-    "ui/assets/learn": 20,
+    "ui/assets/learn": 22,
     "ui/assets/live": 28,
     "ui/assets/runs": 16,
     "ui/assets/shared": 22,
@@ -76,11 +76,11 @@ engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs recipes runs world
 ui: analysis child_process config config_io estimate evaluation exit_codes export glossary inputs lessons.kit
-    lessons.shelf lessons.trl_names logs metrics preflight recipes road runs
+    lessons.faults lessons.shelf lessons.teaching lessons.trl_names logs metrics preflight recipes road runs
 cli: analysis child_process config config_io engine estimate.disk evaluation exit_codes export from_trl inputs lessons logs
     preflight recipes road runs ui world_build
 road: analysis.ends analysis.evaluation child_process config config_io exit_codes inputs metrics preflight recipes runs world.corpus
-lessons: analysis config engine estimate from_trl inputs ppo runs world
+lessons: analysis config engine estimate from_trl inputs ppo recipes runs world
 library: config config_io engine inputs
 __main__: cli
 __init__:

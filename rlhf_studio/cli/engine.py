@@ -19,6 +19,7 @@ from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.inputs.places import as_typed_here
+from rlhf_studio.lessons.faults.names import fault_of
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.checkpoints import where_to_resume
 from rlhf_studio.runs.commands import send_command
@@ -136,19 +137,35 @@ def named_for_children(run_dir: Path) -> Iterator[None]:
 
 
 def one_engine(run_dir: Path, mode: StartMode, permissions: Permissions, screen: Screen | None) -> int:
-    """Train in this process. A request to stop ends it while the libraries load, too. Returns the exit code."""
+    """Train in this process. A request to stop ends it while the libraries load, too. Returns the exit code.
+
+    A run that is broken on purpose has its fault in this process. Raises StoreError for a fault that there is not.
+    """
+    fault = fault_of(run_dir)
     try:
         with Signals() as signals, signals.at_once():
             from rlhf_studio.engine.process.worker import run_engine  # torch and transformers load here, after the cheap checks
+
+            broken = applied_fault(fault)
     except StopRequested as stop:
         if not is_follower(os.environ):
             with liveness.EngineLock(run_dir):
                 record_end(run_dir, EventRecord("info", "stop", f"Stopped while the libraries were loading: {stop}."))
         code = STOPPED
     else:
-        code = run_engine(run_dir, mode, permissions=permissions, screen=screen)
+        with broken:
+            code = run_engine(run_dir, mode, permissions=permissions, screen=screen)
     # A launcher takes every other code for a crash of its processes; the run folder says how it ended.
     return DONE if code == STOPPED and COORDINATED in os.environ else code
+
+
+def applied_fault(fault: str) -> contextlib.AbstractContextManager[None]:
+    """What a run that is broken on purpose trains inside of; nothing for an empty name, an ordinary run."""
+    if not fault:
+        return contextlib.nullcontext()
+    from rlhf_studio.lessons.faults.wrappers import applied  # loads the engine
+
+    return applied(fault)
 
 
 def stop(run_dir: Path, *, now: bool, discard: bool = False) -> str:

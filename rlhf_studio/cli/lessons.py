@@ -1,15 +1,42 @@
-"""The command ``lessons-server``, which the app starts to compute the numbers of its Learn page."""
+"""The commands of the lessons: ``lessons`` for teachers, and ``lessons-server``, which the app starts to compute numbers."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from rlhf_studio.cli.completions import REPLACE_HELP, check_target
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.exit_codes import BAD_INPUT, DONE
+
+SHOWN = {"first": "right at the first try", "second": "right at the second try", "not": "not right", "open": "not answered"}
 
 
 def add_commands(commands: Any) -> None:
     """Add the commands to the parser."""
     server = commands.add_parser("lessons-server", allow_abbrev=False)  # without help: people have no use for it
     server.set_defaults(run=_lessons_server)
+    lessons = commands.add_parser("lessons", help="for teachers: sheets of questions, and the results of a quiz", allow_abbrev=False)
+    actions = lessons.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_sheet(actions)
+    check = actions.add_parser("check", help="what the result codes of a quiz say", allow_abbrev=False)
+    check.add_argument("codes", nargs="+", metavar="CODE", help="as students copied it; 'Ana PPO-...' in quotes puts a name before it")
+    check.add_argument("--json", action="store_true", help="machine-readable")
+    check.set_defaults(run=_check)
+
+
+def _add_sheet(actions: Any) -> None:
+    sheet = actions.add_parser("sheet", help="a sheet of questions to print; equal seeds give equal sheets", allow_abbrev=False)
+    sheet.add_argument("--lessons", required=True, metavar="NAMES", help="names with commas, such as clip,gae")
+    sheet.add_argument("--seed", type=int, required=True, metavar="S", help="picks the questions and draws their numbers")
+    sheet.add_argument("--each", type=int, default=3, metavar="N", help="questions of each lesson (default: 3)")
+    sheet.add_argument("--answers", action="store_true", help="the answers to the same sheet, with explanations")
+    sheet.add_argument("--out", type=Path, required=True, metavar="FILE", help="a page (HTML) that needs no network")
+    sheet.add_argument("--replace", action="store_true", help=REPLACE_HELP)
+    sheet.set_defaults(run=_sheet)
 
 
 def _lessons_server(options: argparse.Namespace) -> int:
@@ -19,3 +46,50 @@ def _lessons_server(options: argparse.Namespace) -> int:
     from rlhf_studio.lessons.server import serve
 
     return serve()
+
+
+def _sheet(options: argparse.Namespace) -> int:
+    from rlhf_studio.lessons.shelf import NoLesson, entries
+    from rlhf_studio.lessons.teaching.questions import Choice
+
+    check_target(options.out, "--out", replace=options.replace)
+    names = [name.strip() for name in options.lessons.split(",") if name.strip()]
+    try:
+        choice = Choice.of(names, options.each, options.seed)
+    except NoLesson as error:
+        known = ", ".join(entry.name for entry in entries())
+        raise ConfigError([Problem("--lessons", f"{error} There are {known}.")]) from None
+    except ValueError as error:
+        raise ConfigError([Problem("", str(error))]) from None
+    from rlhf_studio.cli.engine import before_torch
+
+    before_torch()
+    from rlhf_studio.lessons.teaching.sheets import sheet
+    from rlhf_studio.ui.learn.sheet_file import page_of
+
+    made = sheet(choice.lessons, choice.each, choice.seed, with_answers=options.answers)
+    try:
+        options.out.write_text(page_of(made), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([Problem("--out", f"{options.out} cannot be written: {error.strerror}")]) from None
+    print(f"{options.out}: {len(made['questions'])} {'questions with answers' if options.answers else 'questions'}, seed {choice.seed}")
+    return DONE
+
+
+def _check(options: argparse.Namespace) -> int:
+    from rlhf_studio.lessons.teaching.codes import checked
+
+    rows = checked(options.codes)
+    print(json.dumps(rows, indent=1) if options.json else "\n".join(line for row in rows for line in _told(row)))
+    return BAD_INPUT if any("problem" in row for row in rows) else DONE
+
+
+def _told(row: dict[str, Any]) -> Sequence[str]:
+    who = f"{row['who']}: " if row["who"] else ""
+    if "problem" in row:
+        return [f"{who}{row['problem']}"]
+    outcomes = row["outcomes"]
+    right = f"{outcomes.count('first')} of {len(outcomes)} right at the first try"
+    lines = [f"{who}{row['code']}", f"  {', '.join(row['lessons'])}, seed {row['seed']}: {right}"]
+    asked = zip(row["questions"], outcomes, strict=True)
+    return [*lines, *(f"  {place:>3}  {one['lesson']}, {one['scene']}: {SHOWN[outcome]}" for place, (one, outcome) in enumerate(asked, 1))]

@@ -25,6 +25,7 @@ from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
 from rlhf_studio.inputs.models.reward_models import RewardFile
 from rlhf_studio.logs.shareable import shareable
+from rlhf_studio.runs.lab.fault import EVENT as FAULT
 from rlhf_studio.runs.records import WatchRecord
 
 CARD, PICTURE = "README.md", "curves.png"
@@ -256,6 +257,7 @@ def _training(story: Story) -> str:
 
 def _limits(story: Story, exported: Exported) -> str:
     points = [
+        *dict.fromkeys(markdown(event.text, 500) for event in story.events if event.kind == FAULT),
         telling_of(story.config).limit,
         "It was not tested beyond what stands above: neither for safety nor on other kinds of prompts.",
         "It keeps the limits and the biases of the model that it started from.",

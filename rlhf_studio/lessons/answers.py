@@ -5,64 +5,137 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from rlhf_studio.lessons.kit.controls import Control
+from rlhf_studio.lessons.kit.controls import Control, FromRun
 from rlhf_studio.lessons.kit.pictures import Picture
-from rlhf_studio.lessons.kit.scene import Numbers, Scene, Word
+from rlhf_studio.lessons.kit.scene import CannotAsk, Numbers, Scene, Word
 from rlhf_studio.lessons.shelf import module_of, text_of
 
 Json = dict[str, Any]
 
 
-def _world() -> Any:
+@dataclass(frozen=True)
+class Asked:
+    """What is looked at: the folder of a run, and a text that changes whenever the run does. Without a folder it is the bundled run."""
+
+    folder: str = ""
+    as_of: str = ""
+
+
+BUNDLED = Asked()
+
+
+def _world(_: Asked) -> Any:
     from rlhf_studio.lessons.world import load_world  # loads torch and the bundled models
 
     return load_world()
 
 
-def _run() -> Any:
+def _run(_: Asked) -> Any:
     from rlhf_studio.lessons.run import lesson_run  # the same, and the recorded run
 
     return lesson_run()
 
 
-LOADERS: dict[str, Callable[[], Any]] = {"run": _run, "world": _world}
-"""What a scene may need, by name; each is loaded once, when it is first needed."""
+def _record(asked: Asked) -> Any:
+    from rlhf_studio.lessons.record import opened
+
+    return opened(Path(asked.folder), asked.as_of) if asked.folder else _run(asked).record
+
+
+LOADERS: dict[str, Callable[[Asked], Any]] = {"run": _run, "world": _world, "record": _record}
+"""What a scene may need, by name; each is loaded once, when it is first needed. A record is of the run that is looked at."""
 
 
 class NoScene(LookupError):
     """The lesson has no such scene, or the scene no such control."""
 
 
-def described(lesson: str) -> Json:
-    """The controls of every scene of a lesson, by the scenes' names, and whether it is slow."""
-    return {
-        name: {"controls": [control.described() for control in scene.controls], "slow": scene.slow}
-        for name, scene in scenes_of(lesson).items()
-    }
+def beginning(lesson: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> Json:
+    """The controls of every scene of a lesson and what each shows at the start, by the scenes' names.
+
+    Slow ones show nothing yet, and those for which something must be loaded first do not wait for it.
+
+    ``values`` are those that the scenes share. ``problem`` is a sentence where no scene can be shown.
+    """
+    scenes = {}
+    for name, scene in scenes_of(lesson).items():
+        known = {control.name: values.get(control.name) for control in scene.controls if isinstance(control, FromRun) and control.shared}
+        start = {**scene.start(), **known}
+        from_run = any(isinstance(control, FromRun) for control in scene.controls)
+        at_once = not scene.slow and (from_run or ready(scene))  # what a run makes cannot be described before it is read
+        if at_once or from_run:
+            shown = _computed(scene, start, slots_of(lesson, name, language), asked, show=at_once)
+        else:
+            shown = {"made": [control.described() for control in scene.controls if not isinstance(control, FromRun)]}
+        scenes[name] = {"controls": shown.pop("made"), "slow": scene.slow, "shown": shown if at_once else None}
+    problems = {str((scene["shown"] or {}).get("problem", "")) for scene in scenes.values()}
+    return {"scenes": scenes, **({"problem": problems.pop()} if len(problems) == 1 and problems != {""} else {})}
 
 
-def computed(lesson: str, scene: str, values: Mapping[str, Any], language: str = "en") -> Json:
-    """What the page shows for these values. Raises :class:`NoScene`, and ValueError for a value that a control cannot have."""
-    found = find(lesson, scene)
-    return shown(found, found.compute(values, needed_by(found)), slots_of(lesson, scene, language))
+def computed(lesson: str, scene: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> Json:
+    """What the page shows for these values. Raises :class:`NoScene`, and ValueError for a value that a control cannot have.
+
+    Beside ``slots`` and ``pictures`` there are the ``controls`` that are made from a run, as they are now. Where there are no numbers,
+    ``problem`` is a sentence that says why.
+    """
+    answer = _computed(find(lesson, scene), values, slots_of(lesson, scene, language), asked)
+    del answer["made"]
+    return answer
 
 
-def swept(lesson: str, scene: str, control: str, values: Mapping[str, Any], language: str = "en") -> list[Json]:
+def swept(lesson: str, scene: str, control: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> list[Json]:
     """What the page shows for each value of one control, in order, the others being as they are."""
     found = find(lesson, scene)
-    return [computed(lesson, scene, {**values, control: value}, language) for value in _control(found, control).values()]
+    of = next((one for one, _ in found.made(values, needed_by(found, asked)) if one.name == control), None)
+    if of is None:
+        raise NoScene(f"The scene {scene} has no control {control!r}.")
+    if not of.described().get("swept", True):
+        raise ValueError(f"{control} is not swept")
+    return [computed(lesson, scene, {**values, control: value}, language, asked) for value in of.values()]
 
 
-def drawn(lesson: str, scene: str, seed: int) -> Json:
+def drawn(lesson: str, scene: str, seed: int, asked: Asked = BUNDLED) -> Json:
     """Values of the controls that are drawn at random, for another question: the same seed, the same values."""
-    draw = random.Random(f"{lesson} {scene} {seed}")
-    return {control.name: draw.choice(control.values()) for control in find(lesson, scene).controls}
+    draw, found, values = random.Random(f"{lesson} {scene} {seed}"), find(lesson, scene), dict[str, Any]()
+    needed = needed_by(found, asked)
+    for one in found.controls:
+        control = one.make(needed, values) if isinstance(one, FromRun) else one
+        values[one.name] = draw.choice(control.values())
+    return values
 
 
 # --- what these are made of --------------------------------------------------------------------------------------------------
+
+
+def _computed(scene: Scene, values: Mapping[str, Any], slots: Mapping[str, tuple[str, str]], asked: Asked, *, show: bool = True) -> Json:
+    """As :func:`computed`, and as ``made`` all controls."""
+    made: list[tuple[Control, Any]] = []
+    from_run = {one.name: one for one in scene.controls if isinstance(one, FromRun)}
+    answer: Json = {}
+    try:
+        needed = needed_by(scene, asked)
+        made = scene.made(values, needed)
+        if show:
+            chosen = {control.name: value for control, value in made}
+            answer = shown(scene, {**chosen, **scene.numbers(**{name: needed[name] for name in scene.needs}, **chosen)}, slots)
+    except CannotAsk as error:
+        answer = {"problem": str(error)}
+    if from_run and made:
+        answer["controls"] = [_described(*one, from_run[one[0].name], again=True) for one in made if one[0].name in from_run]
+    return {**answer, "made": [_described(*one, from_run.get(one[0].name)) for one in made]}
+
+
+def _described(control: Control, value: Any, made_by: FromRun | None, *, again: bool = False) -> Json:
+    """A control for the page; what it is told ``again`` leaves out what never changes."""
+    if made_by is None:
+        return control.described()
+    whole = {} if again and made_by.fixed else control.described()
+    return {**whole, "name": control.name, "value": value, "shared": made_by.shared, "own": made_by.own, "made": True}
 
 
 @cache
@@ -79,9 +152,9 @@ def find(lesson: str, scene: str) -> Scene:
     return found
 
 
-def needed_by(scene: Scene) -> dict[str, Any]:
-    """What a scene needs, loaded."""
-    return {name: _loaded(name) for name in scene.needs}
+def needed_by(scene: Scene, asked: Asked = BUNDLED) -> dict[str, Any]:
+    """What a scene needs, loaded. Raises StoreError where a run cannot be read."""
+    return {name: _loaded(name, asked if name == "record" else BUNDLED) for name in scene.needs}
 
 
 def ready(scene: Scene) -> bool:
@@ -89,13 +162,15 @@ def ready(scene: Scene) -> bool:
     return all(name in _LOADED for name in scene.needs)
 
 
-_LOADED: dict[str, Any] = {}
-
-
-def _loaded(name: str) -> Any:
+def _loaded(name: str, asked: Asked) -> Any:
+    if asked.folder:
+        return LOADERS[name](asked)
     if name not in _LOADED:
-        _LOADED[name] = LOADERS[name]()
+        _LOADED[name] = LOADERS[name](asked)
     return _LOADED[name]
+
+
+_LOADED: dict[str, Any] = {}
 
 
 def slots_of(lesson: str, scene: str, language: str) -> Mapping[str, tuple[str, str]]:
@@ -112,20 +187,25 @@ def shown(scene: Scene, numbers: Numbers, slots: Mapping[str, tuple[str, str]]) 
 
 
 def slot_text(numbers: Numbers, name: str, form: str) -> str:
-    """What stands in a slot: a number in its format, yes or no, or ``@`` and the name of a word."""
+    """What stands in a slot: a number in its format, yes or no, a text as :func:`marked` gives it."""
     if name not in numbers:
         raise ValueError(f"there is no number {name!r}; there are {', '.join(numbers)}")
     value = numbers[name]
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return f"@{value}" if isinstance(value, Word) else value
+        return marked(value)
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} is {value!r}: a slot shows a finite number, yes or no, or a word")
     text = format(value, form)
     if text.startswith("-") and not text.strip("-0.,% "):
         text = text[1:]  # what is 0 when it is rounded has no sign
     return text.replace("-", "−")
+
+
+def marked(text: str) -> str:
+    """``@`` and the name of a word; any other text as it is, but that an ``@`` at its beginning is doubled."""
+    return f"@{text}" if isinstance(text, Word) or text.startswith("@") else text
 
 
 def picture_data(picture: Picture) -> Json:
@@ -135,21 +215,14 @@ def picture_data(picture: Picture) -> Json:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Word):
-        return f"@{value}"
+    if isinstance(value, str):
+        return marked(value)
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"a picture has {value}: leave the number out (None) where there is none")
-    if not isinstance(value, str | int | float | bool | None):
+    if not isinstance(value, int | float | bool | None):
         raise ValueError(f"a picture has {type(value).__name__}: only numbers and texts can be drawn")
     return value
-
-
-def _control(scene: Scene, name: str) -> Control:
-    found = next((control for control in scene.controls if control.name == name), None)
-    if found is None:
-        raise NoScene(f"The scene {scene.name} has no control {name!r}.")
-    return found

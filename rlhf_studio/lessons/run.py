@@ -27,6 +27,7 @@ from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.types import ForwardOutput, TokenBatch
 from rlhf_studio.inputs.bundled import ADAPTERS, LESSON_RUN, RECORDED, VALUE_HEAD, WITHOUT_KL
+from rlhf_studio.lessons.record import Record
 from rlhf_studio.lessons.what_if import Recorded, recorded
 from rlhf_studio.ppo.logprobs import log_distribution
 from rlhf_studio.runs.finding.unpack import Bundle, unpack
@@ -71,6 +72,11 @@ class LessonRun:
         self.steps = config.ppo.steps
         self._weights = load_file(folder / ADAPTERS)
         self._compute = Compute(torch.device("cpu"), torch.float32)
+
+    @cached_property
+    def record(self) -> Record:
+        """The run as the microscope reads any run."""
+        return Record(self.reader, self)
 
     # --- what was recorded ---------------------------------------------------------------------------------------------------
 

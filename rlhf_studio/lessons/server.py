@@ -2,11 +2,18 @@
 
 Requests, each with a ``number`` that its answer repeats:
 
-- ``{"op": "describe", "lesson"}``: the controls of its scenes, and what each shows at the start. Slow ones show nothing, and
-  those for which something must be loaded first do not wait for it: they are to be computed next;
+- ``{"op": "describe", "lesson", "language"}``: the controls of its scenes, and what each shows at the start. Slow ones show nothing, and
+  those for which something must be loaded first do not wait for it: they are to be computed next. ``values`` may hold those that the
+  scenes share;
 - ``{"op": "compute", "lesson", "scene", "values", "language"}``: what a scene shows;
 - ``{"op": "sweep", ..., "control"}``: a list, for each value of a control;
-- ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them.
+- ``{"op": "draw", "lesson", "scene", "seed", "language"}``: other values, and what the scene shows for them;
+- ``{"op": "sheet", "lessons", "each", "seed", "with_answers", "language"}``: questions of several lessons, see :mod:`.teaching.sheets`;
+- ``{"op": "opening", "lesson", "seed", "language"}``: a question from two lessons before this one;
+- ``{"op": "asked", "lesson", "scene", "seed", "language"}``: a scene's question with other numbers.
+
+Each may name a run of a workspace: ``folder``, and ``as_of``, a text that changes whenever the run does. Without them the scenes show the
+bundled run.
 
 An answer is ``{"number", "answer"}`` or ``{"number", "error"}``.
 """
@@ -21,8 +28,12 @@ import traceback
 from importlib import import_module
 from typing import Any
 
-from rlhf_studio.lessons.answers import NoScene, computed, described, drawn, find, ready, swept
+from rlhf_studio.lessons.answers import Asked, NoScene, beginning, computed, drawn, swept
+from rlhf_studio.lessons.kit import CannotAsk
 from rlhf_studio.lessons.shelf import NoLesson
+from rlhf_studio.lessons.teaching.questions import question_of
+from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
+from rlhf_studio.runs.errors import StoreError
 
 Json = dict[str, Any]
 
@@ -48,7 +59,7 @@ def serve() -> int:
 def _reply(request: Json) -> Json:
     try:
         return {"answer": answer(request)}
-    except (NoLesson, NoScene, ValueError) as error:
+    except (NoLesson, NoScene, CannotAsk, StoreError, ValueError) as error:
         return {"error": str(error)}
     except Exception as error:  # noqa: BLE001 - the last line of defence: the page must be told, and the next request be answered
         traceback.print_exc()
@@ -56,26 +67,32 @@ def _reply(request: Json) -> Json:
 
 
 def answer(request: Json) -> Any:
-    """What is asked for. Raises NoLesson, NoScene, and ValueError for values that do not fit."""
+    """What is asked for. Raises NoLesson, NoScene, CannotAsk, StoreError, and ValueError for values that do not fit."""
     lesson, language, op = str(request.get("lesson")), str(request.get("language", "en")), request.get("op")
+    if op in ("sheet", "opening", "asked"):
+        return _of_teaching(request, lesson, language)
+    values, whose = request.get("values"), Asked(str(request.get("folder", "")), str(request.get("as_of", "")))
     if op == "describe":
-        return {"scenes": _beginning(lesson, language)}
-    scene, values = str(request.get("scene")), request.get("values")
+        return beginning(lesson, values if isinstance(values, dict) else {}, language, whose)
+    scene = str(request.get("scene"))
     if op == "draw":
-        values = drawn(lesson, scene, int(request.get("seed", 0)))
-        return {"values": values, "shown": computed(lesson, scene, values, language)}
+        values = drawn(lesson, scene, int(request.get("seed", 0)), whose)
+        return {"values": values, "shown": computed(lesson, scene, values, language, whose)}
     if not isinstance(values, dict):
         raise ValueError("values must be an object with a value for each control")
     if op == "compute":
-        return computed(lesson, scene, values, language)
+        return computed(lesson, scene, values, language, whose)
     if op == "sweep":
-        return swept(lesson, scene, str(request.get("control")), values, language)
+        return swept(lesson, scene, str(request.get("control")), values, language, whose)
     raise ValueError(f"op must be describe, compute, sweep or draw, got {op!r}")
 
 
-def _beginning(lesson: str, language: str) -> Json:
-    scenes = described(lesson)
-    for name, scene in scenes.items():
-        found = find(lesson, name)
-        scene["shown"] = None if found.slow or not ready(found) else computed(lesson, name, found.start(), language)
-    return scenes
+def _of_teaching(request: Json, lesson: str, language: str) -> Json:
+    seed = request.get("seed", 0)
+    if request.get("op") == "opening":
+        return {"question": opening(lesson, seed, language)}
+    if request.get("op") == "asked":
+        return asked(question_of(lesson, str(request.get("scene"))), seed, language=language)
+    return sheet(
+        request.get("lessons", ()), request.get("each", 0), seed, with_answers=request.get("with_answers") is True, language=language
+    )

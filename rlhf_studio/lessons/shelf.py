@@ -19,6 +19,7 @@ from rlhf_studio.lessons.kit.text import LessonText, read_text
 LESSONS, TOUR = "", "tour"
 _SHELVES = {LESSONS: pages, TOUR: tour}
 _NUMBER = re.compile(r"^NUMBER = (\d+)", re.MULTILINE)
+_ANY_RUN = re.compile(r"^ANY_RUN = True$", re.MULTILINE)
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -28,11 +29,12 @@ class NoLesson(LookupError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A lesson in the list: its module's name, its number, and its title."""
+    """A lesson in the list: its module's name, its number, its title, and whether it can look at any run (``ANY_RUN = True``)."""
 
     name: str
     number: int
     title: str
+    any_run: bool
 
 
 @cache
@@ -40,17 +42,18 @@ def entries(language: str = "en", shelf: str = LESSONS) -> tuple[Entry, ...]:
     """All lessons, or all stations of the tour, in order."""
     found = []
     for name in _names(shelf):
-        number = _NUMBER.search(_file(name, "py").read_text(encoding="utf-8"))
+        module = file_of(name, "py").read_text(encoding="utf-8")
+        number = _NUMBER.search(module)
         if number is None:
             continue  # it has no text: what several stations share
         title = _TITLE.search(_source(name, language))  # the whole text is read when it is opened
-        found.append(Entry(name, int(number[1]), title[1].strip() if title else ""))
+        found.append(Entry(name, int(number[1]), title[1].strip() if title else "", bool(_ANY_RUN.search(module))))
     return tuple(sorted(found, key=lambda entry: entry.number))
 
 
 def languages(name: str) -> tuple[str, ...]:
     """In which languages there is a text, English first."""
-    text = _file(name, "md")
+    text = file_of(name, "md")
     found = sorted(path.name.split(".")[1] for path in text.parent.glob(f"{text.stem}.*.md"))
     return tuple(sorted(found, key=lambda language: language != "en"))
 
@@ -78,10 +81,10 @@ def _names(shelf: str) -> list[str]:
 
 def _source(name: str, language: str) -> str:
     chosen = language if language in languages(name) else "en"
-    return _file(name, f"{chosen}.md").read_text(encoding="utf-8")
+    return file_of(name, f"{chosen}.md").read_text(encoding="utf-8")
 
 
-def _file(name: str, ending: str) -> Path:
+def file_of(name: str, ending: str) -> Path:
     """A file of a lesson, beside its module."""
     shelf, _, module = name.rpartition(".")
     return Path(str(_SHELVES[shelf].__file__)).parent / f"{module}.{ending}"

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.config import PPOConfig, RunConfig, StageConfig
 from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.inputs.bundled import NEW_LOGPROBS
+from rlhf_studio.lessons.kit.scene import CannotAsk
 from rlhf_studio.ppo.advantages import estimate_advantages
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.losses import policy_loss
@@ -31,9 +32,7 @@ from rlhf_studio.runs.records import RolloutRecord, StepEpisodes
 SAME = 1e-4
 """So far may recorded and computed numbers be apart, measured by the larger of 1 and the number: beyond, the settings were others."""
 
-
-class CannotAsk(Exception):
-    """Nothing can be computed again; the message is one sentence for people."""
+OF_LAST_PASS = ("ratio", "clipped", "policy_loss", "push")
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,9 @@ class Recorded:
 class WhatIf:
     """What the recorded step gives with ``settings``. Named and shaped as in the engine's rollout.
 
-    ``ratio``, ``clipped`` and ``policy_loss`` (of each token, not divided by their number) mean something where ``last_pass`` is True.
-    The loss is the clipped one alone: a KL that the loss charges comes on top.
+    ``ratio``, ``clipped``, ``policy_loss`` (of each token, not divided by their number) and ``push`` mean something where ``last_pass`` is
+    True. The loss is the clipped one alone: a KL that the loss charges comes on top. ``push`` is minus the gradient of a token's loss by
+    its new log-probability: above 0 the update makes the token likelier.
     """
 
     settings: Settings
@@ -106,23 +106,29 @@ class WhatIf:
     ratio: Tensor
     clipped: Tensor
     policy_loss: Tensor
+    push: Tensor
 
     def of_episode(self, row: int) -> dict[str, list[float] | None]:
         """The numbers of each token of one episode by name; None for those of the last pass where they are not on record."""
         keep, found = self.mask[row], dict[str, list[float] | None]()
-        for name in ("kl", "rewards", "deltas", "advantages", "whitened_advantages", "returns", "ratio", "clipped", "policy_loss"):
-            known = name not in ("ratio", "clipped", "policy_loss") or bool(self.last_pass[row])
+        for name in ("kl", "rewards", "deltas", "advantages", "whitened_advantages", "returns", *OF_LAST_PASS):
+            known = name not in OF_LAST_PASS or bool(self.last_pass[row])
             found[name] = getattr(self, name)[row][keep].double().tolist() if known else None
         return found
 
 
-def recorded(reader: RunReader, step: int) -> Recorded:
-    """A step of a run. Raises :class:`CannotAsk` when it cannot be computed again, and StoreError."""
-    config = reader.config()
+def with_critic(config: StageConfig) -> RunConfig:
+    """The settings of a run whose advantages can be computed again. Raises :class:`CannotAsk` for any other."""
     if not isinstance(config, RunConfig):
         raise CannotAsk("Only a run of PPO has rewards and advantages.")
     if config.ppo.advantage != "gae":
         raise CannotAsk(f"This run has no critic (ppo.advantage: {config.ppo.advantage}): there are no values to compute with again.")
+    return config
+
+
+def recorded(reader: RunReader, step: int) -> Recorded:
+    """A step of a run. Raises :class:`CannotAsk` when it cannot be computed again, and StoreError."""
+    config = with_critic(reader.config())
     episodes = reader.episodes(step).get(step)
     if episodes is None:
         raise CannotAsk(f"Step {step} has no record of all its responses: whitening is over all of them, so nothing can be computed again.")
@@ -164,7 +170,7 @@ def recompute(of: Recorded, settings: Settings | None = None, scores: Mapping[in
     rewards = shape_rewards(kl, earned, mask, kl_coef, unit_variance=chosen.whiten_rewards)
     found = estimate_advantages(rewards, of.values, mask, chosen.gamma, chosen.lam, whitening=chosen.whiten_advantages)
     assert found.returns is not None and found.deltas is not None  # there is a critic
-    ratio, clipped, loss = _surrogate(of, found.whitened, chosen)
+    ratio, clipped, loss, push = _surrogate(of, found.whitened, chosen)
     return WhatIf(
         settings=chosen,
         mask=mask,
@@ -179,6 +185,7 @@ def recompute(of: Recorded, settings: Settings | None = None, scores: Mapping[in
         ratio=ratio,
         clipped=clipped,
         policy_loss=loss,
+        push=push,
     )
 
 
@@ -224,19 +231,22 @@ def _kl(of: Recorded, settings: Settings) -> Tensor:
     return of.full_kl
 
 
-def _surrogate(of: Recorded, advantages: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
-    """Ratio, whether clipping decided, and the loss of each token."""
+def _surrogate(of: Recorded, advantages: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Ratio, whether clipping decided, the loss of each token, and the push on its log-probability."""
     ppo = PPOConfig.model_construct(**{name: getattr(settings, name) for name in ("cliprange", "cliprange_high", "dual_clip")})
     clipping = objective_settings(ppo, settings.kl_coef)
     limits = (clipping.cliprange, clipping.cliprange_high, clipping.dual_clip)
-    surrogate = policy_loss(of.new_logprobs, of.logprobs, advantages, of.mask, *limits)
+    new = of.new_logprobs.clone().requires_grad_()
+    surrogate = policy_loss(new, of.logprobs, advantages, of.mask, *limits)
+    (gradient,) = torch.autograd.grad(surrogate.loss_sum, new)
     one = torch.ones(1, 1, dtype=torch.bool)
 
     def of_token(new: Tensor, old: Tensor, advantage: Tensor) -> Tensor:
         return policy_loss(new.reshape(1, 1), old.reshape(1, 1), advantage.reshape(1, 1), one, *limits).loss_sum
 
     flat = torch.vmap(of_token)(*(x[of.mask] for x in (of.new_logprobs, of.logprobs, advantages)))
-    return surrogate.ratio, surrogate.clipped & of.mask, torch.zeros_like(of.values).masked_scatter(of.mask, flat)
+    loss = torch.zeros_like(of.values).masked_scatter(of.mask, flat)
+    return surrogate.ratio.detach(), surrogate.clipped & of.mask, loss, masked_select(-gradient, of.mask)
 
 
 def _check(of: Recorded, kept: Mapping[int, RolloutRecord]) -> None:

@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -45,12 +45,13 @@ def create_run(
     memory: tuple[int, int] | None = None,
     origin: Origin | None = None,
     working_folder: Path | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write ``config.yaml`` and ``run.db`` into a new folder (made in a temporary one beside it, then renamed).
 
     An empty folder is taken over. The current working folder (or ``working_folder``) is remembered, so that relative paths in the
     configuration mean the same thing when another process starts the run later; and so is ``memory``, the least and the most bytes at
-    the peak that were estimated, or None. ``origin`` says where the run comes from.
+    the peak that were estimated, or None. ``origin`` says where the run comes from. ``files`` are further ones of the folder, by name.
 
     Checkpoints of other runs that the settings name are kept from now on (:func:`rlhf_studio.runs.lineage.keep_sources`; the engine says
     at the start which could not be).
@@ -63,6 +64,8 @@ def create_run(
     with new_folder(run_dir) as folder:
         named = name or config.name or config.recipe or Path(run_dir).resolve().name
         _fill(folder, config, named, state, memory, origin, started_in)
+        for file, data in (files or {}).items():
+            write_durably(folder / file, data)
     if origin is None or not origin.imported:  # what others' logs name is not ours to keep
         keep_sources(Path(run_dir), config, started_in)
 

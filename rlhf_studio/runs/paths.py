@@ -15,6 +15,7 @@ CONFIG = "config.yaml"
 EARLIER_CONFIG = "config-{number}.yaml"  # what config.yaml was before the settings changed for the first, second ... time
 DATABASE = "run.db"
 LOG = "engine.log"
+FAULT = "fault.json"  # of a run that is broken on purpose: which fault it has
 CHECKPOINTS = "checkpoints"
 SNAPSHOTS = "snapshots"
 EXPORTS = "exports"

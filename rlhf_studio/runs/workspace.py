@@ -38,9 +38,16 @@ class Workspace(RunFolders):
 
     # --- queueing ------------------------------------------------------------------------------------------------------
 
-    def submit(self, config: StageConfig, name: str = "", memory: Memory | None = None, parent: str = "", by: Admission = FREE) -> str:
-        """Create a run and put it at the end of the queue; returns its id. ``memory`` as in :func:`~rlhf_studio.runs.create.create_run`.
-
+    def submit(
+        self,
+        config: StageConfig,
+        name: str = "",
+        memory: Memory | None = None,
+        parent: str = "",
+        files: Mapping[str, bytes] | None = None,
+        by: Admission = FREE,
+    ) -> str:
+        """Create a run and queue it; returns its id. ``memory`` and ``files`` as in :func:`~rlhf_studio.runs.create.create_run`.
 
         ``parent`` is the id of the run that it is a variation of, if any: it begins at the beginning in that run's working folder, and an
         empty ``name`` becomes that run's with what is different. ``by``: who starts it. Raises StoreError, and ValueError for a long name.
@@ -52,7 +59,7 @@ class Workspace(RunFolders):
             changes = {change.setting: change.new for change in forks.check_settings(self.own_dir(parent), None, config)}
             forks.fork_run(self.own_dir(parent), None, folder, config, name=name or self._fork_name(parent, None, changes), memory=memory)
         else:
-            create_run(folder, config, name=name, memory=memory)
+            create_run(folder, config, name=name, memory=memory, files=files)
         self._queue_new(folder, "train", by)
         return run_id
 

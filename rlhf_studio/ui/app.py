@@ -44,6 +44,7 @@ from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosts import hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
+from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.page import LearnPage
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.playground.page import COMMAND, RewardPlayground
@@ -80,7 +81,6 @@ def build_app(
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
-
     inspect = partial(inspect_run, permissions=permissions)
     desk = desk or Desk(workspace, access, feed.insights, inspect, wake)
     runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", feed.insights)
@@ -94,7 +94,7 @@ def build_app(
         html.heading(heading_functions(access, provider_of(os.environ)))
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
-                (learn_page or LearnPage()).build()
+                (learn_page or LearnPage(workspace=workspace)).build(Breaking(workspace, access, wake).functions())
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):
@@ -270,7 +270,7 @@ def launch(
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
     inspect, wake = partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None
     desk = Desk(workspace, access, feed.insights, inspect, wake)
-    playground_line, learn_page = _playground_line(workspace, keep_hub_token=keep_hub_token), LearnPage()
+    playground_line, learn_page = _playground_line(workspace, keep_hub_token=keep_hub_token), LearnPage(workspace=workspace)
     pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line, learn_page)
     demo = build_app(workspace, feed, access, dispatcher, permissions, *pages)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)

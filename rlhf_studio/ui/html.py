@@ -48,6 +48,9 @@ STYLES = {
         "learn/reading.css",
         "learn/search.css",
         "learn/tour.css",
+        "learn/teaching.css",
+        "learn/slides.css",
+        "learn/breaking.css",
         "pictures/view.css",
     ),
     "shell": (*_SHARED_STYLES, "shell/shell.css"),
@@ -133,7 +136,12 @@ def static_paths() -> list[Path]:
 @cache
 def scripts(page: str) -> tuple[str, ...]:
     """The scripts of a page, relative to :data:`ASSETS`: its entry, and all that it imports."""
-    found, waiting = set(), [ASSETS / page / f"{page}.js"]
+    return scripts_from(f"{page}/{page}.js")
+
+
+def scripts_from(entry: str) -> tuple[str, ...]:
+    """A script, and all that it imports, relative to :data:`ASSETS`."""
+    found, waiting = set(), [ASSETS / entry]
     while waiting:
         path = waiting.pop()
         found.add(path)

@@ -99,7 +99,9 @@ FUNCTIONS: dict[str, Role] = {
     "talk-page.playground_boot": _VIEWER,
     **{f"talk-page.playground_{name}": _OPERATOR for name in ("model", "ask", "news", "halt")},
     # Learn: everyone may move what can be moved; a control has few values, and answers are kept
-    **{f"learn-page.{name}": _VIEWER for name in ("learn_shelf", "learn_text", "learn_ask", "learn_search")},
+    **{f"learn-page.{name}": _VIEWER for name in ("learn_shelf", "learn_text", "learn_runs", "learn_ask", "learn_search")},
+    **{f"learn-page.{name}": _VIEWER for name in ("learn_teach", "break_shelf", "break_news")},
+    "learn-page.break_start": _OPERATOR,  # it starts runs
     # Evaluate
     **{f"evaluate-page.{name}": _VIEWER for name in ("boot", "report", "answers", "file")},
     **{f"evaluate-page.{name}": _OPERATOR for name in ("begin", "duel", "vote")},

@@ -20,6 +20,12 @@ def run_id(data: Any) -> str:
     return run
 
 
+def language_of(data: Any) -> str:
+    """The language that the page is read in, such as ``en``, which it also is where none was sent."""
+    given = member(data, "language")
+    return given if isinstance(given, str) and given.isalpha() and len(given) <= 8 else "en"
+
+
 def only_watches(data: Any) -> bool:
     """Whether the page was opened with ``?view=1``, to be treated as a viewer's; it says so with every question."""
     return member(data, "view") is True

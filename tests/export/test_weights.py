@@ -22,9 +22,12 @@ from rlhf_studio.export import merging, places
 from rlhf_studio.export.merging import dtype_of
 from rlhf_studio.export.weights import choose, write_generation
 from rlhf_studio.inputs.bundled import ASSETS
+from rlhf_studio.lessons.faults.wording import broken_on_purpose
 from rlhf_studio.runs import paths
+from rlhf_studio.runs.lab.fault import EVENT as FAULT
+from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.export import fakes
 from tests.export.runs import PROMPT, TOKENIZER, run_with_policies, tiny
@@ -319,6 +322,19 @@ def test_the_card_is_valid_and_says_what_matters(made: SimpleNamespace, tmp_path
     body = text.split("---", 2)[2]
     assert "<script" not in body and "${" not in body and "](javascript" not in body
     assert not any(mark in text for mark in ("\u202e", "\x00", "\ud800"))
+
+
+def test_the_card_of_a_run_that_is_broken_on_purpose_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.install(monkeypatch)
+    run_with_policies(tmp_path / "run", lora=False, steps=1)
+    said = broken_on_purpose("critic")
+    with EngineLock(tmp_path / "run"), RunWriter(tmp_path / "run") as writer:
+        for _start in range(2):
+            writer.event(EventRecord("warning", FAULT, said))
+        writer.set_state("finished")
+    assert main(["export", str(tmp_path / "run"), "--merged", str(tmp_path / "model")]) == 0
+    limits = (tmp_path / "model" / "README.md").read_text(encoding="utf-8").split("## Limits")[1]
+    assert limits.count("broken on purpose") == 1 and limits.index("broken on purpose") < limits.index("It was not tested")
 
 
 def test_the_number_format_is_the_runs() -> None:

@@ -74,7 +74,7 @@ QUESTIONS = [
 
 def scene_source(lesson: str, scene: str) -> str:
     """The scene's part of the English text, in one line."""
-    source = (shelf.FOLDER / f"{lesson}.en.md").read_text(encoding="utf-8")
+    source = shelf.file_of(lesson, "en.md").read_text(encoding="utf-8")
     found = re.search(rf"^:::scene {scene}$(.*?)(?=^:::scene |^:::words|\Z)", source, re.MULTILINE | re.DOTALL)
     assert found, f"{lesson} has no scene {scene}"
     return " ".join(found[1].split())

@@ -26,7 +26,7 @@ def run() -> LessonRun:
 
 def test_it_is_small_and_loaded_once(run: LessonRun) -> None:
     assert LESSON_RUN.stat().st_size <= MOST_BYTES
-    assert answers.LOADERS["run"]() is run
+    assert answers.LOADERS["run"](answers.BUNDLED) is run
 
 
 def test_it_has_learned_and_without_the_kl_it_has_learned_to_please(run: LessonRun) -> None:

@@ -19,6 +19,7 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run, remove_unstarted
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab import taken_back
+from rlhf_studio.runs.lab.fault import note_of, noted_fault
 from rlhf_studio.runs.lab.fork import fork_run, settings_at
 from rlhf_studio.runs.lab.longer import schedule_note
 from rlhf_studio.runs.lab.names import fork_name
@@ -143,6 +144,17 @@ def test_a_fork_holds_the_history_up_to_its_step_and_nothing_later(workspace: Wo
     claim = claims.claim_next(workspace)
     assert claim is not None and (claim.run_id, claim.mode) == (fork, "resume")
     claim.ticket.close()
+
+
+def test_a_fork_of_a_run_that_is_broken_on_purpose_is_broken_too(workspace: Workspace, parent: str) -> None:
+    assert noted_fault(workspace.run_dir(workspace.fork(parent, 4, {}))) is None
+    for name, data in note_of("critic").items():
+        (workspace.run_dir(parent) / name).write_bytes(data)
+    for step in (4, None):
+        assert noted_fault(workspace.run_dir(workspace.fork(parent, step, {"ppo.kl_coef": 0.5}))) == "critic"
+    (workspace.run_dir(parent) / "fault.json").write_text("{")
+    with pytest.raises(StoreError, match="says which fault this run has, and cannot be read"):
+        workspace.fork(parent, 4, {"ppo.kl_coef": 0.5})
 
 
 def test_a_fork_may_be_cancelled_resumed_and_deleted(workspace: Workspace, parent: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlhf_studio.analysis.compare.records import Band, Line, Overlay
-from rlhf_studio.analysis.compare.runs import check_number, group_places, numbers, plain_settings
+from rlhf_studio.analysis.compare.runs import check_number, group_places, numbers, plain_settings, what_changed
 from rlhf_studio.analysis.series import MAX_POINTS, thin_rows
 from rlhf_studio.runs.reader import RunReader
 
@@ -24,7 +24,7 @@ def overlay(readers: Sequence[RunReader], metric: str, *, groups: Sequence[int] 
         StoreError: one of them cannot be read.
     """
     check_number(readers)
-    places = groups if groups is not None else group_places([plain_settings(r) for r in readers], [r.changes() for r in readers])
+    places = groups if groups is not None else group_places([plain_settings(r) for r in readers], [what_changed(r) for r in readers])
     series = []
     for reader in readers:
         steps, columns = reader.columns([metric])

@@ -14,6 +14,7 @@ class ComparedRun:
         label: the run's name; where several have the same, with what tells them apart.
         group: place of its group in :attr:`Comparison.groups`.
         stage: what the run does, such as ``ppo``.
+        fault: the name of its fault, of a run that is broken on purpose; else empty.
         step, total_steps: the newest step, and how many were planned.
         seed: None where the log that the run was read from does not give it.
         settings_known: false for a run whose log does not give all settings.
@@ -33,6 +34,7 @@ class ComparedRun:
     last: dict[str, float | None]
     changed: list[tuple[int, str, Any]]
     stage: str = "ppo"
+    fault: str = ""
 
 
 @dataclass(frozen=True)

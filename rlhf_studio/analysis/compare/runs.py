@@ -20,6 +20,7 @@ from rlhf_studio.config import STAGES, Stage
 from rlhf_studio.config.changes import flat
 from rlhf_studio.metrics.stages import HEADLINES, SUMMARIES
 from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.runs.lab.fault import noted_fault
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
 
@@ -51,7 +52,7 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     stages = [reader.config().stage for reader in readers]
     summary = _summary(stages)
     changed = [reader.changes() for reader in readers]
-    places = group_places(settings, changed)
+    places = group_places(settings, [what_changed(reader) for reader in readers])
     statuses = [reader.status() for reader in readers]
     statuses = [replace(status, name=name) for status, name in zip(statuses, names, strict=True)] if names else statuses
     rows = differing(settings)
@@ -64,6 +65,7 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     ]
     groups = _groups(labels, [status.name for status in statuses], places, rows)
     verdict, notes = judge(readers, runs, groups, rows)
+    notes = [*(f"{run.label} is broken on purpose: it has the fault {run.fault}." for run in runs if run.fault), *notes]
     recorded = [set(reader.metric_names()) for reader in readers]
     metrics = _in_order(set.union(*recorded) if len(set(stages)) == 1 else set.intersection(*recorded))
     return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes)
@@ -95,6 +97,12 @@ def plain_settings(reader: RunReader) -> dict[str, Any]:
         return settings
     given = set(origin.settings_given)
     return {section: {name: value for name, value in own.items() if f"{section}.{name}" in given} for section, own in settings.items()}
+
+
+def what_changed(reader: RunReader) -> list[SettingChange]:
+    """The changes while a run went on; for a run that is broken on purpose its fault too, so that it is no seed of a run without one."""
+    fault = noted_fault(reader.run_dir)
+    return [*reader.changes(), *([SettingChange(1, "fault", "", fault)] if fault else [])]
 
 
 def group_places(settings: Sequence[Mapping[str, Any]], changed: Sequence[Sequence[SettingChange]]) -> list[int]:
@@ -211,6 +219,7 @@ def _compared(
         last={name: last for name, (_, last) in ends.items()},
         changed=[(change.step, change.setting, change.new) for change in changed],
         stage=stage,
+        fault=noted_fault(reader.run_dir) or "",
     )
 
 

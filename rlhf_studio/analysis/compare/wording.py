@@ -105,6 +105,8 @@ def difference(rows: Sequence[SettingRow], runs: Sequence[ComparedRun], order: S
     named = [row for row in telling(rows) if row.differs()]
     if not named and not all(run.settings_known for run in runs):
         return "In which settings they differ is not known."
+    if not named and any(run.fault for run in runs):
+        return "They differ in a fault that was made on purpose."
     if not named:
         return "They differ in what was changed while they ran."
     titles = list(dict.fromkeys(title(row.setting) for row in named))

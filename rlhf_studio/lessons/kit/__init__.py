@@ -4,7 +4,7 @@ A lesson's module has a ``NUMBER`` (its place in the list) and ``SCENES``. A :cl
 values to numbers, pictures of those numbers, and claims that hold whatever the controls say. The text is Markdown, see :mod:`.text`.
 """
 
-from rlhf_studio.lessons.kit.controls import Choice, Control, Slider, Toggle
+from rlhf_studio.lessons.kit.controls import Choice, Control, FromRun, Listed, Slider, Toggle, around
 from rlhf_studio.lessons.kit.options import options
 from rlhf_studio.lessons.kit.pictures import (
     Arrow,
@@ -22,14 +22,17 @@ from rlhf_studio.lessons.kit.pictures import (
     plane,
     tokens,
 )
-from rlhf_studio.lessons.kit.scene import Numbers, Scene, Word
+from rlhf_studio.lessons.kit.scene import CannotAsk, Numbers, Scene, Word
 
 __all__ = [
     "Arrow",
     "Bar",
     "Box",
+    "CannotAsk",
     "Choice",
     "Control",
+    "FromRun",
+    "Listed",
     "Numbers",
     "Picture",
     "Scene",
@@ -39,6 +42,7 @@ __all__ = [
     "Token",
     "Word",
     "Zone",
+    "around",
     "bars",
     "flow",
     "heat",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -64,12 +64,38 @@ class Slider:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """Numbers in ascending order that follow no rule, such as the steps that a run has on record. There may be any number of them: they
+    are not swept.
+
+    Raises ValueError when there is none, or ``start`` is none of them.
+    """
+
+    name: str
+    numbers: Sequence[float]
+    start: float
+    digits: int = 0
+
+    def __post_init__(self) -> None:
+        if self.start not in self.numbers:
+            raise ValueError(f"{self.name}: the start {self.start} is none of its {len(self.numbers)} values")
+
+    def values(self) -> list[float]:
+        return list(self.numbers)
+
+    def described(self) -> dict[str, Any]:
+        shown = {"values": self.values(), "start": self.start, "digits": self.digits, "unit": ""}
+        return {"kind": "slider", "name": self.name, "swept": False, **shown}
+
+
+@dataclass(frozen=True)
 class Choice:
-    """One of a few names; the text of the lesson says what each is called (``:::words``)."""
+    """One of a few names; the text of the lesson says what each is called (``:::words``). ``plain`` names are shown as they are."""
 
     name: str
     options: Sequence[str]
     start: str
+    plain: bool = False
 
     def __post_init__(self) -> None:
         if self.start not in self.options:
@@ -79,7 +105,7 @@ class Choice:
         return list(self.options)
 
     def described(self) -> dict[str, Any]:
-        return {"kind": "choice", "name": self.name, "values": self.values(), "start": self.start}
+        return {"kind": "choice", "name": self.name, "values": self.values(), "start": self.start, "plain": self.plain}
 
 
 @dataclass(frozen=True)
@@ -94,3 +120,45 @@ class Toggle:
 
     def described(self) -> dict[str, Any]:
         return {"kind": "toggle", "name": self.name, "values": self.values(), "start": self.start}
+
+
+def around(name: str, low: float, high: float, step: float, own: float, *, most_digits: int = 4) -> Listed:
+    """Numbers from ``low`` to ``high`` by ``step``, and ``own``, where it starts: what a run itself had, shown with ``most_digits``."""
+    grid = Slider(name, low, high, step, start=low)
+    digits = next((one for one in range(grid.digits, most_digits) if math.isclose(own, round(own, one), abs_tol=1e-9)), most_digits)
+    return Listed(name, sorted({*(x for x in grid.values() if not math.isclose(x, own, abs_tol=1e-9)), own}), own, digits)
+
+
+@dataclass(frozen=True)
+class FromRun:
+    """A control whose values are known when what the scene needs is loaded, such as the steps of a run.
+
+    Attributes:
+        name: as of any control.
+        make: makes it, from what the scene needs and from the values of the controls before it, both by name.
+        shared: a reader who changes it in one scene finds it changed in all scenes of the lesson that have it.
+        own: it starts at what the run itself had, and the page says so.
+        fixed: what it can be depends on the run alone, so that the page needs to be told once.
+    """
+
+    name: str
+    make: Callable[[Mapping[str, Any], Mapping[str, Any]], Control]
+    shared: bool = False
+    own: bool = False
+    fixed: bool = False
+
+    @property
+    def start(self) -> None:
+        """None stands for the start of what is made."""
+        return None
+
+    @staticmethod
+    def settled(control: Control, value: Any) -> Any:
+        """The value that a control takes: this one, or the nearest number; the start where nothing is near, and for None."""
+        values = control.values()
+        if value in values:
+            return values[values.index(value)]
+        numbers = [one for one in values if isinstance(one, int | float) and not isinstance(one, bool)]
+        if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+            return min(numbers, key=lambda one: abs(one - value))
+        return control.start

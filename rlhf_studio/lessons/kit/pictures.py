@@ -135,12 +135,22 @@ def ledger(
 
 
 def heat(
-    columns: Sequence[str], rows: Mapping[str, Sequence[Number]], *, label: str, size: float, signed: bool = False, digits: int = 2
+    columns: Sequence[str],
+    rows: Mapping[str, Sequence[Number]],
+    *,
+    label: str,
+    size: float,
+    signed: bool = False,
+    digits: int = 2,
+    compact: bool = False,
+    at: int | None = None,
 ) -> Picture:
-    """Cells coloured from 0 to ``size``, or with ``signed`` from minus ``size`` to ``size``."""
-    return Picture(
-        "heat", {"columns": list(columns), "rows": _rows(rows), "label": label, "size": size, "signed": signed, "digits": digits}
-    )
+    """Cells coloured from 0 to ``size``, or with ``signed`` from minus ``size`` to ``size``; ``at`` is a column set off.
+
+    A ``compact`` one, for many columns, has no numbers in its cells.
+    """
+    shown = {"label": label, "size": size, "signed": signed, "digits": digits, "compact": compact, "at": at}
+    return Picture("heat", {"columns": list(columns), "rows": _rows(rows), **shown})
 
 
 def flow(boxes: Sequence[Box]) -> Picture:

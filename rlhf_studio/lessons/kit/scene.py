@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlhf_studio.lessons.kit.controls import Control
+from rlhf_studio.lessons.kit.controls import Control, FromRun
 from rlhf_studio.lessons.kit.pictures import Picture
 
 Numbers = dict[str, Any]
 """What a scene's function gives: numbers, yes or no, and words, which the text may show; and lists and tensors, for pictures alone."""
+
+
+class CannotAsk(Exception):
+    """There are no numbers to show, because of what is looked at; the message is one sentence for people."""
 
 
 class Word(str):
@@ -37,7 +41,7 @@ class Scene:
 
     name: str
     numbers: Callable[..., Numbers]
-    controls: Sequence[Control] = ()
+    controls: Sequence[Control | FromRun] = ()
     pictures: Mapping[str, Callable[[Numbers], Picture]] = field(default_factory=dict)
     claims: Mapping[str, Callable[[Numbers], bool]] = field(default_factory=dict)
     needs: Sequence[str] = ()
@@ -49,13 +53,28 @@ class Scene:
             raise ValueError(f"the scene {self.name}: its function takes {takes}, but its needs and controls are {given}")
 
     def start(self) -> dict[str, Any]:
-        """The values of the controls at the beginning."""
+        """The values of the controls at the beginning; None for those that are made from a run."""
         return {control.name: control.start for control in self.controls}
 
+    def made(self, values: Mapping[str, Any], needed: Mapping[str, Any]) -> list[tuple[Control, Any]]:
+        """Each control as it is for these values and for what is needed, with its value.
+
+        One that is made from a run takes the nearest value that it has. Raises ValueError for a value that another cannot have, and
+        :class:`CannotAsk`.
+        """
+        found: list[tuple[Control, Any]] = []
+        for one in self.controls:
+            value = values.get(one.name)
+            if isinstance(one, FromRun):
+                control = one.make(needed, {control.name: chosen for control, chosen in found})
+                found.append((control, one.settled(control, value)))
+            elif value not in one.values():
+                raise ValueError(f"{one.name}: {value!r} is none of its values")
+            else:
+                found.append((one, value))
+        return found
+
     def compute(self, values: Mapping[str, Any], needed: Mapping[str, Any]) -> Numbers:
-        """All numbers for these values of the controls, themselves included. Raises ValueError for a value that a control cannot have."""
-        for control in self.controls:
-            if values.get(control.name) not in control.values():
-                raise ValueError(f"{control.name}: {values.get(control.name)!r} is none of its values")
-        chosen = {control.name: values[control.name] for control in self.controls}
+        """All numbers for these values of the controls, themselves included. Raises as :meth:`made` does."""
+        chosen = {control.name: value for control, value in self.made(values, needed)}
         return {**chosen, **self.numbers(**{name: needed[name] for name in self.needs}, **chosen)}

@@ -27,7 +27,7 @@
     :::
 
 Formulas stand between ``$`` or ``$$``. Links lead to ``lesson:clip``, to a scene of it (``lesson:clip#ratio``), to ``tour:gae``,
-``term:values``, ``tab:train`` or a web page.
+``place:teach``, ``term:values``, ``tab:train`` or a web page.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from rlhf_studio.config_io import ConfigError, Problem, config_to_yaml, parse_co
 from rlhf_studio.runs import checkpoints, paths, rows, schema
 from rlhf_studio.runs.create import create_run, new_folder, write_durably, write_reserve
 from rlhf_studio.runs.errors import OnlyRead, StoreError, store_error
+from rlhf_studio.runs.lab.fault import carried_on
 from rlhf_studio.runs.lab.names import fork_name
 from rlhf_studio.runs.lineage import keep_sources
 from rlhf_studio.runs.manifest import read_object
@@ -153,9 +154,12 @@ def fork_run(
     refuse_only_read(reader)
     changes = check_settings(parent, step, config)
     origin = Origin(reader.run_dir.name, step, {change.setting: change.new for change in changes if change.setting != "name"})
+    files = carried_on(reader.run_dir)  # what is made from a run that is broken on purpose is broken too
     name = name or fork_name(reader.status().name, step, origin.changes)
     if step is None:
-        create_run(run_dir, config, name=name, state=state, memory=memory, origin=origin, working_folder=reader.working_folder())
+        create_run(
+            run_dir, config, name=name, state=state, memory=memory, origin=origin, working_folder=reader.working_folder(), files=files
+        )
         return
     source = _checkpoint(reader, step)
     before = settings_at(parent, step)
@@ -165,7 +169,8 @@ def fork_run(
         _copy_checkpoint(source, paths.checkpoint_dir(folder, step))
         if (reader.run_dir / paths.BASE).is_dir():  # of adapters whose base is in no file of its own
             _copy_folder(reader.run_dir / paths.BASE, folder / paths.BASE)
-        write_durably(folder / paths.CONFIG, config_to_yaml(config).encode("utf-8"))
+        for file, data in {paths.CONFIG: config_to_yaml(config).encode("utf-8"), **files}.items():
+            write_durably(folder / file, data)
         if changes:
             write_durably(folder / paths.EARLIER_CONFIG.format(number=1), config_to_yaml(before).encode("utf-8"))
         write_reserve(folder)

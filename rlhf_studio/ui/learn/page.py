@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,9 +13,13 @@ from starlette.responses import Response
 
 from rlhf_studio.glossary import GLOSSARY
 from rlhf_studio.lessons import shelf
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.learn.computing import SLOW_PATIENCE, Computer, NotComputed
+from rlhf_studio.ui.learn.runs import RunsOnRecord
 from rlhf_studio.ui.learn.search import learn_search, prepare
+from rlhf_studio.ui.learn.teaching import Teaching
 
 OPS = ("describe", "compute", "sweep", "draw")
 LONGEST_NAME, MOST_CONTROLS = 60, 8
@@ -26,24 +31,30 @@ class LearnPage:
 
     Args:
         computer: answers at once; ``slow_computer`` measures what takes longer.
+        workspace: whose runs some lessons can look at; without it there is the bundled run alone.
     """
 
-    def __init__(self, computer: Computer | None = None, slow_computer: Computer | None = None) -> None:
+    def __init__(self, computer: Computer | None = None, slow_computer: Computer | None = None, workspace: Workspace | None = None) -> None:
+        self._runs = RunsOnRecord(workspace)
         self._computer = computer or Computer()
         self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)
+        self.teaching = Teaching(self._computer, self._slow)
 
-    def build(self) -> gr.HTML:
-        """The component of the page."""
+    def build(self, more: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
+        """The component of the page. ``more``: what its further places may call."""
 
         async def learn_ask(data: Any, request: gr.Request) -> Response:
             return await run_in_threadpool(self.learn_ask, data, request)
 
-        return html.panel("learn", [], [self.learn_shelf, self.learn_text, learn_ask, learn_search])
+        async def learn_teach(data: Any, request: gr.Request) -> Response:
+            return await run_in_threadpool(self.teaching.learn_teach, data, request)
+
+        return html.panel("learn", [], [self.learn_shelf, self.learn_text, self.learn_runs, learn_ask, learn_search, learn_teach, *more])
 
     def learn_shelf(self, data: Any, request: gr.Request) -> Json:
         """All lessons and all stations of the tour, in order, and the glossary."""
         self._computer.begin()
-        language = _language(data)
+        language = sent.language_of(data)
         prepare(language)
         return {
             "lessons": [asdict(entry) for entry in shelf.entries(language)],
@@ -54,30 +65,32 @@ class LearnPage:
     def learn_text(self, data: Any, request: gr.Request) -> Json:
         """The text of a lesson as a tree; ``error`` where there is no such lesson."""
         try:
-            return shelf.text_of(str(sent.member(data, "lesson"))[:LONGEST_NAME], _language(data)).as_data()
+            return shelf.text_of(str(sent.member(data, "lesson"))[:LONGEST_NAME], sent.language_of(data)).as_data()
         except shelf.NoLesson as error:
             return {"error": str(error)}
+
+    def learn_runs(self, data: Any, request: gr.Request) -> Json:
+        """The runs that a lesson can look at beside the bundled one, newest first; ``error`` where they cannot be listed."""
+        try:
+            return {"runs": self._runs.listed()}
+        except StoreError as error:
+            return {"runs": [], "error": str(error)}
 
     def learn_ask(self, data: Any, request: gr.Request) -> Response:
         """Numbers: what the data asks of :mod:`rlhf_studio.lessons.server`. Gives ``answer``, or ``error``."""
         self._computer.rest()
         self._slow.rest()
         try:
-            question = _question(data)
+            question = {**_question(data), **self._runs.asked(sent.member(data, "run"))}
             computer = self._slow if sent.member(data, "slow") is True else self._computer
             return _json({"answer": computer.ask(question)})
-        except (NotComputed, ValueError) as error:
+        except (NotComputed, StoreError, ValueError) as error:
             return _json({"error": str(error)})
 
     def close(self) -> None:
         """End the processes."""
         for computer in (self._computer, self._slow):
             computer.close()
-
-
-def _language(data: Any) -> str:
-    given = sent.member(data, "language")
-    return given if isinstance(given, str) and given.isalpha() and len(given) <= 8 else "en"
 
 
 def _question(data: Any) -> Json:
@@ -91,14 +104,16 @@ def _question(data: Any) -> Json:
     for name, value in names.items():
         if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
             raise ValueError(f"{name} must be a name")
-    question: Json = {"op": op, "language": _language(data), **names}
+    question: Json = {"op": op, "language": sent.language_of(data), **names}
     if op == "draw":
         seed = sent.member(data, "seed")
         if type(seed) is not int or not 0 <= seed < 1_000_000:
             raise ValueError("seed must be a whole number from 0 to 999,999")
         question["seed"] = seed
-    elif op != "describe":
-        question["values"] = _values(sent.member(data, "values"))
+    else:
+        values = sent.member(data, "values")
+        if op != "describe" or values is not None:
+            question["values"] = _values(values)
     return question
 
 
@@ -106,7 +121,7 @@ def _values(values: Any) -> Json:
     if not isinstance(values, dict) or len(values) > MOST_CONTROLS:
         raise ValueError("values must be an object with a value for each control")
     for name, value in values.items():
-        if not isinstance(name, str) or not isinstance(value, str | int | float | bool) or len(str(value)) > LONGEST_NAME:
+        if not isinstance(name, str) or not isinstance(value, str | int | float | bool | None) or len(str(value)) > LONGEST_NAME:
             raise ValueError("each value must be a number, a name, or yes or no")
     return values
 

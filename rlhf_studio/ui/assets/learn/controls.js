@@ -1,17 +1,36 @@
 // What a reader can change: native range fields with buttons beside them, segments, and boxes to tick.
-import { el, setText } from "../shared/dom.js";
+import { el, setText, show } from "../shared/dom.js";
+import { spoken } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 
 let count = 0;
 const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not fit on a phone
 
-/** A control as {name, values, node, put(value)}. A reader changes it: `changed(value)`; is about to: `touched()`. */
+/**
+ * A control: {name, values, swept, node, put(value)}. A reader changes it: `changed(value)`; is about to: `touched()`.
+ *
+ * One with `own` starts at what the run itself had, and says so while it stands there.
+ */
 export function control(description, label, word, { changed, touched }) {
   const kinds = { slider, choice, toggle };
+  const own = description.own ? el("span", { class: "rs-learn-own" }, "as on record") : null;
+  const mark = (value) => own && show(own, value === description.start);
+  const told = (value) => {
+    mark(value);
+    changed(value);
+  };
+  const name = own ? [...label, " ", own] : label;
+  const { node, put } = kinds[description.kind](description, name, word, told, touched);
+  mark(description.value ?? description.start);
   return {
     name: description.name,
     values: description.values,
-    ...kinds[description.kind](description, label, word, changed, touched),
+    swept: description.swept !== false,
+    node,
+    put: (value) => {
+      mark(value);
+      put(value);
+    },
   };
 }
 
@@ -61,9 +80,9 @@ function slider({ values, start, digits, unit }, label, word, changed, touched) 
   return { node, put };
 }
 
-function choice({ values, start }, label, word, changed) {
+function choice({ values, start, plain }, label, word, changed) {
   const id = `rs-learn-${(count += 1)}`;
-  const options = values.map((value) => ({ value, label: word(`@${value}`) }));
+  const options = values.map((value) => ({ value, label: plain ? spoken(value) : word(`@${value}`) }));
   const heading = el("div", { class: "rs-learn-label", id }, label);
   if (options.reduce((letters, option) => letters + option.label.length + SPACE, 0) > MOST_LETTERS) {
     const list = el(

@@ -1,13 +1,19 @@
-// The Learn page: a list of its places, and the one that is open. Numbers come from the app; nothing is computed here.
+// The Learn page: a list of its places, and the one that is open. Numbers come from the app; none is computed here.
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
+import { Breaking } from "./breaking.js";
 import { Lesson } from "./lesson.js";
 import { Search } from "./search.js";
+import { Teaching } from "./teaching.js";
 import { Tour } from "./tour.js";
 
 /** What stands beside the lessons: the place that the address names, its title in the list, and what shows it. */
-const PLACES = [{ place: "tour", title: "Tour of the code", make: (page) => new Tour(page) }];
+const PLACES = [
+  { place: "tour", title: "Tour of the code", make: (page) => new Tour(page) },
+  { place: "break", title: "Break it on purpose", make: (page) => new Breaking(page) },
+  { place: "teach", title: "For teachers", make: (page) => new Teaching(page) },
+];
 
 class LearnPage {
   constructor({ host, server }) {
@@ -36,10 +42,9 @@ class LearnPage {
       ),
     );
     mountTips(host);
-    address.watch("learn", async (params) => {
+    address.watch("learn", (params) => {
       this.search.close();
-      await this.go(params);
-      this.reach(params.scene);
+      this.go(params);
     });
   }
 
@@ -54,7 +59,6 @@ class LearnPage {
       PLACES.map(({ place, title }) => this.entry({ place }, title, "")),
     );
     await this.go(address.params("learn"));
-    this.reach(address.params("learn").scene);
   }
 
   entry(params, title, number) {
@@ -72,19 +76,9 @@ class LearnPage {
     address.put("learn", params, true);
     this.search.close();
     await this.go(params);
-    if (this.reach(params.scene)) return;
+    if (params.scene) return; // the lesson has led there
     this.article.focus({ preventScroll: true });
     this.article.scrollIntoView({ block: "start" });
-  }
-
-  /** Scroll to a scene of the open lesson. Says whether there is one of this name. */
-  reach(scene) {
-    const node = [...this.article.querySelectorAll("[data-scene]")].find((one) => one.dataset.scene === scene);
-    if (!node) return false;
-    node.tabIndex = -1;
-    node.focus({ preventScroll: true });
-    node.scrollIntoView({ block: "start" });
-    return true;
   }
 
   /** Show what the address names. */
@@ -104,8 +98,17 @@ class LearnPage {
   }
 
   /** What the app answers; null, and a sentence on the page, when there is no answer. */
-  async ask(question) {
-    const reply = await this.server.learn_ask({ ...question, language: this.language() }).catch((error) => {
+  ask(question) {
+    return this.answer(this.server.learn_ask, question);
+  }
+
+  /** The same of what teachers and quizzes ask. */
+  teach(question) {
+    return this.answer(this.server.learn_teach, question);
+  }
+
+  async answer(ask, question) {
+    const reply = await ask({ ...question, language: this.language() }).catch((error) => {
       console.error(error);
       return { error: "The app did not answer. Is it still running?" };
     });

@@ -1,68 +1,87 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
 import { address } from "../shared/address.js";
 import { el, fill } from "../shared/dom.js";
+import { LessonTools } from "./lesson_tools.js";
+import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
-import { blocks } from "./text.js";
-
-/** What a link names: a lesson, or a lesson and its scene, as in `clip#ratio`. */
-const named = (to) => {
-  const [lesson, scene = ""] = to.split("#");
-  return { lesson, scene };
-};
+import { blocks, leadOf } from "./text.js";
 
 export class Lesson {
   /**
    * @param page  {lessons, article, server, language(), ask(question), tell(problem), choose(params)}
    */
   constructor(page) {
-    Object.assign(this, { page, name: "" });
+    Object.assign(this, { page, name: "", run: "" });
+    this.tools = new LessonTools(this);
   }
 
   /** Show the lesson that the address names; the first one where it names none. */
   async go(params) {
     const { lessons, server, language } = this.page;
-    const name = lessons.some((lesson) => lesson.name === params.lesson) ? params.lesson : lessons[0]?.name;
-    if (!name || (name === this.name && !params.set)) return;
-    this.name = name;
+    const lesson = lessons.find(({ name }) => name === params.lesson) || lessons[0];
+    if (!lesson) return;
+    const { name } = lesson;
+    const run = lesson.any_run ? params.run || "" : "";
+    if (name === this.name && run === this.run && !params.set) {
+      this.tools.go(params);
+      return;
+    }
+    Object.assign(this, { name, run });
+    const gone = () => this.name !== name || this.run !== run;
     this.page.mark(name);
     const text = await server.learn_text({ lesson: name, language: language() });
-    if (this.name !== name) return;
+    if (gone()) return;
     if (text.error) {
       this.page.tell(text.error);
       return;
     }
-    this.draw(name, text);
-    const described = await this.page.ask({ op: "describe", lesson: name });
-    if (this.name !== name || !described) return;
-    for (const scene of this.scenes)
-      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {});
+    const picker = lesson.any_run
+      ? new RunPicker(run, server, (other) => this.page.choose({ lesson: name, run: other }))
+      : null;
+    this.draw(name, text, run, picker);
+    this.tools.go(params);
+    const described = await this.page.ask({ op: "describe", lesson: name, run, values: numbersOf(params.set || "") });
+    if (gone()) return;
+    const problem = described?.problem || (run && !described ? "The run cannot be shown." : "");
+    picker?.tell(described?.problem || "");
+    if (problem) for (const scene of this.scenes) scene.node.remove();
+    if (!described || problem) return;
+    const begun = this.scenes.map((scene) =>
+      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {}),
+    );
+    await Promise.all(begun);
+    if (!gone()) this.tools.there(params);
   }
 
   /** Another place of the page is shown. */
   leave() {
+    this.tools.leave();
     this.name = "";
   }
 
-  draw(name, text) {
+  draw(name, text, run, picker) {
     const { lessons, article } = this.page;
-    const lead = {
-      lesson: (other) => this.page.choose(named(other)),
-      tour: (show) => this.page.choose({ place: "tour", show }),
-      words: text.words,
-    };
+    const lead = { ...leadOf(this.page), words: text.words };
     this.scenes = text.scenes.map(
       (scene) =>
         new Scene(scene, {
           ...lead,
-          ask: (question) => this.page.ask({ ...question, lesson: name }),
-          moved: (set, seed) => address.put("learn", { lesson: name, scene: scene.name, set, seed }),
+          ask: (question) => this.page.ask({ ...question, lesson: name, run }),
+          moved: (set, seed) =>
+            address.put("learn", { lesson: name, run, scene: scene.name, set, seed, show: this.tools.showing() }),
+          share: (from, values) => {
+            for (const one of this.scenes) if (one !== from) one.adopt(values);
+          },
         }),
     );
     const place = lessons.findIndex((lesson) => lesson.name === name);
     fill(
       article,
       el("h2", { class: "rs-learn-title" }, text.title),
+      this.tools.node,
       el("div", { class: "rs-learn-text" }, blocks(text.introduction, lead)),
+      picker?.node,
+      this.tools.opening.node,
       this.scenes.map((scene) => scene.node),
       el("div", { class: "rs-learn-turn" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
     );
@@ -77,9 +96,17 @@ export class Lesson {
       {
         type: "button",
         class: "rs-button rs-small",
-        onclick: () => this.page.choose({ lesson: lesson.name }),
+        onclick: () => this.page.choose({ lesson: lesson.name, run: lesson.any_run ? this.run : "" }),
       },
       `${word}: ${lesson.title}`,
     );
   }
+}
+
+/** The numbers that an address names: {name: number}. */
+function numbersOf(set) {
+  const named = set.split(",").map((part) => part.split(":"));
+  return Object.fromEntries(
+    named.filter(([, value]) => /^\d{1,9}$/.test(value)).map(([name, value]) => [name, Number(value)]),
+  );
 }

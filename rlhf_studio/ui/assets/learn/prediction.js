@@ -3,27 +3,37 @@ import { el, fill, setText, show } from "../shared/dom.js";
 import { inline } from "./text.js";
 
 const PLAIN = { yes: "Yes", no: "No" };
+const FEW = 2; // answers: where one of two is wrong, a second try would be no question
 
+/** What an answer is called. */
+export const answerName = (key, words, word) => (PLAIN[key] ? (words[key] ?? PLAIN[key]) : word(`@${key}`));
+
+/**
+ * A wrong answer leaves one more try where there are more than two answers. Then the right one is explained, and
+ * the way on is other numbers ("Another one"), not another try with these.
+ */
 export class Prediction {
   /**
    * @param block    {slot, question, answers: [[key, explanation]]}
    * @param reading  what inline texts need
    * @param word     names of words in the lesson's language
+   * @param reveal   called when the question has been answered
    * @param again    asks for other numbers; null where the question cannot be asked again
+   * @param told     called with how it went: right at the "first" or "second" try, or "not"
    */
-  constructor(block, reading, word, { reveal, again }) {
-    Object.assign(this, { slot: block.slot, answers: block.answers, reading, word, reveal });
-    Object.assign(this, { known: "", given: "", shown: {} });
+  constructor(block, reading, word, { reveal, again, told = () => {} }) {
+    Object.assign(this, { slot: block.slot, answers: block.answers, reading, word, reveal, told });
+    Object.assign(this, { known: "", given: "", tried: "", explained: false, shown: {} });
     this.buttons = block.answers.map(([key]) =>
       el(
         "button",
         { type: "button", class: "rs-button rs-small", "data-answer": key, onclick: () => this.answer(key) },
-        PLAIN[key] ? (reading.words[key] ?? PLAIN[key]) : word(`@${key}`),
+        answerName(key, reading.words, word),
       ),
     );
     this.skip = el("button", { type: "button", class: "rs-quiet", onclick: () => this.answer("") }, "Show me");
     this.verdict = el("div", { class: "rs-learn-verdict", role: "status", hidden: true });
-    const ask = { type: "button", class: "rs-quiet", hidden: true, onclick: again };
+    const ask = { type: "button", class: "rs-button rs-small rs-learn-again", hidden: true, onclick: again };
     this.again = again ? el("button", ask, "Another one") : null;
     this.node = el(
       "div",
@@ -39,24 +49,40 @@ export class Prediction {
     this.shown = slots;
     const said = slots[this.slot] ?? "";
     this.known = said.startsWith("@") ? said.slice(1) : said;
-    if (!this.verdict.hidden) this.explain();
+    if (this.explained) this.explain();
   }
 
+  /** An answer, or "" for "Show me". What has been explained cannot be answered any more. */
   answer(given) {
-    if (!this.known) return; // there is nothing to compare with yet
+    if (!this.known || this.explained) return; // there is nothing to compare with yet, or nothing left to guess
+    const wrong = given !== "" && given !== this.known;
+    if (wrong && !this.tried && this.answers.length > FEW) {
+      this.leaveATry(given);
+      return;
+    }
     this.given = given;
+    this.explained = true;
     this.explain();
     this.reveal();
     show(this.skip, false);
     if (this.again) show(this.again, true);
+    this.again?.classList.toggle("rs-primary", wrong);
+    this.told(given !== this.known ? "not" : this.tried ? "second" : "first");
+  }
+
+  leaveATry(given) {
+    this.tried = given;
+    for (const button of this.buttons) if (button.dataset.answer === given) mark(button, "wrong", true);
+    fill(this.verdict, el("p", {}, el("strong", {}, "Not this one."), " You have one more try."));
+    show(this.verdict, true);
   }
 
   explain() {
-    const { given, known } = this;
+    const { given, known, tried } = this;
     for (const button of this.buttons) {
       const key = button.dataset.answer;
-      button.dataset.state = key === known ? "right" : key === given ? "wrong" : "";
-      button.setAttribute("aria-pressed", String(key === given));
+      mark(button, key === known ? "right" : key === given || key === tried ? "wrong" : "", key === given);
+      button.setAttribute("aria-disabled", "true");
     }
     const [, explanation] = this.answers.find(([key]) => key === known) || [known, []];
     const lead = given === "" ? "" : given === known ? "Right. " : "Not here. ";
@@ -67,17 +93,29 @@ export class Prediction {
 
   /** Ask anew. Who moves a control after an answer has seen the result, and is not asked again: `answered`. */
   reset(answered) {
-    if (answered) {
-      if (!this.verdict.hidden) this.given = "";
+    if (answered && this.explained) {
+      Object.assign(this, { given: "", tried: "" });
       return;
     }
-    this.given = "";
+    Object.assign(this, { given: "", tried: "", explained: false });
     for (const button of this.buttons) {
-      button.dataset.state = "";
-      button.setAttribute("aria-pressed", "false");
+      mark(button, "", false);
+      button.removeAttribute("aria-disabled");
     }
     show(this.verdict, false);
     show(this.skip, true);
     if (this.again) show(this.again, false);
   }
+
+  /** On paper every question has its answer; afterwards it is asked as before. */
+  print(begins) {
+    if (this.explained) return;
+    if (begins && this.known) this.explain();
+    if (!begins) this.reset(false);
+  }
+}
+
+function mark(button, state, pressed) {
+  button.dataset.state = state;
+  button.setAttribute("aria-pressed", String(pressed));
 }

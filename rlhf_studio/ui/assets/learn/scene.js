@@ -1,5 +1,6 @@
 // One scene of a lesson: its text, its figure beside it, its controls, and the question before the result.
 import { debounce, el, setText, show } from "../shared/dom.js";
+import { readable } from "../shared/format.js";
 import { control } from "./controls.js";
 import { PictureView } from "../pictures/view.js";
 import { Prediction } from "./prediction.js";
@@ -11,7 +12,7 @@ const KEPT_SWEEPS = 12;
 export class Scene {
   /**
    * @param text  {name, blocks} of the lesson's text
-   * @param lead  {words, lesson(name), ask(question), moved(values, seed)}
+   * @param lead  {words, lesson(name), ask(question), moved(values, seed), share(scene, values)}
    */
   constructor(text, lead) {
     Object.assign(this, {
@@ -22,12 +23,14 @@ export class Scene {
       labels: new Map(),
       sweeps: new Map(),
     });
-    this.word = (label) => (label.startsWith("@") ? (lead.words[label.slice(1)] ?? label.slice(1)) : label);
+    this.word = (label) =>
+      /^@[^@]/.test(label) ? (lead.words[label.slice(1)] ?? label.slice(1)) : readable(label.replace(/^@@/, "@"), 1000);
     this.reading = { ...lead, slot: (key, node) => this.slots.push([key, node]) };
     this.figure = el("div", { class: "rs-learn-figure" });
     this.said = el("p", { class: "rs-hidden", role: "status" });
     this.say = debounce(SAY_AFTER, () => setText(this.said, this.spoken()));
     this.waiting = []; // what an answer reveals
+    this.cannot = el("p", { class: "rs-learn-why", role: "status", hidden: true });
     this.before = el("div", { class: "rs-learn-text" });
     this.after = el("div", { class: "rs-learn-text" });
     this.node = el(
@@ -40,6 +43,11 @@ export class Scene {
     );
     for (const block of text.blocks) this.add(block);
     for (const node of this.waiting) show(node, false);
+    this.figure.append(this.cannot);
+    new IntersectionObserver((entries) => {
+      this.seen = entries.at(-1).isIntersecting;
+      this.catchUp();
+    }).observe(this.node);
   }
 
   add(block) {
@@ -80,21 +88,28 @@ export class Scene {
     if (visible) for (const view of this.pictures.values()) view.redraw();
   }
 
+  /** On paper every question has its answer, and what follows it is there. */
+  print(begins) {
+    const questions = [this.prediction, ...(this.more || [])].filter(Boolean);
+    const open = Boolean(this.prediction && !this.prediction.explained);
+    for (const question of questions) question.print(begins);
+    if (open) this.reveal(begins);
+  }
+
   /** The app has described the scene: its controls, and what it shows. An address may name other values. */
   async begin(description, { set = "", seed } = {}) {
     if (!description) return;
     this.slow = description.slow;
-    this.values = Object.fromEntries(description.controls.map(({ name, start }) => [name, start]));
-    this.controls = description.controls.map((one) =>
-      control(one, this.labels.get(one.name) || [one.name], this.word, {
-        changed: (value) => this.change(one.name, value),
-        touched: () => this.sweep(one.name),
-      }),
+    this.described = description.controls;
+    // null: what the app takes where a reader has chosen nothing
+    this.values = Object.fromEntries(
+      this.described.map(({ name, start, made, shared, value }) => [name, !made ? start : shared ? value : null]),
     );
+    this.controls = this.described.map((one) => this.made(one));
     this.panel?.replaceChildren(...this.controls.map(({ node }) => node));
     if (this.slow) this.offerMeasuring();
     if (!description.shown) this.hold(true);
-    const named = valuesOf(set, description.controls);
+    const named = valuesOf(set, this.described);
     if (seed) await this.drawAgain(Number(seed));
     else if (named) await this.put({ ...this.values, ...named });
     else if (description.shown) this.show(description.shown);
@@ -108,26 +123,87 @@ export class Scene {
     if (asked === this.values) this.show(shown);
   }
 
+  made(described) {
+    const made = control(described, this.labels.get(described.name) || [described.name], this.word, {
+      changed: (value) => this.change(described.name, value),
+      touched: () => this.sweep(described.name),
+    });
+    if (described.value !== undefined) made.put(described.value);
+    return made;
+  }
+
+  /** Controls that depend on the run, as they are now: what they can be follows from the step and the response. */
+  follow(described) {
+    for (const one of described) {
+      const at = this.controls.findIndex(({ name }) => name === one.name);
+      const before = this.described[at];
+      const now = { ...before, ...one };
+      this.described[at] = now;
+      if (now.shared) this.values = { ...this.values, [one.name]: one.value };
+      if (JSON.stringify([before.values, before.start]) !== JSON.stringify([now.values, now.start])) {
+        const { node } = this.controls[at];
+        this.controls[at] = this.made(now);
+        node.replaceWith(this.controls[at].node);
+      } else this.controls[at].put(one.value);
+    }
+  }
+
   /** Show these values of the controls. */
   async put(values) {
     this.values = values;
-    for (const one of this.controls) one.put(values[one.name]);
+    for (const one of this.controls) if (values[one.name] !== null) one.put(values[one.name]);
     if (!this.slow) this.show(await this.compute());
   }
 
   async change(name, value) {
-    this.values = { ...this.values, [name]: value };
+    const of = this.described.find((one) => one.name === name);
+    this.values = { ...this.values, [name]: of.own && value === of.start ? null : value };
     this.prediction?.reset(true);
     this.lead.moved(addressOf(this.values));
+    if (of.shared) this.lead.share(this, { [name]: value });
     if (this.slow) return this.node.classList.add("rs-learn-stale");
     const sweep = this.sweeps.get(this.sweepKey(name));
     const known = sweep?.answers?.[sweep.values.indexOf(value)];
-    const asked = this.values;
-    const shown = known || (await this.compute());
-    if (asked !== this.values) return undefined; // a later change has been asked for
-    this.show(shown);
+    if (!known) return this.ask();
+    this.show(known);
     this.say();
     return undefined;
+  }
+
+  /** What the values show. One question at a time: while it is answered, only the latest change waits. */
+  async ask() {
+    this.behind = false;
+    if (this.asking) {
+      this.again = true;
+      return;
+    }
+    this.asking = true;
+    do {
+      this.again = false;
+      const asked = this.values;
+      const shown = await this.compute();
+      if (asked !== this.values) continue; // a later change has been asked for
+      this.show(shown);
+      this.say();
+    } while (this.again);
+    this.asking = false;
+  }
+
+  /** Another scene of the lesson has other values of what both have. */
+  adopt(values) {
+    const mine = this.described?.filter(({ name, shared }) => shared && name in values).map(({ name }) => name) || [];
+    if (!mine.length) return;
+    this.values = { ...this.values, ...Object.fromEntries(mine.map((name) => [name, values[name]])) };
+    for (const one of this.controls) if (mine.includes(one.name)) one.put(values[one.name]);
+    this.prediction?.reset(true);
+    this.node.classList.add("rs-learn-stale");
+    this.behind = true;
+    this.catchUp();
+  }
+
+  /** A scene that nobody sees asks nothing: it waits until it is seen. */
+  catchUp() {
+    if (this.behind && this.seen) this.ask();
   }
 
   compute() {
@@ -138,7 +214,8 @@ export class Scene {
   async sweep(name) {
     const key = this.sweepKey(name);
     if (this.slow || this.sweeps.has(key)) return;
-    const { values } = this.controls.find((one) => one.name === name);
+    const { values, swept } = this.controls.find((one) => one.name === name);
+    if (!swept) return;
     this.sweeps.set(key, { values });
     while (this.sweeps.size > KEPT_SWEEPS) this.sweeps.delete(this.sweeps.keys().next().value);
     const answers = await this.lead.ask({ op: "sweep", scene: this.name, control: name, values: this.values });
@@ -161,7 +238,9 @@ export class Scene {
     this.reveal(false);
     this.show(found.shown);
     this.say();
-    this.lead.moved("", seed);
+    const shared = this.described.filter((one) => one.shared).map(({ name }) => [name, found.values[name]]);
+    if (shared.length) this.lead.share(this, Object.fromEntries(shared));
+    this.lead.moved(shared.length ? addressOf(found.values) : "", shared.length ? undefined : seed);
   }
 
   /** A question about numbers that are not there yet is not asked. */
@@ -171,6 +250,12 @@ export class Scene {
 
   show(shown) {
     if (!shown) return;
+    if (shown.controls) this.follow(shown.controls);
+    this.node.classList.toggle("rs-learn-cannot", Boolean(shown.problem));
+    show(this.cannot, Boolean(shown.problem));
+    setText(this.cannot, shown.problem || "");
+    this.node.classList.remove("rs-learn-stale");
+    if (shown.problem) return;
     this.hold(false);
     this.shown = shown;
     for (const [key, node] of this.slots) {
@@ -179,7 +264,6 @@ export class Scene {
     }
     for (const [name, picture] of Object.entries(shown.pictures)) this.pictures.get(name)?.put(picture);
     for (const question of [this.prediction, ...(this.more || [])]) question?.know(shown.slots);
-    this.node.classList.remove("rs-learn-stale");
   }
 
   spoken() {
@@ -205,6 +289,7 @@ export class Scene {
 
 const addressOf = (values) =>
   Object.entries(values)
+    .filter(([, value]) => value !== null)
     .map(([name, value]) => `${name}:${value}`)
     .join(",");
 

@@ -13,9 +13,36 @@ function math([tag, attributes, ...children]) {
   return node;
 }
 
+/** Where links inside a text lead: `page.choose(params)` opens a lesson or another place. */
+export const leadOf = (page) => ({
+  lesson: (lesson, scene) => page.choose(scene ? { lesson, scene } : { lesson }),
+  place: (params) => page.choose(params),
+});
+
+/** A link inside this page: it has an address to copy, and a plain click opens it without loading the page again. */
+const inside = (params, open) => ({
+  href: `?${new URLSearchParams(params)}`,
+  onclick: (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    open();
+  },
+});
+
+function toLesson(to, lead) {
+  const [lesson, scene] = to.split(/[#/]/);
+  return inside(scene ? { lesson, scene } : { lesson }, () => lead.lesson(lesson, scene));
+}
+
+function toPlace(to, lead) {
+  const params = Object.fromEntries(new URLSearchParams(`place=${to}`));
+  return inside(params, () => lead.place(params));
+}
+
 const LINKS = {
-  lesson: (to, lead) => ({ href: "#", onclick: (event) => (event.preventDefault(), lead.lesson(to)) }),
-  tour: (to, lead) => ({ href: "#", onclick: (event) => (event.preventDefault(), lead.tour(to)) }),
+  lesson: toLesson,
+  place: toPlace,
+  tour: (to, lead) => toPlace(`tour&show=${to}`, lead),
   tab: (to) => ({ href: "#", onclick: (event) => (event.preventDefault(), address.lead(to, {})) }),
 };
 

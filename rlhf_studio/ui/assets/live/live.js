@@ -55,7 +55,7 @@ class LivePage {
       host: this.host,
       server: this.server,
       trigger: this.trigger,
-      run: () => this.status,
+      run: () => ({ ...this.status, critic: this.settings?.advantage === "gae" }),
       vary: (failed) => this.vary(failed),
       takeHome: ({ run, name }) => home.open({ run, name }),
       tell: (problem) => this.banner.say(problem),

@@ -1,5 +1,7 @@
 // Samples and inspector together: which step, response and token are shown, what is fetched, and the keys.
+import { address } from "../shared/address.js";
 import { el, setText, show } from "../shared/dom.js";
+import { microscopeAddress } from "../shared/handover.js";
 import { Inspector } from "../shared/inspector.js";
 import { SampleTable, StepPicker } from "./samples.js";
 
@@ -45,6 +47,7 @@ export class WorkArea {
       page.card,
       (index, focus) => this.chooseToken(index, focus !== false),
       () => this.fetch({ kind: "scales" }),
+      (sample) => this.microscope(sample),
     );
     this.hint = el("p", { class: "rs-hint", hidden: true });
     const panel = el(
@@ -65,6 +68,13 @@ export class WorkArea {
       });
       part.addEventListener("focusout", () => setTimeout(() => this.refresh()));
     }
+  }
+
+  /** The way to a response's own lesson, where a critic gave it the numbers that the lesson is about. */
+  microscope({ step, sample }) {
+    const { run } = address.params("live");
+    if (!run || this.settings?.advantage !== "gae" || this.scratch?.step === step) return null;
+    return el("a", { class: "rs-link", href: microscopeAddress(run, { step, sample }) }, "Under the microscope");
   }
 
   reset(choice) {

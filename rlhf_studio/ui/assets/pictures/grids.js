@@ -3,6 +3,8 @@ import { el } from "../shared/dom.js";
 import { fixed, NONE } from "../shared/format.js";
 import { shade } from "./tokens.js";
 
+const MOST_NAMES = 12; // of the columns of a compact picture
+
 const wide = (label, table) =>
   el("div", { class: "rs-learn-wide", tabindex: "0", role: "group", "aria-label": label }, table);
 
@@ -33,7 +35,35 @@ export function ledger(picture, width, word) {
   );
 }
 
+/** Many columns of narrow cells without numbers; some of the columns are named. */
+function compact(picture, word) {
+  const { columns, rows, size, at } = picture;
+  const every = Math.ceil(columns.length / MOST_NAMES);
+  const named = (place) => place === at || (place % every === 0 && Math.abs(place - (at ?? -every)) >= every);
+  const mark = (place) => (place === at ? "rs-picture-at" : null);
+  const cells = (row) =>
+    row.cells.map((cell, place) =>
+      el("td", {
+        class: mark(place),
+        style: { background: shade(cell, size) },
+        title: `${word(row.label)}, ${word(columns[place])}: ${said(cell, picture.digits, word)}`,
+      }),
+    );
+  const names = columns.map((name, place) =>
+    el(
+      "th",
+      { scope: "col", class: mark(place) },
+      el("span", { class: named(place) ? null : "rs-hidden" }, word(name)),
+    ),
+  );
+  const lines = rows.map((row) => el("tr", {}, el("th", { scope: "row" }, word(row.label)), cells(row)));
+  const head = el("thead", {}, el("tr", {}, el("td", {}), names));
+  return el("table", { class: "rs-picture-heat rs-picture-compact" }, head, el("tbody", {}, lines));
+}
+
 export function heat(picture, width, word) {
+  const unit = el("p", { class: "rs-learn-unit" }, word(picture.label));
+  if (picture.compact) return [unit, wide(word(picture.label), compact(picture, word))];
   const rows = picture.rows.map(({ label, cells }) =>
     el(
       "tr",
@@ -45,7 +75,7 @@ export function heat(picture, width, word) {
     ),
   );
   return [
-    el("p", { class: "rs-learn-unit" }, word(picture.label)),
+    unit,
     wide(
       word(picture.label),
       el("table", { class: "rs-picture-heat" }, head(picture.columns, word), el("tbody", {}, rows)),

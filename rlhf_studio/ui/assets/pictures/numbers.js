@@ -57,8 +57,8 @@ const grid = (picture, word) =>
 const KINDS = {
   tokens: (picture, word) =>
     table(
-      ["", word(picture.label)],
-      picture.items.map((item) => [word(item.text), item.value]),
+      ["", word(picture.label), ""],
+      picture.items.map((item) => [word(item.text), item.value, word(item.note)]),
       picture.digits,
     ),
   bars: (picture, word) =>

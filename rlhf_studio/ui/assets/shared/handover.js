@@ -31,3 +31,10 @@ export function handRecipe(recipe, values) {
 export function rewardAddress(run) {
   return `?${new URLSearchParams({ tab: "talk", reward: run, ...(onlyWatches() ? { view: "1" } : {}) })}`;
 }
+
+/** The address of the lesson that follows a response of a run screen by screen; without one the newest step's. */
+export function microscopeAddress(run, response = null) {
+  const place = response ? { scene: "written", set: `step:${response.step},sample:${response.sample + 1}` } : {};
+  const view = onlyWatches() ? { view: "1" } : {};
+  return `?${new URLSearchParams({ tab: "learn", lesson: "one_sample", run, ...place, ...view })}`;
+}

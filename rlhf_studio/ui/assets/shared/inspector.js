@@ -22,10 +22,12 @@ export class Inspector {
    * @param forms      the sums of a token card, see TokenCard
    * @param onpin      called with (index of a token, whether to focus it)
    * @param runScales  asks for the scales of the whole run: {scales, used, of, step}, null without an answer
+   * @param further    what else there is of a response, as a link; null for none
    */
-  constructor(quantities, forms, onpin, runScales) {
+  constructor(quantities, forms, onpin, runScales, further = () => null) {
     this.forms = forms;
     this.runScales = runScales;
+    this.further = further;
     this.quantities = this.offered = quantities;
     this.onpin = onpin;
     this.sample = null;
@@ -188,6 +190,7 @@ export class Inspector {
       sample.stopped === null
         ? null
         : el("span", { "data-term": "stopped" }, sample.stopped ? "ended by itself" : "cut at the limit"),
+      this.further(sample),
     );
   }
 

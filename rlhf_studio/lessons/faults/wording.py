@@ -1,0 +1,11 @@
+"""Sentences that a broken run says of itself; :mod:`.wrappers` writes them, :mod:`.shelf` reads them."""
+
+from __future__ import annotations
+
+NOTICED = "The check before training would refuse this run:"
+"""With this begins the event that says what the engine has noticed."""
+
+
+def broken_on_purpose(fault: str) -> str:
+    """What each start of a broken run puts on record."""
+    return f"This run is broken on purpose, to learn from it: it has the fault {fault}. Do not take it for a run without faults."

@@ -1,0 +1,138 @@
+"""The last two screens of a response: where its tokens stood in the update's last pass, and which way the loss pushed them."""
+
+from __future__ import annotations
+
+import math
+
+from rlhf_studio.lessons.kit import Numbers, Picture, Scene, Series, Word, Zone, plane
+from rlhf_studio.lessons.kit.by_hand import close
+from rlhf_studio.lessons.parts import on_record as on
+from rlhf_studio.lessons.record import Record
+from rlhf_studio.lessons.what_if import Recorded, recompute
+
+NEEDS = ("record",)
+row_of = on.row_of
+
+
+def upper(of: Recorded, eps: float) -> float:
+    """The upper range of the run where ε is its own; another ε holds for both sides."""
+    return of.settings.cliprange_high if eps == of.settings.cliprange else 0.0
+
+
+def clipped(record: Record, step: float, sample: float, eps: float) -> Numbers:
+    """Where each token stood when the update went through it for the last time."""
+    of, row, pieces = on.opened(record, step, sample)
+    on.needs_last_pass(of, row)
+    high = upper(of, eps)
+    found = on.asked(of, cliprange=eps, cliprange_high=high)
+    ratio, advantages, silent = (row_of(x, of, row) for x in (found.ratio, found.whitened_advantages, found.clipped))
+    known = of.mask & of.last_pass[:, None]
+    before = row_of(recompute(of).clipped, of, row)
+    return {
+        "pieces": pieces,
+        "ratio": ratio,
+        "advantages": advantages,
+        "silent": [bool(one) for one in silent],
+        "count": len(pieces),
+        "quiet": int(sum(silent)),
+        "quiet_before": int(sum(before)),
+        "any_quiet": any(silent),
+        "share": found.clipped[known].double().mean().item(),
+        "low": 1 - eps,
+        "high": 1 + (high or eps),
+        "dual": of.settings.dual_clip > 0,
+        "widest": max(2.0, math.ceil(found.ratio[known].max().item())),
+        "tallest": max(4.0, math.ceil(found.whitened_advantages[known].abs().max().item())),
+    }
+
+
+def pushed(record: Record, step: float, sample: float, eps: float, score: float) -> Numbers:
+    """The loss of each token in the last pass, and which way its gradient pushes the token's log-probability."""
+    of, row, pieces = on.opened(record, step, sample)
+    on.needs_last_pass(of, row)
+    high = upper(of, eps)
+    found, own = on.asked(of, row, score, cliprange=eps, cliprange_high=high), recompute(of)
+    push, before, losses, ratio, advantages, silent = (
+        row_of(x, of, row) for x in (found.push, own.push, found.policy_loss, found.ratio, found.whitened_advantages, found.clipped)
+    )
+    up, down = sum(one > 0 for one in push), sum(one < 0 for one in push)
+    return {
+        "pieces": pieces,
+        "push": push,
+        "before": before,
+        "size": on.scale_of(own.push, of),
+        "losses": losses,
+        "ratio": ratio,
+        "advantages": advantages,
+        "silent": [bool(one) for one in silent],
+        "dual": of.settings.dual_clip > 0,
+        "up": up,
+        "down": down,
+        "still": len(push) - up - down,
+        "upwards": up > down,
+        "turned": sum(a * b < 0 for a, b in zip(push, before, strict=True)),
+        "loss": sum(losses) / len(losses),
+        "low": 1 - eps,
+        "high": 1 + (high or eps),
+        "as_recorded": (eps, score) == (of.settings.cliprange, float(of.scores[row])),
+        "differs": on.differing(push, before),
+    }
+
+
+def silent_by_hand(n: Numbers) -> bool:
+    """A token is silent where the clipped loss is the larger one."""
+    for ratio, advantage, quiet in zip(n["ratio"], n["advantages"], n["silent"], strict=True):
+        if not n["dual"] and quiet != (-advantage * min(max(ratio, n["low"]), n["high"]) > -advantage * ratio):
+            return False
+    return True
+
+
+def push_by_hand(n: Numbers) -> bool:
+    """Each loss is the larger of the two; each push the advantage times the ratio, and nothing where the token is silent."""
+    for at, (ratio, advantage) in enumerate(zip(n["ratio"], n["advantages"], strict=True)):
+        plain, limited = -advantage * ratio, -advantage * min(max(ratio, n["low"]), n["high"])
+        push = 0.0 if limited > plain else advantage * ratio
+        if not n["dual"] and not (close(n["losses"][at], max(plain, limited), 1e-6) and close(n["push"][at], push, 1e-6)):
+            return False
+    return True
+
+
+def draw_clip(n: Numbers) -> Picture:
+    widest, tallest = n["widest"], n["tallest"]
+    zones = [Zone(Word("silent"), (n["high"], widest), (0, tallest)), Zone(Word("silent"), (0.0, n["low"]), (-tallest, 0))]
+    pushing = [at for at, quiet in enumerate(n["silent"]) if not quiet]
+    quiet = [at for at, quiet in enumerate(n["silent"]) if quiet]
+    points = [
+        Series(Word(name), [n["ratio"][at] for at in chosen], [n["advantages"][at] for at in chosen], tone=tone, dots=True)
+        for name, tone, chosen in (("pushes", "policy", pushing), ("is_silent", "coef", quiet))
+    ]
+    return plane(points, x=Word("ratio"), y=Word("advantage"), x_range=(0, widest), y_range=(-tallest, tallest), zones=zones)
+
+
+def draw_push(n: Numbers) -> Picture:
+    def mark(place: int) -> str:
+        return "clipped" if n["silent"][place] else ""
+
+    return on.coloured(n["pieces"], n["push"], "push", n["size"], before=n["before"], mark=mark)
+
+
+CLIPPED = Scene(
+    "clipped",
+    clipped,
+    controls=(on.STEP, on.RESPONSE, on.setting("eps", 0.02, 0.4, 0.02, "cliprange")),
+    pictures={"plane": draw_clip},
+    claims={"a token is silent where the clipped loss is larger": silent_by_hand},
+    needs=NEEDS,
+)
+
+PUSHED = Scene(
+    "pushed",
+    pushed,
+    controls=(on.STEP, on.RESPONSE, on.setting("eps", 0.02, 0.4, 0.02, "cliprange"), on.SCORE),
+    pictures={"push": draw_push},
+    claims={
+        "loss and push of each token, by hand": push_by_hand,
+        "the run's own setting and score give its own push": lambda n: not n["as_recorded"] or n["differs"] == 0,
+    },
+    needs=NEEDS,
+)

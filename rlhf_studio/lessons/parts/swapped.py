@@ -1,0 +1,142 @@
+"""Another token in a recorded response: what critic, policy and reward model say then. Only a run whose policies are kept can be asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rlhf_studio.engine.text import token_pieces
+from rlhf_studio.lessons.kit import CannotAsk, Choice, FromRun, Listed, Numbers, Picture, Scene, Series, Token, Word, line, tokens
+from rlhf_studio.lessons.kit.by_hand import all_close, close
+from rlhf_studio.lessons.parts import on_record as on
+from rlhf_studio.lessons.record import Record
+from rlhf_studio.lessons.run import LessonRun, Sample
+
+OTHERS = 5
+
+
+def _models(record: Record) -> LessonRun:
+    if record.models is None:
+        raise CannotAsk(
+            "This screen asks the policy of the step about a text that it did not write. "
+            "Only the bundled run has kept the policy of every step."
+        )
+    return record.models
+
+
+def _opened(record: Record, step: float, sample: float) -> tuple[LessonRun, Sample]:
+    models = _models(record)
+    return models, models.samples(int(step))[int(sample) - 1]
+
+
+def _places(record: Record, step: float, sample: float) -> range:
+    """The tokens that can be replaced: all but the one that ends the response, unless it is the only one."""
+    _, one = _opened(record, step, sample)
+    return range(1, max(2, len(one.ids) + (not one.stopped)))
+
+
+def _place(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
+    """At first where the critic's opinion changed most."""
+    record, step, sample = needed["record"], chosen["step"], chosen["sample"]
+    places = _places(record, step, sample)
+    values = on.row_of(record.recorded(step).values, record.recorded(step), int(sample) - 1)
+    changes = [abs(b - a) for a, b in zip(values, values[1:], strict=False)][: len(places)] or [0.0]
+    return Listed("place", places, changes.index(max(changes)) + 1)
+
+
+def others(record: Record, step: float, sample: float, place: float) -> dict[str, tuple[int, float]]:
+    """The policy's likeliest other tokens at a place, by their text: id and log-probability. None that ends the response."""
+    models, one = _opened(record, step, sample)
+
+    def ask() -> dict[str, tuple[int, float]]:
+        at = int(place) - 1
+        row = models.distributions(int(step) - 1, models.batch([one.prompt_ids], [one.ids]))[at]
+        best = [token for token in row.topk(OTHERS + 2).indices.tolist() if token not in (one.ids[at], models.tokenizer.eos_token_id)]
+        return {token_pieces(models.tokenizer, [token])[0]: (token, float(row[token])) for token in best[:OTHERS]}
+
+    return record.remember(("others", step, sample, place), ask)
+
+
+def _other(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Choice:
+    found = others(needed["record"], chosen["step"], chosen["sample"], chosen["place"])
+    return Choice("other", tuple(found), next(iter(found)), plain=True)
+
+
+def swapped(record: Record, step: float, sample: float, place: float, other: str) -> Numbers:
+    """The response with another token at a place, the rest of it as it was."""
+    models, one = _opened(record, step, sample)
+    at, (token, logprob) = int(place) - 1, others(record, step, sample, place)[other]
+    ids = [*one.ids[:at], token, *one.ids[at + 1 :]]
+    read = models.read(int(step) - 1, models.batch([one.prompt_ids] * 2, [one.ids, ids]))
+    logprobs, after = read.logprobs.double().tolist()
+    assert read.values is not None  # the critic reads along
+    values, values_after = read.values.double().tolist()
+    ended = ids[:-1] if one.stopped else ids
+    texts = [one.response, "".join(token_pieces(models.tokenizer, ended))]
+    scores, golds = models.score([one.prompt] * 2, texts, stopped=one.stopped)
+    on_record = on.row_of(record.recorded(int(step)).values, record.recorded(int(step)), int(sample) - 1)
+    return {
+        "pieces": on.shown_pieces([*one.pieces[:at], other, *one.pieces[at + 1 :]]),
+        "token": one.pieces[at].strip() or "·",
+        "new": other.strip() or "·",
+        "values": values,
+        "values_after": values_after,
+        "on_record": on_record,
+        "logprobs": logprobs,
+        "logprobs_after": after,
+        "expected": logprob,
+        "changes": [b - a for a, b in zip(logprobs, after, strict=True)],
+        "chance": math.exp(logprobs[at]),
+        "chance_new": math.exp(after[at]),
+        "following": sum(after[at + 1 :]) - sum(logprobs[at + 1 :]),
+        "score": scores[0],
+        "score_new": scores[1],
+        "recorded_score": one.score,
+        "gold": golds[0],
+        "gold_new": golds[1],
+        "better": scores[1] > scores[0],
+        "next": values[at + 1] if at + 1 < len(values) else scores[0],
+        "next_new": values_after[at + 1] if at + 1 < len(values) else scores[1],
+        "range": on.rounded_range([*values, *values_after, *scores]),
+    }
+
+
+def draw_values(n: Numbers) -> Picture:
+    places = [float(at) for at in range(1, len(n["values"]) + 1)]
+    curves = [
+        Series(Word("as_written"), places, n["values"], tone="value"),
+        Series(Word("with_other"), places, n["values_after"], tone="policy"),
+    ]
+    x_range = (1.0, float(max(2, len(places))))
+    return line(curves, x=Word("token_number"), y=Word("value"), x_range=x_range, y_range=n["range"], at=n["place"])
+
+
+def draw_changes(n: Numbers) -> Picture:
+    at = int(n["place"]) - 1
+    items = [
+        Token(piece, None if place < at else n["changes"][place], "chosen" if place == at else "")
+        for place, piece in enumerate(n["pieces"])
+    ]
+    return tokens(items, label=Word("logprob_change"), size=2)
+
+
+SWAPPED = Scene(
+    "swapped",
+    swapped,
+    controls=(on.STEP, on.RESPONSE, FromRun("place", _place), FromRun("other", _other)),
+    pictures={"values": draw_values, "changes": draw_changes},
+    claims={
+        "what comes before the token does not know of it": lambda n: (
+            all_close(n["values_after"][: int(n["place"])], n["values"][: int(n["place"])], 1e-5)
+            and all_close(n["logprobs_after"][: int(n["place"]) - 1], n["logprobs"][: int(n["place"]) - 1], 1e-5)
+        ),
+        "the new token has the chance that the whole distribution gives it": lambda n: close(
+            n["logprobs_after"][int(n["place"]) - 1], n["expected"], 1e-4
+        ),
+        "as it was written, values and score are those on record": lambda n: (
+            all_close(n["values"][: len(n["on_record"])], n["on_record"], 1e-3) and close(n["score"], n["recorded_score"], 1e-3)
+        ),
+    },
+    needs=("record",),
+)

@@ -1,0 +1,113 @@
+"""A recorded run of PPO as the microscope reads it: the bundled one, or one of a workspace. It is only read, and nothing is asked of it
+while it trains.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rlhf_studio.lessons.kit.scene import CannotAsk
+from rlhf_studio.lessons.what_if import Recorded, recorded, with_critic
+from rlhf_studio.runs.reader import RunReader
+
+if TYPE_CHECKING:
+    from rlhf_studio.lessons.run import LessonRun
+
+MOST_STEPS_KEPT, MOST_RUNS_KEPT, MOST_REMEMBERED = 40, 4, 1000
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Response:
+    """What every run has on record of any response of a step. ``prompt`` is None for those whose texts were not recorded.
+
+    ``gold`` is None where there is no gold score.
+    """
+
+    prompt: str | None
+    ids: list[int]
+    pieces: list[str]
+    score: float
+    gold: float | None
+    stopped: bool
+
+
+class Record:
+    """A run on record. Every method raises StoreError where the run cannot be read.
+
+    Args:
+        reader: of the run.
+        models: the bundled run with its policies; None for all other runs, whose policies are not asked.
+    """
+
+    def __init__(self, reader: RunReader, models: LessonRun | None = None):
+        self.reader, self.models = reader, models
+        self._recorded: OrderedDict[int, Recorded] = OrderedDict()
+        self._responses: OrderedDict[int, list[Response]] = OrderedDict()
+        self._known: OrderedDict[Any, Any] = OrderedDict()
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """The steps that have responses on record. Raises CannotAsk for a run without any, without a critic, or of another stage."""
+        with_critic(self.reader.config())
+        found = self.reader.rollout_steps()
+        if not found:
+            raise CannotAsk("This run has no responses on record yet. Come back when its first step is done.")
+        return found
+
+    def recorded(self, step: int) -> Recorded:
+        """The numbers of all episodes of a step, and its settings. Raises :class:`CannotAsk`."""
+        if self.models is not None:
+            return self.models.recorded(step)
+        return _kept(self._recorded, step, lambda: recorded(self.reader, step))
+
+    def responses(self, step: int) -> list[Response]:
+        """All responses of a step, in their order. Raises :class:`CannotAsk`."""
+        return _kept(self._responses, step, lambda: self._read(step))
+
+    def remember(self, key: Any, ask: Callable[[], Found]) -> Found:
+        """What ``ask`` gives, kept for as long as there is room. For what follows from the record and takes long."""
+        found: Found = _kept(self._known, key, ask, MOST_REMEMBERED)
+        return found
+
+    def _read(self, step: int) -> list[Response]:
+        with self.reader.snapshot():
+            episodes = self.reader.episodes(step).get(step)
+            rollouts = {rollout.sample: rollout for rollout in self.reader.rollouts(step)}
+        if episodes is None:
+            raise CannotAsk(f"Step {step} has no record of all its responses. It is from an earlier version of this program.")
+        rows, found = iter(episodes.response_ids.tolist()), []
+        for row, length in enumerate(episodes.lengths.tolist()):
+            ids = [next(rows) for _ in range(length)]
+            prompt = rollouts[row].prompt if row in rollouts else None
+            gold = None if episodes.gold is None else float(episodes.gold[row])
+            pieces = [episodes.pieces.get(token, "\ufffd") for token in ids]
+            found.append(Response(prompt, ids, pieces, float(episodes.scores[row]), gold, bool(episodes.stopped[row])))
+        return found
+
+
+_OPENED: OrderedDict[Path, tuple[str, Record]] = OrderedDict()
+
+
+def opened(folder: Path, as_of: str) -> Record:
+    """The record of a run of a workspace. ``as_of`` changes whenever the run does: then it is read anew."""
+    if folder not in _OPENED or _OPENED[folder][0] != as_of:
+        _OPENED[folder] = (as_of, Record(RunReader(folder)))
+    _OPENED.move_to_end(folder)
+    while len(_OPENED) > MOST_RUNS_KEPT:
+        _OPENED.popitem(last=False)
+    return _OPENED[folder][1]
+
+
+def _kept(memory: OrderedDict[Any, Found], key: Any, read: Callable[[], Found], most: int = MOST_STEPS_KEPT) -> Found:
+    if key not in memory:
+        memory[key] = read()
+    memory.move_to_end(key)
+    while len(memory) > most:
+        memory.popitem(last=False)
+    return memory[key]

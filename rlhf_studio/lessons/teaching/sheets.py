@@ -1,0 +1,92 @@
+"""Sheets of questions with numbers that a seed draws: what is asked, what can be seen before the answer, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rlhf_studio.lessons import answers, shelf
+from rlhf_studio.lessons.kit.controls import Choice as ChoiceControl
+from rlhf_studio.lessons.kit.controls import Control, Slider
+from rlhf_studio.lessons.kit.text import SceneText
+from rlhf_studio.lessons.teaching.questions import Choice, Question, two_back
+
+Json = dict[str, Any]
+
+
+def sheet(lessons: Sequence[str], each: int, seed: int, *, with_answers: bool = True, language: str = "en") -> Json:
+    """``{"seed", "each", "lessons", "titles", "with_answers", "questions"}``; see :func:`asked` for a question.
+
+    Equal arguments give equal sheets. Raises ValueError and :class:`~rlhf_studio.lessons.shelf.NoLesson` for what does not fit.
+    """
+    choice = Choice.of(lessons, each, seed)
+    questions = [asked(question, seed, with_answers=with_answers, language=language) for question in choice.picked(language)]
+    titles = [shelf.text_of(lesson, language).title for lesson in choice.lessons]
+    what = {"seed": seed, "each": each, "lessons": list(choice.lessons), "titles": titles}
+    return {**what, "with_answers": with_answers, "questions": questions}
+
+
+def opening(lesson: str, seed: int, language: str = "en") -> Json | None:
+    """A question of the lesson that stands two places before this one; None for the first two."""
+    question = two_back(lesson, seed)
+    return asked(question, seed, language=language) if question else None
+
+
+def asked(question: Question, seed: int, *, with_answers: bool = True, language: str = "en") -> Json:
+    """A question with the numbers of a seed.
+
+    Returns ``lesson``, ``title``, ``scene``; ``blocks``, the text and pictures before the question; ``settings``, labels and values of the
+    controls; ``slot``, ``question`` and ``choices``, its answers with their explanations; ``shown``, what
+    :func:`~rlhf_studio.lessons.answers.computed` gives; ``words``; and ``answer``. Without answers, nothing that tells one is in it.
+    """
+    scene, text = answers.find(question.lesson, question.scene), shelf.text_of(question.lesson, language)
+    values = answers.drawn(question.lesson, question.scene, seed)
+    shown = answers.computed(question.lesson, question.scene, values, language)
+    place = next(found for found in text.scenes if found.name == question.scene)
+    blocks, ask = _until_asked(place)
+    labels = {item["name"]: item["label"] for block in place.blocks if block["kind"] == "controls" for item in block["items"]}
+    pictures = {block["name"] for block in blocks if block["kind"] == "picture"}
+    found = {
+        **{"lesson": question.lesson, "title": question.title, "scene": question.scene, "seed": seed, "blocks": blocks},
+        "settings": [
+            {"label": labels[control.name], "text": _text_of(control, value)}
+            for control, value in scene.made(values, answers.needed_by(scene))
+            if value is not None
+        ],
+        **{"slot": question.slot, "question": ask["question"], "choices": ask["answers"], "words": text.words},
+        "shown": {**shown, "pictures": {name: shown["pictures"][name] for name in pictures}},
+        "answer": shown["slots"][question.slot].removeprefix("@"),
+    }
+    return found if with_answers else _without_answer(found)
+
+
+def _until_asked(scene: SceneText) -> tuple[list[Json], Json]:
+    """The blocks before the scene's question, without its controls; and the question."""
+    place = next(place for place, block in enumerate(scene.blocks) if block["kind"] == "predict")
+    return [block for block in scene.blocks[:place] if block["kind"] not in ("controls", "code")], scene.blocks[place]
+
+
+def _text_of(control: Control, value: Any) -> str:
+    if isinstance(control, Slider):
+        return f"{value:.{control.digits}f} {control.unit}".strip().replace("-", "−")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"@{value}" if isinstance(control, ChoiceControl) else str(value).replace("-", "−")
+
+
+def _without_answer(found: Json) -> Json:
+    seen = set(_slots_in([found["blocks"], found["question"]]))
+    shown = {**found["shown"], "slots": {key: text for key, text in found["shown"]["slots"].items() if key in seen}}
+    choices = [[key, []] for key, _ in found["choices"]]
+    return {**{key: value for key, value in found.items() if key != "answer"}, "shown": shown, "choices": choices}
+
+
+def _slots_in(piece: Any) -> Iterator[str]:
+    if isinstance(piece, list):
+        for one in piece:
+            yield from _slots_in(one)
+    elif isinstance(piece, dict):
+        if piece.get("kind") == "slot":
+            yield piece["key"]
+        for value in piece.values():
+            yield from _slots_in(value)

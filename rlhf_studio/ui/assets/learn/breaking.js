@@ -1,0 +1,341 @@
+// Break it on purpose: two runs from one seed, a question before them, and the way from the chart to the line of code.
+import { address } from "../shared/address.js";
+import { el, fill, setText, show } from "../shared/dom.js";
+import { PictureView } from "../pictures/view.js";
+import { Poller } from "../shared/poll.js";
+import { NO_ANSWER, Once, isOnScreen, onlyWatches } from "../shared/visit.js";
+import { Prediction } from "./prediction.js";
+import { blocks, inline } from "./text.js";
+
+const RESTING = 5000; // milliseconds between two looks while no run is under way
+const WHICH = ["first", "second"];
+const STATES = {
+  "": "Not started",
+  queued: "Waiting in the queue",
+  loading: "Loading",
+  running: "Running",
+  paused: "Paused",
+  finished: "Finished",
+  stopped: "Stopped before its end",
+  failed: "Failed",
+  interrupted: "Interrupted before its end",
+};
+const GONE = ["stopped", "interrupted", "failed"];
+const KEPT = "Your answer is kept. Run both to see what happens.";
+const OPENED = "Run both to see what happens.";
+
+/** A question that may be answered before there is anything to compare with. */
+class EarlyPrediction extends Prediction {
+  answer(given) {
+    if (this.known) return super.answer(given);
+    this.given = given;
+    for (const button of this.buttons)
+      button.setAttribute("aria-pressed", String(given && button.dataset.answer === given));
+    fill(this.verdict, el("p", {}, given ? KEPT : OPENED));
+    show(this.verdict, true);
+    this.asked = true;
+    return undefined;
+  }
+
+  know(slots) {
+    super.know(slots);
+    if (!this.asked) return;
+    this.asked = false;
+    super.answer(this.given);
+  }
+}
+
+export class Breaking {
+  /** @param page  {article, server, language(), choose(params), mark(name), tell(problem)} */
+  constructor(page) {
+    Object.assign(this, { page, once: new Once(), show: "", seed: null, key: "" });
+  }
+
+  async go({ show: wanted = "", seed = "" }) {
+    this.left = false;
+    this.shelf ||= await this.page.server.break_shelf({ language: this.page.language() });
+    if (this.left) return;
+    const names = this.shelf.experiments.map(({ name }) => name);
+    this.experiment = names.includes(wanted) ? wanted : "";
+    this.seed = /^\d{1,3}$/.test(seed) ? Number(seed) : null;
+    this.poller?.stop();
+    this.poller = null;
+    this.page.tell(wanted && !this.experiment ? "There is no such experiment." : "");
+    if (this.experiment) this.open();
+    else this.list();
+  }
+
+  /** Another place of the page is shown. */
+  leave() {
+    this.left = true;
+    this.poller?.stop();
+    this.poller = null;
+  }
+
+  // --- all experiments ---
+
+  list() {
+    const items = this.shelf.experiments.map(({ name, title }, place) =>
+      el(
+        "li",
+        {},
+        el(
+          "button",
+          { type: "button", class: "rs-learn-broken", onclick: () => this.page.choose({ place: "break", show: name }) },
+          el("span", { class: "rs-learn-number", "aria-hidden": "true" }, String(place + 1)),
+          el("span", {}, title),
+        ),
+      ),
+    );
+    fill(
+      this.page.article,
+      el("h2", { class: "rs-learn-title" }, "Break it on purpose"),
+      el(
+        "div",
+        { class: "rs-learn-text" },
+        el(
+          "p",
+          {},
+          "Most mistakes in PPO raise no error. The run goes on, and the curves look almost right. ",
+          "Each experiment here trains two small runs from one seed, which differ in one thing.",
+        ),
+        el(
+          "p",
+          {},
+          "Say first what you expect. Then follow the way to the mistake: which chart, which token, which line.",
+        ),
+      ),
+      el("ol", { class: "rs-learn-breaks" }, items),
+    );
+  }
+
+  // --- one experiment ---
+
+  open() {
+    this.text = this.shelf.texts[this.experiment];
+    Object.assign(this, { slots: [], pictures: new Map(), waiting: [], key: "" });
+    this.word = (label) => (label.startsWith("@") ? (this.text.words[label.slice(1)] ?? label.slice(1)) : label);
+    this.reading = {
+      words: this.text.words,
+      lesson: (lesson) => this.page.choose({ lesson }),
+      slot: (key, node) => this.slots.push([key, node]),
+    };
+    const back = { type: "button", class: "rs-button rs-small", onclick: () => this.page.choose({ place: "break" }) };
+    this.panel = this.runPanel();
+    this.said = el("div", { class: "rs-learn-said" });
+    const scenes = this.text.scenes.map((scene) => this.scene(scene));
+    fill(
+      this.page.article,
+      el("div", { class: "rs-learn-back" }, el("button", back, "All experiments")),
+      el("h2", { class: "rs-learn-title" }, this.text.title),
+      el("div", { class: "rs-learn-text" }, blocks(this.text.introduction, this.reading)),
+      scenes,
+    );
+    this.reveal(false);
+    this.follow();
+  }
+
+  /** A part of the text. The runs stand behind the question, what the program noticed behind the way to the bug. */
+  scene({ name, blocks: list }) {
+    const node = el("section", { class: "rs-learn-part", "data-part": name });
+    for (const block of list) node.append(this.block(block));
+    if (name === "ask") node.append(this.panel);
+    else if (name !== "change") this.waiting.push(node);
+    if (name === "path") node.append(this.said);
+    return node;
+  }
+
+  block(block) {
+    if (block.kind === "picture") {
+      const view = new PictureView(inline(block.caption, this.reading), this.word);
+      this.pictures.set(block.name, view);
+      return view.node;
+    }
+    if (block.kind === "predict") {
+      this.prediction = new EarlyPrediction(block, this.reading, this.word, {
+        reveal: () => this.reveal(true),
+        again: null,
+      });
+      return this.prediction.node;
+    }
+    return el("div", { class: "rs-learn-text" }, blocks([block], this.reading));
+  }
+
+  reveal(visible) {
+    for (const node of this.waiting) show(node, visible);
+    if (visible) for (const view of this.pictures.values()) view.redraw();
+  }
+
+  // --- the two runs ---
+
+  runPanel() {
+    this.rows = Object.fromEntries(WHICH.map((which) => [which, this.row(which)]));
+    const start = { type: "button", class: "rs-button rs-primary", hidden: true, onclick: () => this.run() };
+    this.start = el("button", start, "Run both");
+    this.again = el(
+      "button",
+      { type: "button", class: "rs-button rs-small", hidden: true, onclick: () => this.runAgain() },
+      "Run again with another seed",
+    );
+    this.compare = el("span", {});
+    this.note = el("p", { class: "rs-help", role: "status" });
+    this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
+    const rows = WHICH.map((which) => this.rows[which].node);
+    const tools = el("div", { class: "rs-learn-answers" }, this.start, this.again, this.compare);
+    return el(
+      "div",
+      { class: "rs-learn-pair" },
+      el("div", { class: "rs-learn-runs" }, rows),
+      this.note,
+      this.problem,
+      tools,
+    );
+  }
+
+  row(which) {
+    const called = el("span", { class: "rs-learn-called" }, "Looking for the run");
+    const state = el("span", { class: "rs-muted" });
+    const bar = el("progress", { max: "1", value: "0", hidden: true });
+    const link = el("span", {});
+    const node = el("div", { class: `rs-learn-run rs-learn-run-${which}` }, el("i", {}), called, state, bar, link);
+    return { node, called, state, bar, link };
+  }
+
+  follow() {
+    const experiment = this.experiment;
+    const poller = new Poller({
+      ask: () =>
+        this.page.server.break_news({
+          show: experiment,
+          ...(this.seed === null ? {} : { seed: this.seed }),
+          known: this.key,
+          language: this.page.language(),
+          view: onlyWatches(),
+        }),
+      onreply: (reply) => (poller === this.poller ? this.receive(reply) : undefined),
+      onlost: (lost) => this.say(lost ? "The app does not answer. Trying again; the runs go on." : ""),
+      awake: () => isOnScreen(this.page.article),
+    });
+    this.poller = poller;
+    poller.wake();
+  }
+
+  receive(reply) {
+    if (reply.error) {
+      this.say(reply.error);
+      return RESTING;
+    }
+    this.reply = reply;
+    if (this.seed === null) {
+      this.seed = reply.seed;
+      address.put("learn", { place: "break", show: this.experiment, seed: reply.seed });
+    }
+    for (const which of WHICH) this.drawRun(this.rows[which], reply.runs[which], reply.seed);
+    this.drawTools(reply);
+    if (reply.problem) this.say(reply.problem);
+    if (reply.result) this.draw(reply.result);
+    if (reply.key) this.key = reply.key;
+    return reply.under_way ? undefined : RESTING;
+  }
+
+  drawRun(row, run, seed) {
+    const going = ["loading", "running", "paused"].includes(run.state);
+    setText(row.called, `${this.word(run.called)}, seed ${seed}`);
+    const phase = run.state === "loading" && run.phase ? `: ${run.phase}` : "";
+    const steps = run.state ? `, step ${run.step} of ${run.steps}` : `, ${run.steps} steps`;
+    setText(row.state, `${STATES[run.state] || run.state}${phase}${steps}${run.cause ? `. ${run.cause}` : ""}`);
+    show(row.bar, going);
+    row.bar.value = run.steps ? run.step / run.steps : 0;
+    row.bar.setAttribute("aria-label", `Steps of ${run.called}`);
+    if (row.run === run.run) return;
+    row.run = run.run;
+    fill(row.link, run.run ? this.link("Open on Live", "live", { run: run.run }) : "");
+  }
+
+  drawTools({ runs, under_way, operator, why_not, key, next_seed }) {
+    const done = Boolean(key);
+    const partly = WHICH.some((which) => GONE.includes(runs[which].state));
+    show(this.start, !done);
+    show(this.again, done);
+    setText(this.start, partly ? "Run what is missing" : "Run both");
+    setText(this.again, `Run again with seed ${next_seed}`);
+    for (const button of [this.start, this.again]) button.disabled = under_way || !operator;
+    const busy = WHICH.some((which) => ["queued", "loading", "running", "paused"].includes(runs[which].state));
+    const other = under_way && !busy ? "Another pair is under way. One pair runs at a time." : "";
+    const viewer = operator || done ? "" : `The owner of this app may start the runs. ${why_not}`;
+    setText(this.note, other || viewer || (busy ? "Both runs together take about a minute on a free machine." : ""));
+    if (this.compared === done) return;
+    this.compared = done;
+    const compare = { compare: `${runs.first.run},${runs.second.run}` };
+    fill(this.compare, done ? this.link("Compare both", "runs", compare) : "");
+  }
+
+  link(label, page, params) {
+    const click = (event) => {
+      if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
+      event.preventDefault();
+      address.lead(page, params);
+    };
+    const href = `?${new URLSearchParams({ tab: page, ...params })}`;
+    return el("a", { class: "rs-button rs-small", href, onclick: click }, label);
+  }
+
+  async run(seed = this.seed ?? 0) {
+    for (const button of [this.start, this.again]) button.disabled = true;
+    const asked = { show: this.experiment, seed, view: onlyWatches() };
+    const reply = await this.once
+      .ask(asked, (request) => this.page.server.break_start(request))
+      .catch((error) => (console.error(error), { problem: NO_ANSWER }));
+    this.say(reply.problem || "");
+    if (!reply.problem && seed !== this.seed) await this.page.choose({ place: "break", show: this.experiment, seed });
+    this.poller?.wake();
+  }
+
+  runAgain() {
+    return this.run(this.reply.next_seed);
+  }
+
+  say(problem) {
+    setText(this.problem, problem);
+    show(this.problem, Boolean(problem));
+  }
+
+  // --- what they did ---
+
+  draw(result) {
+    for (const [key, node] of this.slots) {
+      setText(node, this.word(result.slots[key] ?? ""));
+      node.classList.add("rs-learn-there");
+    }
+    for (const [name, picture] of Object.entries(result.pictures)) this.pictures.get(name)?.put(picture);
+    this.prediction?.know(result.slots);
+    fill(this.said, this.toToken(result), this.noticed(result.said.second));
+  }
+
+  toToken({ token }) {
+    const run = this.reply.runs.second.run;
+    if (!token || !run) return "";
+    const { step, sample, token: place } = token;
+    return this.link("Open this token on Live", "live", { run, step, sample, token: place });
+  }
+
+  noticed({ noticed, refused, found }) {
+    const lead = refused
+      ? "The check before training would refuse this run. It said:"
+      : "What the engine put on record:";
+    const items = found.map(({ title, level, when }) => el("li", {}, `${title} (${level}, ${when})`));
+    return [
+      el("h4", {}, "Would the program have told you?"),
+      noticed.length ? el("p", {}, lead) : el("p", {}, "The engine noticed nothing."),
+      noticed.length
+        ? el(
+            "ul",
+            {},
+            noticed.map((text) => el("li", {}, text)),
+          )
+        : "",
+      el("p", {}, items.length ? "The doctor on Live found:" : "The doctor on Live found nothing."),
+      items.length ? el("ul", {}, items) : "",
+    ].filter(Boolean);
+  }
+}

@@ -1,0 +1,200 @@
+// Questions with numbers that a seed drew: a quiz that ends with a code, and the one question before a lesson.
+import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { Prediction } from "./prediction.js";
+import { contextOf, readingOf } from "./sheet.js";
+import { leadOf } from "./text.js";
+
+const SEEDS = 1_000_000;
+const NARROW = "(max-width: 760px)"; // a phone, where an open question would push the lesson off the screen
+const SAID = { first: "Right at the first try", second: "Right at the second try", not: "Not right", open: "Open" };
+
+/** One question. "Another one" asks it with other numbers. */
+class Asked {
+  /**
+   * @param question  as the app made it
+   * @param page      {teach(question), choose(params)}
+   * @param told      called once with how it went: "first", "second" or "not"
+   */
+  constructor(question, page, told = () => {}) {
+    Object.assign(this, { page, told });
+    this.node = el("div", { class: "rs-learn-text" });
+    this.draw(question);
+  }
+
+  draw(question) {
+    const { word, reading } = readingOf(question, leadOf(this.page));
+    const block = { slot: question.slot, question: question.question, answers: question.choices };
+    const prediction = new Prediction(block, reading, word, {
+      reveal: () => {},
+      again: () => this.again(question),
+      told: (outcome) => this.tell(outcome),
+    });
+    prediction.know(question.shown.slots);
+    fill(this.node, contextOf(question, { word, reading }), prediction.node);
+  }
+
+  tell(outcome) {
+    this.told(outcome);
+    this.told = () => {}; // other numbers are practice
+  }
+
+  async again({ lesson, scene }) {
+    const seed = Math.floor(Math.random() * SEEDS);
+    const found = await this.page.teach({ what: "asked", lesson, scene, seed });
+    if (!found) return;
+    this.draw(found);
+    this.node.querySelector(".rs-learn-answers button").focus({ preventScroll: true });
+  }
+}
+
+/** A quiz: question after question, then the code. */
+export class Quiz {
+  constructor(page, choice, sheet) {
+    Object.assign(this, { page, choice, questions: sheet.questions });
+    this.key = `quiz.${choice.lessons.join(".")}.${choice.each}.${choice.seed}`;
+    const kept = memory.get(this.key, []);
+    this.outcomes = this.questions.map((_, place) => (kept[place] in SAID ? kept[place] : "open"));
+    this.place = el("p", { class: "rs-muted", role: "status" });
+    this.body = el("div", {});
+    this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go(this.at + 1) });
+    const finish = { type: "button", class: "rs-quiet", onclick: () => this.go(this.questions.length) };
+    this.finish = el("button", finish, "Finish now");
+    this.node = el(
+      "div",
+      { class: "rs-learn-quiz" },
+      el("h2", { class: "rs-learn-title" }, `Quiz ${choice.seed}`),
+      this.place,
+      this.body,
+      el("div", { class: "rs-learn-turn" }, this.finish, this.next),
+    );
+    const open = this.outcomes.indexOf("open");
+    this.go(open < 0 ? this.questions.length : open);
+  }
+
+  go(at) {
+    this.at = at;
+    const count = this.questions.length;
+    const ended = at >= count;
+    for (const button of [this.finish, this.next]) show(button, !ended);
+    if (ended) {
+      this.end();
+      return;
+    }
+    const question = this.questions[at];
+    setText(this.place, `Question ${at + 1} of ${count}, from \u201c${question.title}\u201d`);
+    setText(this.next, at + 1 < count ? "Next question" : "To the result");
+    show(this.next, this.outcomes[at] !== "open");
+    const asked = new Asked(question, this.page, (outcome) => this.answered(at, outcome));
+    fill(this.body, asked.node);
+  }
+
+  answered(at, outcome) {
+    this.outcomes[at] = outcome;
+    memory.set(this.key, this.outcomes);
+    show(this.next, true);
+  }
+
+  async end() {
+    setText(this.place, "");
+    const found = await this.page.teach({ what: "code", ...this.choice, outcomes: this.outcomes });
+    if (!found) return;
+    const right = this.outcomes.filter((outcome) => outcome === "first").length;
+    fill(
+      this.body,
+      el(
+        "div",
+        { class: "rs-learn-text" },
+        el("p", {}, el("strong", {}, `${right} of ${this.questions.length} right at the first try.`)),
+        el("p", {}, "This is your result code. Copy it, and give it to your teacher together with your name."),
+        codeToCopy(found.code),
+        el(
+          "p",
+          { class: "rs-muted" },
+          "It says which questions these were, and how each one went. It holds no name and is no secret: nothing " +
+            "stops anyone from making one up. The app keeps nothing of it.",
+        ),
+        el("ol", { class: "rs-learn-outcomes" }, this.questions.map(this.line, this)),
+      ),
+    );
+  }
+
+  line({ title, lesson, scene }, place) {
+    const outcome = this.outcomes[place];
+    const choose = () => this.page.choose({ lesson, scene });
+    const link = el("button", { type: "button", class: "rs-quiet", onclick: choose }, "Read about it");
+    return el("li", { "data-outcome": outcome }, el("b", {}, SAID[outcome]), ` \u00b7 ${title}`, link);
+  }
+}
+
+function codeToCopy(code) {
+  const button = el("button", { type: "button", class: "rs-button rs-small" }, "Copy");
+  const output = el("output", { class: "rs-learn-result", tabindex: "0" }, code);
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(code);
+      setText(button, "Copied");
+    } catch {
+      getSelection().selectAllChildren(output); // the browser allows no copying here: ready for the keyboard
+      setText(button, "Selected: copy it with the keyboard");
+    }
+  });
+  return el("p", { class: "rs-learn-code-line" }, output, button);
+}
+
+/**
+ * The question at the beginning of a lesson, from two lessons before. It stays closed where a model had to be loaded
+ * for it, and where the reader came for one scene.
+ */
+export class Opening {
+  constructor(page) {
+    this.page = page;
+    this.body = el("div", { class: "rs-learn-text" });
+    this.summary = el("summary", {});
+    this.node = el("details", { class: "rs-learn-opening", hidden: true }, this.summary, this.body);
+    this.node.addEventListener("toggle", () => this.ask());
+  }
+
+  /** A lesson begins. Its own numbers come first: the question waits for `there`. */
+  async begin(lesson, closed) {
+    const seed = Math.floor(Math.random() * SEEDS);
+    Object.assign(this, { lesson, seed, asked: false, ready: false });
+    show(this.node, false);
+    setText(this.body, "The question comes after the numbers of this lesson.");
+    const found = await this.page.teach({ what: "before", lesson, seed });
+    if (!found || this.lesson !== lesson) return;
+    setText(this.summary, `Still there? One question from \u201c${found.title}\u201d`);
+    show(this.node, true);
+    this.node.open = found.light && !closed && !matchMedia(NARROW).matches;
+  }
+
+  /** The lesson's own numbers are there. */
+  there() {
+    this.ready = true;
+    this.ask();
+  }
+
+  async ask() {
+    if (this.asked || !this.ready || !this.node.open) return;
+    this.asked = true;
+    const { lesson, seed } = this;
+    const found = await this.page.teach({ what: "opening", lesson, seed });
+    if (this.lesson !== lesson) return;
+    if (!found?.question) {
+      show(this.node, false);
+      return;
+    }
+    const { question } = found;
+    const there = () => this.page.choose({ lesson: question.lesson, scene: question.scene });
+    const link = el(
+      "button",
+      { type: "button", class: "rs-quiet", onclick: there },
+      `Go to \u201c${question.title}\u201d`,
+    );
+    const skip = el(
+      "button",
+      { type: "button", class: "rs-quiet", onclick: () => (this.node.open = false) },
+      "Skip it",
+    );
+    fill(this.body, new Asked(question, this.page).node, el("div", { class: "rs-learn-answers" }, skip, link));
+  }
+}

@@ -1,0 +1,160 @@
+"""The place "Break it" of the Learn page: pairs of runs from one seed, one of them with a change, and where the change shows.
+
+The runs are ordinary runs of the workspace: queued, trained and recorded as all others. ``assets/learn/breaking.js`` draws the place.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from rlhf_studio.lessons.faults import shelf
+from rlhf_studio.lessons.faults.experiment import MOST_SEED, Experiment, Which
+from rlhf_studio.lessons.faults.runs import Pair, has_ended, own_runs, pair_of, seeds_done, submit_missing, under_way
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.once import Once, nonce_of
+from rlhf_studio.ui.sent import language_of, member
+
+logger = logging.getLogger(__name__)
+BUSY = "A pair is under way. One pair runs at a time: wait for its end, or stop it on Live."
+MOST_KEPT = 40  # results
+Json = dict[str, Any]
+
+
+class Breaking:
+    """What the place can ask and do.
+
+    Args:
+        workspace: holds the runs.
+        access: who may start runs.
+        wake: tells the queue that there is something to start.
+    """
+
+    def __init__(self, workspace: Workspace, access: Access, wake: Callable[[], None] = lambda: None) -> None:
+        self._workspace, self._access, self._wake = workspace, access, wake
+        self._once = Once(lambda outcome: "seed" in outcome)
+        self._starting, self._memory = threading.Lock(), threading.Lock()
+        self._results: dict[str, Json] = {}
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """What the page may call."""
+
+        async def break_news(data: Any, request: gr.Request) -> Response:
+            found = await run_in_threadpool(self.break_news, data, request)
+            return Response(json.dumps(found), media_type="application/json")
+
+        return [self.break_shelf, break_news, self.break_start]
+
+    def break_shelf(self, data: Any, request: gr.Request) -> Json:
+        """All experiments in order, with their texts."""
+        language = language_of(data)
+        texts = {entry["name"]: shelf.text_of(entry["name"], language).as_data() for entry in shelf.entries(language)}
+        return {"experiments": shelf.entries(language), "texts": texts}
+
+    def break_news(self, data: Any, request: gr.Request) -> Json:
+        """How the runs of the experiment ``show`` stand for ``seed``; without a seed, for the newest pair that there is.
+
+        ``seeds`` are those of which both runs have ended. ``result`` is what the text shows of the two runs, once both have ended;
+        the page names the result that it has (``known``), and is not sent it again. ``error`` where there is no such experiment.
+        """
+        try:
+            experiment, seed = shelf.experiment_of(str(member(data, "show"))), _seed(data)
+        except (shelf.NoExperiment, ValueError) as error:
+            return {"error": str(error)}
+        runs = own_runs(self._workspace)
+        seeds = seeds_done(self._workspace, experiment, runs)
+        seed = seed if seed is not None else seeds[-1] if seeds else 0
+        found = pair_of(self._workspace, experiment, seed, runs)
+        operator = self._access.is_operator(request, data)
+        told: Json = {
+            "show": experiment.name,
+            "seed": seed,
+            "seeds": seeds,
+            "next_seed": next(one for one in range(MOST_SEED + 1) if one not in seeds),
+            "runs": {which: _told(experiment, which, seed, run) for which, run in found.items()},
+            "under_way": under_way(self._workspace, runs),
+            "operator": operator,
+            "why_not": "" if operator else self._access.why_not(),
+        }
+        if not all(map(has_ended, found.values())):
+            return told
+        key = " ".join([experiment.name, language_of(data), *(f"{run.run_id}.{run.seq}" for run in found.values() if run is not None)])
+        return {**told, "key": key, **({} if member(data, "known") == key else self._result(key, experiment, found, data))}
+
+    def break_start(self, data: Any, request: gr.Request) -> Json:
+        """Queue the runs of a pair that there are not yet; gives ``seed``, or ``problem`` with nothing queued.
+
+        Raises :class:`gradio.Error` for viewers.
+        """
+        self._access.require_operator(request, data)
+        return {**self._once.answer(data, lambda: self._start(data)), "nonce": nonce_of(data)}
+
+    # --- helpers -----------------------------------------------------------------------------------------------------------
+
+    def _start(self, data: Any) -> Json:
+        try:
+            experiment, seed = shelf.experiment_of(str(member(data, "show"))), _seed(data) or 0
+        except (shelf.NoExperiment, ValueError) as error:
+            return {"problem": str(error)}
+        with self._starting:
+            runs = own_runs(self._workspace)
+            if under_way(self._workspace, runs):
+                return {"problem": BUSY}
+            try:
+                submit_missing(self._workspace, experiment, seed, runs)
+            except (StoreError, OSError) as error:
+                logger.exception("a run could not be created")
+                return {"problem": f"The runs could not be created: {error}"}
+        self._wake()
+        return {"seed": seed}
+
+    def _result(self, key: str, experiment: Experiment, found: Pair, data: Any) -> Json:
+        with self._memory:
+            if key in self._results:
+                return self._results[key]
+        try:
+            readers = {which: self._workspace.reader(run.run_id) for which, run in found.items() if run is not None}
+            computed: Json = {"result": shelf.result(experiment, readers, language_of(data))}
+        except (StoreError, ValueError) as error:
+            return {"problem": f"The two runs cannot be compared: {error}"}
+        with self._memory:
+            self._results[key] = computed
+            while len(self._results) > MOST_KEPT:
+                self._results.pop(next(iter(self._results)))
+        return computed
+
+
+def _told(experiment: Experiment, which: Which, seed: int, run: RunStatus | None) -> Json:
+    side = experiment.side(which)
+    told: Json = {"called": side.called, "fault": side.fault, "name": experiment.run_name(which, seed)}
+    if run is None:
+        return {**told, "run": "", "state": "", "step": 0, "steps": experiment.config(which, seed).ppo.steps, "cause": ""}
+    return {
+        **told,
+        "run": run.run_id,
+        "state": run.state,
+        "step": run.step,
+        "steps": run.total_steps,
+        "cause": run.cause,
+        "phase": run.phase,
+    }
+
+
+def _seed(data: Any) -> int | None:
+    """The seed that was sent; None for none. Raises ValueError for what is no seed."""
+    seed = member(data, "seed")
+    if seed is None:
+        return None
+    if type(seed) is not int or not 0 <= seed <= MOST_SEED:
+        raise ValueError(f"seed must be a whole number from 0 to {MOST_SEED}")
+    return seed

@@ -1,0 +1,65 @@
+"""The runs of a workspace that a lesson can look at: which there are, and where the process that computes finds one.
+
+The browser names a run by its id and never by a path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.listing import Listing
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import ALIVE, RunStatus
+from rlhf_studio.runs.workspace import Workspace
+
+MOST_LISTED = 100
+LONGEST_ID = 100
+Json = dict[str, Any]
+
+
+class RunsOnRecord:
+    """The runs of PPO that have their episodes on record. ``workspace`` None: there are none."""
+
+    def __init__(self, workspace: Workspace | None) -> None:
+        self._workspace = workspace
+        self._listing = Listing(workspace) if workspace else None
+
+    def listed(self) -> list[Json]:
+        """The newest of them, each with ``run`` (its id), ``name``, ``steps`` (done so far) and whether it still trains (``alive``)."""
+        if self._listing is None:
+            return []
+        found = (status for status in self._listing.runs() if status.stage == "ppo" and status.step > 0)
+        shown = (
+            {"run": status.run_id, "name": status.name, "steps": status.step, "alive": status.state in ALIVE}
+            for status in found
+            if self._has_episodes(status)
+        )
+        return [one for one, _ in zip(shown, range(MOST_LISTED), strict=False)]
+
+    def _has_episodes(self, status: RunStatus) -> bool:
+        assert self._workspace is not None  # it has listed the run
+        try:
+            return bool(self._workspace.reader(status.run_id).episode_arrays(status.step, ["lengths"]))
+        except StoreError:
+            return False  # damaged, or deleted just now: there is nothing to look at
+
+    def asked(self, run: Any) -> Json:
+        """What a question to the process says of a run: its ``folder``, and ``as_of``, which changes whenever the run does.
+
+        Nothing for no run, which means the bundled one. Raises StoreError where there is no such run, and ValueError for what is no name.
+        """
+        if run is None or run == "":
+            return {}
+        if not isinstance(run, str) or len(run) > LONGEST_ID:
+            raise ValueError("run must be the id of a run")
+        if self._workspace is None:
+            raise StoreError("This app has no workspace with runs.", "missing")
+        folder = self._workspace.run_dir(run)
+        reader = RunReader(folder)
+        _, written = reader.stored()
+        try:
+            file = reader.path.stat().st_ino  # another run of the same name has another file
+        except OSError as error:
+            raise store_error(error, reader.path) from error
+        return {"folder": str(folder), "as_of": f"{written} {file}"}

@@ -1,0 +1,116 @@
+"""What the place "For teachers" of the Learn page asks: plans, sheets of questions, and result codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+from starlette.responses import Response
+
+from rlhf_studio.lessons.shelf import NoLesson
+from rlhf_studio.lessons.teaching import codes, plan
+from rlhf_studio.lessons.teaching.questions import MOST_EACH, Choice, question_of, two_back
+from rlhf_studio.ui import sent
+from rlhf_studio.ui.learn.computing import Computer, NotComputed
+
+MOST_LINES, LONGEST_LINE = 200, 200
+Json = dict[str, Any]
+
+
+class Teaching:
+    """The function ``learn_teach``; everyone may ask it, for it reads lessons and nothing else.
+
+    Args:
+        computer: computes the numbers of a single question; ``slow_computer`` those of a sheet, so that nobody waits for a sheet to
+            move a slider.
+    """
+
+    def __init__(self, computer: Computer, slow_computer: Computer) -> None:
+        self._computer, self._slow = computer, slow_computer
+
+    def learn_teach(self, data: Any, request: gr.Request) -> Response:
+        """What ``what`` names. Gives ``answer``, or ``error``.
+
+        - ``plans``: the texts, and the largest number of questions of each lesson;
+        - ``sheet``: of ``lessons``, ``each`` and ``seed``, with answers or without (:func:`rlhf_studio.lessons.teaching.sheets.sheet`);
+        - ``before``: the lesson two places before ``lesson``, and ``light``, whether no model has to be loaded for its question;
+        - ``opening``: that ``question``; ``asked``: the question of ``lesson`` and ``scene`` with numbers of ``seed``;
+        - ``code``: of the same choice and ``outcomes``;
+        - ``check``: what the codes in ``lines`` say.
+        """
+        answers: dict[str, Callable[[Any], Any]] = {
+            "plans": lambda data: {"plans": plan.plans(_language(data)), "most_each": MOST_EACH},
+            "sheet": self._sheet,
+            "before": lambda data: _before(*_lesson_and_seed(data)),
+            "opening": self._opening,
+            "asked": self._asked,
+            "code": lambda data: {"code": codes.encode(_choice(data), _outcomes(data))},
+            "check": lambda data: {"rows": codes.checked(_lines(data))},
+        }
+        what = sent.member(data, "what")
+        try:
+            if what not in answers:
+                raise ValueError(f"what must be one of {', '.join(answers)}")
+            return _json({"answer": answers[what](data)})
+        except (NotComputed, NoLesson, ValueError) as error:
+            return _json({"error": str(error)})
+
+    def _sheet(self, data: Any) -> Any:
+        choice = _choice(data)
+        question = {"lessons": list(choice.lessons), "each": choice.each, "seed": choice.seed}
+        with_answers = sent.member(data, "with_answers") is True
+        return self._slow.ask({"op": "sheet", **question, "with_answers": with_answers, "language": _language(data)})
+
+    def _opening(self, data: Any) -> Any:
+        lesson, seed = _lesson_and_seed(data)
+        return self._computer.ask({"op": "opening", "lesson": lesson, "seed": seed, "language": _language(data)})
+
+    def _asked(self, data: Any) -> Any:
+        lesson, seed = _lesson_and_seed(data)
+        question = question_of(lesson, str(sent.member(data, "scene")))
+        return self._computer.ask({"op": "asked", "lesson": lesson, "scene": question.scene, "seed": seed, "language": _language(data)})
+
+
+def _lesson_and_seed(data: Any) -> tuple[str, int]:
+    lesson, seed = sent.member(data, "lesson"), sent.member(data, "seed")
+    if not isinstance(lesson, str):
+        raise ValueError("lesson must be a name")
+    return lesson, Choice.of([lesson], 1, seed).seed
+
+
+def _before(lesson: str, seed: int) -> Json | None:
+    question = two_back(lesson, seed)
+    return question and {"lesson": question.lesson, "title": question.title, "light": question.light}
+
+
+def _choice(data: Any) -> Choice:
+    lessons = sent.member(data, "lessons")
+    if not isinstance(lessons, list) or not all(isinstance(name, str) for name in lessons):
+        raise ValueError("lessons must be a list of names")
+    return Choice.of(lessons, sent.member(data, "each"), sent.member(data, "seed"))
+
+
+def _outcomes(data: Any) -> list[str]:
+    outcomes = sent.member(data, "outcomes")
+    if not isinstance(outcomes, list) or not all(isinstance(one, str) for one in outcomes):
+        raise ValueError("outcomes must be a list of names")
+    return outcomes
+
+
+def _lines(data: Any) -> list[str]:
+    text = sent.member(data, "lines")
+    lines = text.splitlines() if isinstance(text, str) else []
+    if len(lines) > MOST_LINES or any(len(line) > LONGEST_LINE for line in lines):
+        raise ValueError(f"at most {MOST_LINES} lines of {LONGEST_LINE} letters, please")
+    return lines
+
+
+def _language(data: Any) -> str:
+    given = sent.member(data, "language")
+    return given if isinstance(given, str) and given.isalpha() and len(given) <= 8 else "en"
+
+
+def _json(answer: Json) -> Response:
+    return Response(json.dumps(answer), media_type="application/json")
