@@ -38,7 +38,7 @@ def test_search_leads_to_a_scene_and_answers_names_of_trl(open_page: Callable[..
     expect(first).to_be_focused()
     first.press("Enter")
     scene = page.locator('[data-scene="cut"]')
-    expect(scene).to_be_focused()
+    expect(scene.get_by_role("heading").first).to_be_focused()
     expect(scene).to_be_in_viewport()
     expect(page).to_have_url(re.compile("lesson=rewards&scene=cut"))
     page.reload()

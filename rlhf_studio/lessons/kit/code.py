@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
 OURS = "rlhf_studio"
+_PARSING = threading.Lock()
 _CLASSES = (
     *((Comment, "comment"), (String, "string"), (Keyword, "keyword"), (Operator.Word, "keyword")),
     *((Number, "number"), (Name.Function, "name"), (Name.Class, "name")),
@@ -69,7 +71,7 @@ def excerpt(symbol: str, begin: str = "", end: str = "", *, package: str = OURS)
     """
     path, inner = _file_of(package, symbol)
     source = path.read_text(encoding="utf-8")
-    lines, node = source.splitlines(), _find(ast.parse(source), inner, symbol)
+    lines, node = source.splitlines(), _find(syntax(source), inner, symbol)
     hidden = _docstring_lines(node)
     numbers = [number for number in range(_first_line(node), (node.end_lineno or 0) + 1) if number not in hidden]
     first, last = (_place(lines, numbers, text, symbol) if text else None for text in (begin, end))
@@ -80,6 +82,12 @@ def excerpt(symbol: str, begin: str = "", end: str = "", *, package: str = OURS)
     indent = min((len(line) - len(line.lstrip()) for line in shown if line.strip()), default=0)
     where = f"{package}/{path.relative_to(_folder_of(package)).as_posix()}"
     return Excerpt(symbol, where, numbers[0], tuple(line[indent:] for line in shown))
+
+
+def syntax(source: str) -> ast.Module:
+    """The syntax tree of Python source. One at a time: in Python 3.11, threads that parse together spoil each other's trees."""
+    with _PARSING:
+        return ast.parse(source)
 
 
 @cache

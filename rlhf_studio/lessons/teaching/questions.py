@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from rlhf_studio.lessons import parts, shelf
+from rlhf_studio.lessons.kit.code import syntax
 
 MOST_EACH, MOST_SEED, MOST_QUESTIONS = 6, 999_999, 40
 PARTS = parts.__name__
@@ -123,7 +124,7 @@ def _needs(lesson: str) -> dict[str, set[str]]:
     """By the scenes' names: which of ``needs`` and ``slow`` the source gives them, in the lesson's module and in the parts it imports."""
     found = {}
     for path in _sources(shelf.file_of(lesson, "py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(syntax(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Scene" and node.args and isinstance(node.args[0], ast.Constant):
                 found[str(node.args[0].value)] = {str(keyword.arg) for keyword in node.keywords if keyword.arg in ("needs", "slow")}
     return found
@@ -131,7 +132,7 @@ def _needs(lesson: str) -> dict[str, set[str]]:
 
 def _sources(path: Path) -> Iterator[Path]:
     yield path
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(syntax(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PARTS):
             inner = (node.module or "").removeprefix(PARTS).strip(".")
             for name in [inner] if inner else [alias.name for alias in node.names]:

@@ -9,8 +9,8 @@ const FEW = 2; // answers: where one of two is wrong, a second try would be no q
 export const answerName = (key, words, word) => (PLAIN[key] ? (words[key] ?? PLAIN[key]) : word(`@${key}`));
 
 /**
- * A wrong answer leaves one more try where there are more than two answers. Then the right one is explained, and
- * the way on is other numbers ("Another one"), not another try with these.
+ * A wrong answer leaves one more try where there are more than two answers and the question can be asked again. Then
+ * the right one is explained, and the way on is other numbers ("Another one"), not another try with these.
  */
 export class Prediction {
   /**
@@ -56,7 +56,7 @@ export class Prediction {
   answer(given) {
     if (!this.known || this.explained) return; // there is nothing to compare with yet, or nothing left to guess
     const wrong = given !== "" && given !== this.known;
-    if (wrong && !this.tried && this.answers.length > FEW) {
+    if (wrong && !this.tried && this.again && this.answers.length > FEW) {
       this.leaveATry(given);
       return;
     }

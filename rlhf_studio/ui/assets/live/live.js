@@ -101,7 +101,7 @@ class LivePage {
       this.banner.node,
       this.content,
     );
-    this.empty = new Empty(this.trigger, (run) => this.open(run, {}));
+    this.empty = new Empty(this.trigger, (run) => (address.put("live", { run }, true), this.open(run, {})));
     this.opening = el("p", { class: "rs-hint" }, "Opening the run");
     fill(this.host, this.opening, this.lost.node, this.main, this.empty.node);
     mountTips(this.host);
