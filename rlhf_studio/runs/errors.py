@@ -26,6 +26,7 @@ Reason = Literal[
     "state",
     "from-start",
     "gone",
+    "limit",
 ]
 
 
@@ -37,7 +38,7 @@ class StoreError(Exception):
             there), ``in-the-way`` (a file where a folder must be), ``version`` (written by a newer program), ``exists``,
             ``alive``, ``not-running``, ``absent`` (no such record), ``state`` (the run's state does not allow it),
             ``from-start`` (it could only start again from step 0), ``gone`` (the folder was deleted, moved or replaced while the
-            engine worked in it).
+            engine worked in it), ``limit`` (a visitor has or wants more than visitors may).
     """
 
     def __init__(self, message: str, reason: Reason = "io"):

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rlhf_studio.runs.visitors.starters import Starter
+
 State = Literal["queued", "loading", "running", "paused", "finished", "stopped", "failed", "interrupted"]
 """``interrupted`` is never stored: the reader derives it when a run says it is alive but nobody holds its lock."""
 
@@ -350,6 +352,7 @@ class RunStatus:
         marks: tags and note that people gave it.
         origin: the run that it was forked or varied from, its sweep, or the file that it was read from.
         stage: what it does, as in its configuration.
+        starter: who started it.
         recording: whether it came with the program: it is only read.
     """
 
@@ -376,4 +379,5 @@ class RunStatus:
     marks: Marks = Marks()
     origin: Origin = Origin()
     stage: str = "ppo"
+    starter: Starter = Starter()
     recording: bool = False

@@ -38,6 +38,7 @@ from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
 from rlhf_studio.runs.step_rows import read_origin, read_stage
 from rlhf_studio.runs.studio import Entry, Studio
 from rlhf_studio.runs.values import check_real, check_whole, decode_text
+from rlhf_studio.runs.visitors.starters import Starter
 
 JUST_CREATED_SECONDS = 5.0
 SILENT_AFTER = 10.0  # seconds; the engine's heart beats once a second
@@ -100,6 +101,7 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
         stop_asked_age=_age(asked) if state in ALIVE else None,
         last_recorded_step=max(step, last),
         marks=studio.marks.get(run_dir.name, Marks()),
+        starter=studio.starters.get(run_dir.name, Starter()),
         origin=read_origin(connection),
         stage=read_stage(connection),
         recording=recording,

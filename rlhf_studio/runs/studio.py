@@ -1,4 +1,5 @@
-"""``studio.db`` at the workspace's root: the queue, and the names, tags and notes of runs. Written by the app, never by an engine.
+"""``studio.db`` at the workspace's root: the queue, the names, tags and notes of runs, and who started them. Written by the app, never by
+an engine.
 
 Each call opens its own short connection. The database keeps a rollback journal: it is written a few times per run, and a
 single file is easy to copy and works on every disk.
@@ -20,6 +21,7 @@ from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.records import Marks
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.values import DAMAGE, decode_pieces, decode_text, encode_json, encode_text
+from rlhf_studio.runs.visitors.starters import STARTERS, Starter, forget_starter, load_starters
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -31,9 +33,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     # Tags and notes that people give to runs; archived runs are left out of the table unless they are asked for.
     ("CREATE TABLE marks (run_id TEXT PRIMARY KEY, tags TEXT NOT NULL, note TEXT NOT NULL, archived INTEGER NOT NULL)",),
     (),  # the tables stay; the column ``resume`` may hold one more number, which earlier versions do not know
+    (STARTERS,),
 )
 STUDIO_VERSION = len(MIGRATIONS)
 MARKS_SINCE = 2  # the version that has the table of marks
+STARTERS_SINCE = 4  # the version that has the table of starters
 
 _MODES: tuple[StartMode, ...] = ("train", "resume", "from-start")
 """The column ``resume`` holds the place in this list, or :data:`_REPLACED`."""
@@ -77,11 +81,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Studio:
-    """All entries, names and marks at one moment."""
+    """All entries, names, marks and starters at one moment."""
 
     entries: dict[str, Entry]
     names: dict[str, str]
     marks: dict[str, Marks] = field(default_factory=dict)
+    starters: dict[str, Starter] = field(default_factory=dict)
 
     def waiting(self) -> list[Entry]:
         """Queued runs, the next one first."""
@@ -115,7 +120,9 @@ def read(workspace: Path, run_id: str | None = None) -> Studio:
         connection.execute("BEGIN")
         named = connection.execute("SELECT run_id, name FROM names WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
         names = {run: decode_text(name) for run, name in named}
-        return Studio(load_entries(connection, run_id), names, load_marks(connection, run_id) if version >= MARKS_SINCE else {})
+        marks = load_marks(connection, run_id) if version >= MARKS_SINCE else {}
+        starters = load_starters(connection, run_id) if version >= STARTERS_SINCE else {}
+        return Studio(load_entries(connection, run_id), names, marks, starters)
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except DAMAGE as error:
@@ -212,6 +219,7 @@ def forget(connection: sqlite3.Connection, run_id: str) -> None:
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM names WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM marks WHERE run_id = ?", (run_id,))
+    forget_starter(connection, run_id)
 
 
 def set_name(connection: sqlite3.Connection, run_id: str, name: str) -> None:

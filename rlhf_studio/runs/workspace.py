@@ -19,6 +19,7 @@ from rlhf_studio.runs.lab import longer, names, resumed, sweeps, taken_back
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Marks, Origin, RunStatus
 from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.visitors.limits import FREE, Admission
 
 MAX_NAME = 120  # characters
 MAX_NOTE = 4000
@@ -38,12 +39,18 @@ class Workspace(RunFolders):
     # --- queueing ------------------------------------------------------------------------------------------------------
 
     def submit(
-        self, config: StageConfig, name: str = "", memory: Memory | None = None, parent: str = "", files: Mapping[str, bytes] | None = None
+        self,
+        config: StageConfig,
+        name: str = "",
+        memory: Memory | None = None,
+        parent: str = "",
+        files: Mapping[str, bytes] | None = None,
+        by: Admission = FREE,
     ) -> str:
         """Create a run and queue it; returns its id. ``memory`` and ``files`` as in :func:`~rlhf_studio.runs.create.create_run`.
 
         ``parent`` is the id of the run that it is a variation of, if any: it begins at the beginning in that run's working folder, and an
-        empty ``name`` becomes that run's with what is different. Raises StoreError, and ValueError for a long name.
+        empty ``name`` becomes that run's with what is different. ``by``: who starts it. Raises StoreError, and ValueError for a long name.
         """
         _check_name(name)
         run_id = paths.new_run_id()
@@ -53,13 +60,13 @@ class Workspace(RunFolders):
             forks.fork_run(self.own_dir(parent), None, folder, config, name=name or self._fork_name(parent, None, changes), memory=memory)
         else:
             create_run(folder, config, name=name, memory=memory, files=files)
-        self._queue_new(folder, "train")
+        self._queue_new(folder, "train", by)
         return run_id
 
-    def _queue_new(self, folder: Path, mode: StartMode) -> None:
+    def _queue_new(self, folder: Path, mode: StartMode, by: Admission = FREE) -> None:
         try:
             with studio.change(self.root) as connection:
-                studio.append(connection, folder.name, mode, seq=0)
+                by.queue(connection, folder, mode)
         except StoreError:
             _remove(folder)  # nothing was started, so nothing is left behind
             raise

@@ -7,7 +7,6 @@ a request. The methods that change something call :meth:`Access.require_operator
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hmac
 import re
@@ -15,17 +14,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 import gradio as gr
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse, RedirectResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.ui.hosts import Hosts, host_name, is_loopback
 from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.sent import only_watches
+from rlhf_studio.ui.visiting import identity, owner
+from rlhf_studio.ui.visiting.allowed import Budget
+from rlhf_studio.ui.visiting.modes import Mode, on_a_space
+from rlhf_studio.ui.visiting.room import Classroom
 
 COOKIE = "rlhf_studio_operator"
 HEADER = "x-rlhf-studio-token"
@@ -33,8 +34,11 @@ QUERY = "operator"  # not "token": the Live page keeps the chosen token of a res
 RATER_COOKIE = "rlhf_studio_rater"
 RATER_HEADER = "x-rlhf-studio-rating-token"
 RATER_QUERY = "rate"
+CLASS_COOKIE = "rlhf_studio_class"
+CLASS_HEADER = "x-rlhf-studio-class-token"
+CLASS_QUERY = "class"
+OUR_COOKIES = (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE, owner.COOKIE, owner.LOGIN_COOKIE)
 LINK_SECONDS = 1.0  # for which a link that another app has renewed may still be taken for valid
-RATER_SECONDS = 30 * 24 * 3600  # a class goes on next week with the same link
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
@@ -86,21 +90,32 @@ class Access:
     """The rules of one running app.
 
     Attributes:
-        read_only: nobody may change anything.
+        mode: how the app is used; in a read-only one nobody may change anything.
         loopback: the server listens on this machine only; whoever sits at it is an operator.
         token: what makes anyone else an operator, sent as cookie or header; empty admits nobody.
         token_only: a person set the token: whoever sits at the machine shows it too. Several people may work on it, and a proxy
             that adds no header looks like one of them.
         hosts: what the app is called.
         raters: who may vote without being an operator.
+        room: what a class shares: its link, another one than the raters', and whether students may start runs now.
+        budget: what visitors and students may start.
+        owners: the cookies of those who have logged in as the Space's owner.
     """
 
-    read_only: bool = False
+    mode: Mode = Mode.LOCAL
     loopback: bool = True
     token: str = field(default="", repr=False)
     token_only: bool = False
     hosts: Hosts = Hosts()
     raters: Raters = field(default_factory=Raters)
+    room: Classroom = field(default_factory=Classroom)
+    budget: Budget = field(default_factory=Budget)
+    owners: owner.Sessions = field(default_factory=owner.Sessions)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nobody may change anything."""
+        return self.mode is Mode.READ_ONLY
 
     def role_of(self, request: Any, data: Any = None) -> Role:
         """Who sends this request. A page of another website may not even watch. Arguments as :meth:`is_operator`."""
@@ -108,13 +123,35 @@ class Access:
             return Role.ANYONE
         if self.is_operator(request, data):
             return Role.OPERATOR
-        return Role.PLAYER if self._is_rater(request, data) else Role.VIEWER
+        return Role.PLAYER if self.plays(request, data) or self._is_rater(request, data) else Role.VIEWER
+
+    def plays(self, request: Any, data: Any = None) -> bool:
+        """Whether this is somebody who may start small runs of their own: a visitor of a Space, or a student of a class."""
+        if request is None or only_watches(data) or not self._from_our_page(request.headers):
+            return False
+        if self.mode is Mode.CLASSROOM:
+            return self.room.admits(_shown(request, CLASS_HEADER, CLASS_COOKIE))
+        return self.mode is Mode.SPACE
+
+    def may_start(self, request: Any, data: Any = None) -> bool:
+        """Whether this is an operator, or somebody who plays and may start a run now."""
+        allowed = self.mode is not Mode.CLASSROOM or self.room.students_start_runs
+        return self.is_operator(request, data) or (allowed and self.plays(request, data))
+
+    def starter(self, request: Any, data: Any = None) -> Starter:
+        """Who starts a run with this request, as the run keeps it."""
+        if self.is_operator(request, data):
+            return Starter("operator" if self.mode.visitors_play else "")
+        return identity.starter_of(self.mode, token_in_cookies(request.headers.get("cookie", ""), identity.COOKIE), request)
+
+    def owns(self, request: Any, data: Any, starter: Starter) -> bool:
+        """Whether the sender is the visitor or student who started something."""
+        return starter.plays and self.plays(request, data) and self.starter(request, data).key == starter.key
 
     def _is_rater(self, request: Any, data: Any) -> bool:
         if self.read_only or only_watches(data):
             return False
-        shown = request.headers.get(RATER_HEADER) or token_in_cookies(request.headers.get("cookie", ""), RATER_COOKIE)
-        return self.raters.admits(shown)
+        return self.raters.admits(_shown(request, RATER_HEADER, RATER_COOKIE))
 
     def is_operator(self, request: Any, data: Any = None) -> bool:
         """Whether the sender of this request (Gradio's or Starlette's) may change things.
@@ -126,8 +163,10 @@ class Access:
             return False
         if only_watches(data) or dict(getattr(request, "query_params", None) or {}).get("view") == "1":
             return False
-        shown = request.headers.get(HEADER) or token_in_cookies(request.headers.get("cookie", ""))
+        shown = _shown(request, HEADER, COOKIE)
         if self.token and hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode()):
+            return True
+        if self.mode is Mode.SPACE and self.owners.admits(token_in_cookies(request.headers.get("cookie", ""), owner.COOKIE)):
             return True
         return self.loopback and not self.token_only and _from_this_machine(request)
 
@@ -158,6 +197,10 @@ class Access:
         """One sentence for a viewer: why, and what would change it."""
         if self.read_only:
             return "This app was started read-only: runs can be watched, not changed."
+        if self.mode is Mode.SPACE:
+            return "Only the owner of this Space can do that. Duplicate the Space to do it in a copy of your own."
+        if self.mode is Mode.CLASSROOM:
+            return "Only the teacher can do that. Who has opened the class link may start small runs, while the teacher allows it."
         return "You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both."
 
 
@@ -171,6 +214,11 @@ def _from_this_machine(request: Any) -> bool:
     host = host_name(request.headers.get("host", ""))
     client = getattr(request.client, "host", None) or ""
     return is_loopback(host) and is_loopback(client)
+
+
+def _shown(request: Any, header: str, cookie: str) -> str:
+    """The token that a request shows in a header or a cookie; empty when it shows none."""
+    return request.headers.get(header) or token_in_cookies(request.headers.get("cookie", ""), cookie)
 
 
 def token_in_cookies(header: str, wanted: str = COOKIE) -> str:
@@ -190,7 +238,7 @@ def token_in_cookies(header: str, wanted: str = COOKIE) -> str:
 def with_our_cookie_only(scope: Scope) -> Scope:
     """The request without cookies that are not ours: other programs of this machine set some, and nothing here needs them."""
     cookies = "; ".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie")
-    tokens = {name: token_in_cookies(cookies, name) for name in (COOKIE, RATER_COOKIE)}
+    tokens = {name: token_in_cookies(cookies, name) for name in OUR_COOKIES}
     ours = "; ".join(f"{name}={token}" for name, token in tokens.items() if _TOKEN.fullmatch(token))
     kept = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
     return {**scope, "headers": [*kept, (b"cookie", ours.encode("latin-1"))] if ours else kept}
@@ -209,54 +257,4 @@ def serves_one_person(host: str, environment: Mapping[str, str]) -> bool:
 
     A Space is never such an app, whatever address it listens on: others reach it through a proxy.
     """
-    return is_loopback(host) and not is_space(environment)
-
-
-def is_space(environment: Mapping[str, str]) -> bool:
-    """Whether the app is a Hugging Face Space."""
-    return bool(environment.get("SPACE_ID")) or environment.get("SYSTEM") == "spaces"
-
-
-class Links:
-    """Middleware that turns ``?operator=...`` and ``?rate=...`` into a cookie and removes them from the address, so that they are not
-    copied along by accident.
-
-    Args:
-        token: the operator's; empty where nobody can become one.
-    """
-
-    def __init__(self, app: ASGIApp, token: str, raters: Raters | None = None) -> None:
-        self._app, self._token, self._raters = app, token, raters or Raters()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that carries a token; pass on all others."""
-        query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True) if scope["type"] == "http" else []
-        # "+" stands for a space in an address, and no token has a space
-        shown = {key: value.replace(" ", "+") for key, value in query if key in (QUERY, RATER_QUERY)}
-        if not shown or scope["method"] != "GET" or not self._token:
-            await self._app(scope, receive, send)
-            return
-        if QUERY in shown:
-            right = hmac.compare_digest(shown[QUERY].encode("utf-8", "replace"), self._token.encode())
-            cookie, age, words = (
-                (COOKIE, shown[QUERY]),
-                None,
-                "operator link is not valid. Ask for the current one; without it you can watch",
-            )
-        else:
-            right = await asyncio.to_thread(self._raters.admits, shown[RATER_QUERY])
-            cookie, age, words = (
-                (RATER_COOKIE, shown[RATER_QUERY]),
-                RATER_SECONDS,
-                "rating link is not valid any more. Ask for the current one",
-            )
-        if not right:
-            response: Any = PlainTextResponse(f"This {words}.\n", 403)
-        else:
-            rest = [(key, value) for key, value in query if key not in shown]
-            if RATER_QUERY in shown and not any(key == "tab" for key, _ in rest):
-                rest = [("tab", "feedback"), *rest]
-            response = RedirectResponse(f"?{urlencode(rest)}" if rest else "./", 303)
-            secure = scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
-            response.set_cookie(*cookie, max_age=age, httponly=True, samesite="strict", secure=secure)
-        await response(scope, receive, send)
+    return is_loopback(host) and not on_a_space(environment)

@@ -24,7 +24,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, add_permission_flags, permissions_from_flags
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
 from rlhf_studio.exit_codes import BAD_INPUT
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.errors import StoreError
@@ -32,16 +32,17 @@ from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.finding.recordings import Recordings
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
+from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
-from rlhf_studio.ui.access import TOKEN_VARIABLE, Access, Raters, serves_one_person, token_of
+from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.bodies import Compressed
 from rlhf_studio.ui.door import Door, health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
-from rlhf_studio.ui.hosts import HOSTS_VARIABLE, hosts_of, is_loopback
+from rlhf_studio.ui.hosts import hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.page import LearnPage
@@ -53,6 +54,12 @@ from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
+from rlhf_studio.ui.visiting.allowed import budget_for
+from rlhf_studio.ui.visiting.flags import parser
+from rlhf_studio.ui.visiting.greeting import greeting
+from rlhf_studio.ui.visiting.modes import Mode, mode_of
+from rlhf_studio.ui.visiting.owner import login_routes, provider_of
+from rlhf_studio.ui.visiting.where import heading_functions
 
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
 QUEUE_SECONDS = 0.05
@@ -84,7 +91,7 @@ def build_app(
     feedback_page = feedback_page or FeedbackPage(workspace, access, Feedback(workspace.root))
     playground = RewardPlayground(workspace, access, playground_line or _playground_line(workspace))
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading()
+        html.heading(heading_functions(access, provider_of(os.environ)))
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
                 (learn_page or LearnPage(workspace=workspace)).build(Breaking(workspace, access, wake).functions())
@@ -204,6 +211,7 @@ class Server:
     feedback_page: FeedbackPage | None = None
     playground_line: Line | None = None
     learn_page: LearnPage | None = None
+    janitor: Janitor | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -214,8 +222,9 @@ class Server:
     def close(self) -> None:
         """Stop serving. Runs go on."""
         self._stopped.set()
-        if self.dispatcher is not None:
-            self.dispatcher.stop()
+        for thread in (self.dispatcher, self.janitor):
+            if thread is not None:
+                thread.stop()
         self.demo.close(verbose=False)
         self.feed.close()
         if self.feedback_page is not None:
@@ -230,7 +239,7 @@ def launch(
     *,
     host: str = "127.0.0.1",
     port: int | None = None,
-    read_only: bool = False,
+    mode: Mode = Mode.LOCAL,
     start: StartEngine = start_engine,
     permissions: Permissions = NOTHING_ALLOWED,
     keep_hub_token: bool = False,
@@ -245,7 +254,7 @@ def launch(
     A read-only app starts nothing, so that it can watch the workspace of another. Raises OSError when the workspace or the port
     cannot be used, StoreError when the workspace's database cannot, and ValueError for a token or a name that cannot be used.
     """
-    access = access_for(host, read_only, allow_hosts, os.environ)
+    access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(root, Recordings())
     feedback = Feedback(workspace.root)
@@ -255,7 +264,7 @@ def launch(
     given = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
     given |= {"keep_hub_token": True} if keep_hub_token else {}
     start = partial(start, **given) if given else start
-    dispatcher = None if read_only else Dispatcher(workspace, start)
+    dispatcher = None if access.read_only else Dispatcher(workspace, start)
     try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
     exports = Exports(workspace, access, keep_hub_token=keep_hub_token)
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
@@ -267,24 +276,27 @@ def launch(
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
-    settings["app_kwargs"]["routes"] = [download_route(workspace), health_route()]
+    routes = [download_route(workspace), health_route(), *login_routes(provider_of(os.environ), access.owners)]
+    settings["app_kwargs"]["routes"] = routes
     _, url, _ = demo.launch(**settings)
-    if dispatcher is not None:
-        dispatcher.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, *pages)
+    janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
+    for thread in (dispatcher, janitor):
+        if thread is not None:
+            thread.start()
+    return Server(url, access, demo, workspace, feed, dispatcher, *pages, janitor=janitor)
 
 
 def _playground_line(workspace: Workspace, *, keep_hub_token: bool = False) -> Line:
     """The process behind the reward playground; it is started when it is first needed."""
-    command = [sys.executable, "-m", "rlhf_studio", COMMAND]
-    return Line(run_alive=runs_alive(workspace), command=command, keep_hub_token=keep_hub_token)
+    return Line(run_alive=runs_alive(workspace), command=[sys.executable, "-m", "rlhf_studio", COMMAND], keep_hub_token=keep_hub_token)
 
 
-def access_for(host: str, read_only: bool, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:
+def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:
     """The rules of an app that listens on ``host``. Raises ValueError for a token or a name that cannot be used."""
     token = token_of(environment)
     hosts = hosts_of(host, allow_hosts, environment)
-    return Access(read_only, is_loopback(host), token or secrets.token_urlsafe(24), token_only=bool(token), hosts=hosts)
+    alone = is_loopback(host) and mode is not Mode.SPACE  # there, a proxy on the same machine may lead to the app
+    return Access(mode, alone, token or secrets.token_urlsafe(24), token_only=bool(token), hosts=hosts, budget=budget_for(mode))
 
 
 def rest_when_idle(demo: gr.Blocks) -> None:
@@ -320,9 +332,11 @@ def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command ``app``: serve until interrupted; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
+    options.host = options.host or ("0.0.0.0" if options.classroom else "127.0.0.1")
     try:
         permissions = _permissions(options)
+        mode = mode_of(os.environ, read_only=options.read_only, classroom=options.classroom)
         keep_hub_token = options.share_hub_token or serves_one_person(options.host, os.environ)
         if not keep_hub_token:
             os.environ[NO_HUB_TOKEN] = "1"  # the app's own checks and previews must not use the token either
@@ -330,7 +344,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.workspace,
             host=options.host,
             port=options.port,
-            read_only=options.read_only,
+            mode=mode,
             permissions=permissions,
             keep_hub_token=keep_hub_token,
             allow_hosts=options.allow_host,
@@ -338,7 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, StoreError, ValueError) as error:
         print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)
         return BAD_INPUT
-    for line in greeting(server, options.host, options.read_only):
+    for line in greeting(server.url, server.workspace.root, server.access, options.host):
         print(line, flush=True)
     try:
         server.wait()
@@ -354,47 +368,3 @@ def _permissions(options: argparse.Namespace) -> Permissions:
     if permissions.files and not is_loopback(options.host):
         raise ValueError(f"--allow-custom-rewards works only when the app listens on this machine alone, not on {options.host}")
     return permissions
-
-
-def greeting(server: Server, host: str, read_only: bool) -> list[str]:
-    """What is printed at the start: where the app is, and who is an operator now. A token that came from outside is never printed."""
-    lines = [f"RLHF Studio is at {server.url}  (runs are kept in {server.workspace.root})"]
-    if read_only:
-        return [*lines, "Read-only: nobody is an operator; runs can be watched, not started or changed."]
-    if is_loopback(host) and not server.access.token_only:
-        note = f"If several people use it, or a proxy leads to it, set {TOKEN_VARIABLE}."
-        return [*lines, f"Operators, who may start and change runs: whoever uses this machine. {note}"]
-    who = "Whoever uses this machine" if is_loopback(host) else "Everyone who reaches this address"
-    shown = f"...  (the value of {TOKEN_VARIABLE})" if server.access.token_only else server.access.token
-    lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
-    return [*lines, f"  {server.url}?operator={shown}"]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="app", description="RLHF Studio in the browser.", allow_abbrev=False)
-    port = os.environ.get("GRADIO_SERVER_PORT")
-    parser.add_argument(
-        "--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"), help="address to listen on (default: this machine only)"
-    )
-    parser.add_argument("--port", type=int, default=port, help="port (default: the first free one from 7860)")
-    parser.add_argument(
-        "--workspace",
-        type=Path,
-        default=Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace")),
-        help="folder that holds the runs (default: ./workspace)",
-    )
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help=f"a further name under which the app is reached, for instance through a proxy; may be given again (also: {HOSTS_VARIABLE})",
-    )
-    parser.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
-    parser.add_argument(
-        "--share-hub-token",
-        action="store_true",
-        help="let runs use your Hugging Face token although others can reach the app (they may use it by default on this machine alone)",
-    )
-    add_permission_flags(parser)
-    return parser

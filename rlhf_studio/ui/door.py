@@ -27,9 +27,12 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlhf_studio.ui import bodies, html, roles
-from rlhf_studio.ui.access import Access, Links, with_our_cookie_only
+from rlhf_studio.ui.access import Access, with_our_cookie_only
 from rlhf_studio.ui.bodies import Refused
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.visiting.identity import NewVisitors
+from rlhf_studio.ui.visiting.links import Links
+from rlhf_studio.ui.visiting.modes import Mode
 
 MOST_BYTES = {Role.VIEWER: 64_000, Role.PLAYER: 64_000, Role.OPERATOR: 1_000_000}
 VIEWERS_AT_ONCE = 4  # calls of viewers that are worked on at the same time; the others wait
@@ -62,21 +65,19 @@ def row_of(function: Callable[..., Any], component: Any = None) -> str:
     return f"{component.elem_id}.{function.__name__}" if component is not None else function.__name__
 
 
-def handlers_of(demo: gr.Blocks) -> dict[int, Function]:
+def handlers_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[int, Function]:
     """The handlers of an app's events by their index. One that is not in the table is for nobody."""
     return {
-        index: Function(roles.FUNCTIONS.get(row_of(event.fn), Role.NOBODY), queued=bool(event.queue))
+        index: Function(roles.role_for(row_of(event.fn), mode), queued=bool(event.queue))
         for index, event in demo.fns.items()
         if event.fn is not None
     }
 
 
-def server_functions_of(demo: gr.Blocks) -> dict[tuple[int, str], Function]:
+def server_functions_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[tuple[int, str], Function]:
     """The server functions of an app by component and name."""
     return {
-        (index, function.__name__): Function(
-            roles.FUNCTIONS.get(row_of(function, block), Role.NOBODY), waits=inspect.iscoroutinefunction(function)
-        )
+        (index, function.__name__): Function(roles.role_for(row_of(function, block), mode), waits=inspect.iscoroutinefunction(function))
         for index, block in demo.blocks.items()
         for function in getattr(block, "server_fns", None) or ()
     }
@@ -95,9 +96,10 @@ class Door:
     """Middleware around the whole app. ``demo`` must be complete."""
 
     def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks) -> None:
-        self._app = Links(app, "" if access.read_only else access.token, access.raters)
+        linked: ASGIApp = Links(app, access)
+        self._app = NewVisitors(linked, access.mode) if access.mode.visitors_play else linked
         self._access, self._demo = access, demo
-        self._handlers, self._functions = handlers_of(demo), server_functions_of(demo)
+        self._handlers, self._functions = handlers_of(demo, access.mode), server_functions_of(demo, access.mode)
         self._inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
         self._files = [path.as_posix() for path in html.static_paths()]
         self._routes = [(*key.split(" ", 1), role) for key, role in roles.ROUTES.items()]

@@ -114,9 +114,9 @@ const shown = new Promise((resolve) => {
 """
 
 
-def heading() -> gr.HTML:
+def heading(functions: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
     """The line above the tabs: the product's name, the theme, the sheet of shortcuts. Its script gives every tab an address."""
-    return panel("shell", [], [])
+    return panel("shell", [], functions)
 
 
 def plotly_script() -> Path:

@@ -176,7 +176,7 @@ class _Follower:
             self._changes += 1
             self.snapshot = Snapshot(
                 version=f"{self._boot}-{self._changes}",
-                place=Place(status.epoch, self._series.last_step, status.state),
+                place=Place(status.epoch, self._series.last_step, status.state, status.starter),
                 status=encoded,
                 settings=self._settings,
                 settings_since=self._settings_since,

@@ -23,6 +23,7 @@ from rlhf_studio.config.wording import shortened
 from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.visitors.starters import NOBODY
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_charts, live_data, sent
 from rlhf_studio.ui.access import Access
@@ -53,19 +54,33 @@ def value_for(run_id: str) -> str:
     return f"{run_id}@{next(_counter)}"
 
 
-def poll_reply(position: Position, body: bytes, operator: bool, why_not: str, now: float, insight: tuple[str, bytes] = ("", b"")) -> bytes:
-    """A complete poll reply: the shared bytes behind what differs per viewer and moment.
+def poll_reply(
+    position: Position, body: bytes, operator: bool, why_not: str, now: float, insight: tuple[str, bytes] = ("", b""), owns: bool = False
+) -> bytes:
+    """A complete poll reply: the shared bytes behind what differs per viewer and moment; ``owns``: it is the sender's own run.
 
     ``insight`` is the newest verdict with its version; it is sent to a viewer who has another one.
     """
     own = {"now": round(now, 3), "run": position.run, "operator": operator, "why_not": "" if operator else why_not}
+    own |= {"owns": True} if owns else {}
     version, verdict = insight
     news = b"" if version == position.insight else b',"insight":' + live_data.encode_text(version) + b',"verdict":' + (verdict or b"null")
     return live_data.encode_text(own)[:-1] + news + b"," + body + b"}"
 
 
-def steer(workspace: Workspace, action: str, data: Any) -> None:
-    """Carry out a button, which sent ``data``: the run, ``from_start`` to resume it from step 0, ``changes`` of settings.
+def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Request) -> str:
+    """Who presses a button of a run, in words. Raises gr.Error for whoever is no operator and did not start the run, and StoreError."""
+    if not access.is_operator(request, data):
+        starter = workspace.status(sent.run_id(data)).starter if access.plays(request, data) else NOBODY
+        if access.owns(request, data, starter):
+            return f"the {starter.role} who started it"
+    access.require_operator(request, data)
+    return "an operator"
+
+
+def steer(workspace: Workspace, action: str, data: Any, by: str = "") -> None:
+    """Carry out a button, which sent ``data``: the run, ``from_start`` to resume it from step 0, ``changes`` of settings. ``by`` goes on
+    record with a stop.
 
     ``stop_run`` on a run that still waits takes it out of the queue. Raises gr.Error with one sentence when the store refuses.
     """
@@ -82,7 +97,7 @@ def steer(workspace: Workspace, action: str, data: Any) -> None:
         elif action == "stop_run" and workspace.queue_position(run) is not None:
             workspace.cancel(run)
         else:
-            send_command(workspace.run_dir(run), COMMANDS[action])
+            send_command(workspace.run_dir(run), COMMANDS[action], {"by": by} if by and action in ("stop_run", "discard_run") else None)
 
 
 def changed_settings(config: StageConfig, changes: Any) -> dict[str, float]:
@@ -173,9 +188,10 @@ def build(
     async def poll(data: Any, request: gr.Request) -> Response:
         position = Position.parse(data)
         operator = access.is_operator(request, data)
-        body = feed.poll(position)
-        insight = insights.watch(position.run, feed.place(position.run))
-        return _json(poll_reply(position, body, operator, access.why_not(), time.time(), insight))
+        body, place = feed.poll(position), feed.place(position.run)
+        owns = not operator and place is not None and access.owns(request, data, place.starter)
+        insight = insights.watch(position.run, place)
+        return _json(poll_reply(position, body, operator, access.why_not(), time.time(), insight, owns))
 
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")
@@ -211,8 +227,9 @@ def build(
 
 def _handler(workspace: Workspace, access: Access, action: str, on_queue_change: Callable[[], None]) -> Callable[..., None]:
     def handle(event: gr.EventData, request: gr.Request) -> None:
-        access.require_operator(request, event._data)
-        steer(workspace, action, event._data)
+        with _refusals():
+            by = asked_by(workspace, access, event._data, request)
+        steer(workspace, action, event._data, by)
         on_queue_change()
 
     handle.__name__ = action

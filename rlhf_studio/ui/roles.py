@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from rlhf_studio.ui.visiting.modes import Mode
+
 
 class Role(IntEnum):
     """Who sends a request. A role may do all that the roles before it may do.
@@ -17,7 +19,7 @@ class Role(IntEnum):
 
     ANYONE = 0  # whoever reaches the address, another website's page included
     VIEWER = 1  # our own page, or a program: may watch runs
-    PLAYER = 2  # a rater, who has opened the rating link: may vote
+    PLAYER = 2  # a rater, a student or a visitor of a Space: may vote, and in a class or a Space start small runs
     OPERATOR = 3  # may start, change and delete
     NOBODY = 4
 
@@ -26,6 +28,11 @@ _ANYONE, _VIEWER, _PLAYER, _OPERATOR, _NOBODY = Role
 
 # Handlers of the pages' events, by the function's name; server functions by the component's element id and the function's name.
 FUNCTIONS: dict[str, Role] = {
+    # above the pages
+    "shell-page.where": _VIEWER,
+    "shell-page.class_now": _VIEWER,
+    "shell-page.class_link": _OPERATOR,
+    "shell-page.class_change": _OPERATOR,
     # Train
     "start_run": _OPERATOR,
     "measure": _OPERATOR,
@@ -100,6 +107,19 @@ FUNCTIONS: dict[str, Role] = {
     **{f"evaluate-page.{name}": _OPERATOR for name in ("begin", "duel", "vote")},
 }
 
+# What players may call as well in these modes. The handlers hold them to their own runs and to what visitors may start.
+_OWN_RUNS = ("start_run", "stop_run", "discard_run", "pause_run", "continue_run", "step_run", "phase_run", "set_run", "resume_run")
+PLAYED: dict[Mode, frozenset[str]] = {
+    Mode.SPACE: frozenset({*_OWN_RUNS, "live-page.resume_question"}),
+    Mode.CLASSROOM: frozenset({*_OWN_RUNS, "live-page.resume_question"}),
+}
+
+
+def role_for(function: str, mode: Mode) -> Role:
+    """The least role that may call a function in a mode; ``NOBODY`` for what is not in the table."""
+    return Role.PLAYER if function in PLAYED.get(mode, ()) else FUNCTIONS.get(function, Role.NOBODY)
+
+
 # Where a request's body names a function of the table above; that function's row decides as well.
 COMPONENT_ROUTES = ("/gradio_api/component_server", "/gradio_api/component_server/")
 DIRECT_ROUTES = (
@@ -129,6 +149,8 @@ ROUTES: dict[str, Role] = {
     **{f"{method} {HEALTH_ROUTE}": _ANYONE for method in ("GET", "HEAD")},
     # what an operator had made of a run: whoever may watch the run may have it
     **{f"{method} /exports/{{run}}/{{name}}": _VIEWER for method in ("GET", "HEAD")},
+    # the owner of a Space logs in: the provider sends the browser back from its own website
+    **{f"{method} /login/{name}": _ANYONE for method in ("GET", "HEAD") for name in ("huggingface", "callback", "out")},
     # what the page says to the server
     **{f"POST {path}": _VIEWER for path in (*COMPONENT_ROUTES, *DIRECT_ROUTES, QUEUE_ROUTE, CANCEL_ROUTE, *RESET_ROUTES)},
     f"GET {STREAM_ROUTE}": _VIEWER,

@@ -6,7 +6,6 @@ The page itself is drawn by ``assets/runs/``; it reads through server functions 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import threading
 import time
@@ -25,13 +24,14 @@ from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
-from rlhf_studio.ui.access import Access, is_space
+from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.varying import handed_over
 from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.resume import question
 from rlhf_studio.ui.sent import member
+from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.units import format_bytes
 
 logger = logging.getLogger(__name__)
@@ -86,6 +86,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
         "imported": run.origin.imported,
+        "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),
         "recording": _ABOUT.get(run.run_id, "") if run.recording else "",
         **{
             key: None if run.recording and key == "elapsed" else summary.get(key)
@@ -157,7 +158,7 @@ class RunsPage:
         queue_problem: Callable[[], str] = lambda: "",
         insights: Insights | None = None,
     ) -> None:
-        self._recordings_first = access.read_only or is_space(os.environ)
+        self._recordings_first = access.mode in (Mode.READ_ONLY, Mode.SPACE)
         self._recordings_problem = ""
         self._workspace = workspace
         self._access = access

@@ -42,6 +42,7 @@ from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.recipes import Recipe, list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.pace import known_pace
+from rlhf_studio.runs.visitors.limits import Admission
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import devices, forecast, outlook, problems
 from rlhf_studio.ui.access import Access
@@ -74,7 +75,7 @@ class TrainPage:
     Args:
         workspace: folder that holds the runs; used for the disk check.
         access: who may start runs.
-        submit: puts a run with its name, its estimated memory and the id of the run that it varies into the queue and returns its id.
+        submit: puts a run into the queue and returns its id, as :meth:`~rlhf_studio.runs.workspace.Workspace.submit`.
         waiting: how many runs are alive or queued.
         inspect: the check before a start; replaced in tests.
         permissions: what rewards outside the program may use; their names are suggested to operators.
@@ -84,7 +85,7 @@ class TrainPage:
         self,
         workspace: Path,
         access: Access,
-        submit: Callable[[StageConfig, str, tuple[int, int] | None, str], str],
+        submit: Callable[..., str],
         waiting: Callable[[], int] = lambda: 0,
         inspect: Callable[..., Preflight] = inspect_run,
         permissions: Permissions = NOTHING_ALLOWED,
@@ -126,6 +127,7 @@ class TrainPage:
             "recipes": cards,
             "own": [self._own(stage) for stage in OWN if OWN[stage][0] in self._recipes],
             "operator": operator,
+            "plays": not operator and self._access.plays(request, data),
             "why_not": self._access.why_not(),
         }
 
@@ -149,7 +151,10 @@ class TrainPage:
                 config = self._config(data, recipe, without={problem.field.split(".")[0] for problem in wrong})
             except ConfigError:
                 return _only_problems(_told(wrong, data))
-        report = self._look(config, data) if self._access.is_operator(request, data) else None
+        operator, plays = self._access.is_operator(request, data), self._access.plays(request, data)
+        if plays and not operator:
+            wrong = [*wrong, *self._access.budget.problems(config, recipe)]
+        report = self._look(config, data) if operator or (plays and not wrong) else None
         bad = {problem.field.split(".")[0] for problem in wrong}
         found = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if wrong:
@@ -223,27 +228,34 @@ class TrainPage:
         ``parent`` is the run whose settings the form was filled with: the new run is a variation of it, or, with ``resume``, it goes on
         itself, from its newest checkpoint.
         The page sends one ``nonce`` per intention to start, which comes back: a double click or a repeated request starts one run.
-        Raises :class:`gradio.Error` for viewers.
+        Visitors and students start what their budget allows. Raises :class:`gradio.Error` for viewers.
         """
-        self._access.require_operator(request, data)
-        return {**self._once.answer(data, lambda: self._start(data)), "nonce": nonce_of(data)}
+        operator = self._access.is_operator(request, data)
+        if not self._access.may_start(request, data):
+            self._access.require_operator(request, data)
+        by = Admission(self._access.starter(request, data), None if operator else self._access.budget.limits)
+        return {**self._once.answer(data, lambda: self._start(data, by)), "nonce": nonce_of(data)}
 
-    def _start(self, data: Any) -> Json:
+    def _start(self, data: Any, by: Admission) -> Json:
         recipe = self._basis(data)
         try:
             config, source = self._config(data, recipe), source_of(self._runs, data)
+            if by.limits is not None:
+                self._access.budget.require(config, recipe, follows=source is not None)
             if source is not None and member(data, "resume") is True:
                 return {"run_id": self._resume(source, source.resumed(config))}
             report = _passed(self._look(config, data))
             if source is None:
-                run_id = self._submit(config, config.name or recipe.title, report.expected_peak, "")
+                run_id = self._submit(config, config.name or recipe.title, report.expected_peak, "", by=by)
             else:
-                run_id = self._submit(source.varied(config), config.name, report.expected_peak, source.status.run_id)
+                run_id = self._submit(source.varied(config), config.name, report.expected_peak, source.status.run_id, by=by)
         except ConfigError as error:
             return {"problems": _told(error.problems, data)}
         except (StoreError, OSError) as error:
-            logger.exception("a run could not be created")
-            return {"problems": _told([Problem("", f"the run could not be created: {error}")], data)}
+            limited = getattr(error, "reason", "") == "limit"
+            if not limited:
+                logger.exception("a run could not be created")
+            return {"problems": _told([Problem("", str(error) if limited else f"the run could not be created: {error}")], data)}
         return {"run_id": run_id}
 
     def _resume(self, source: Source, config: StageConfig) -> str:

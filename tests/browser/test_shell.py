@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.visiting.modes import Mode
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    app = launch(tmp_path_factory.mktemp("workspace"), read_only=True)
+    app = launch(tmp_path_factory.mktemp("workspace"), mode=Mode.READ_ONLY)
     yield app
     app.close()
 

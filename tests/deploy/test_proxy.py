@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_ROOT_PATH", "/studio")
         patch.setenv(TOKEN_VARIABLE, TOKEN)
-        running = launch(tmp_path_factory.mktemp("workspace"), allow_hosts=[NAME], read_only=False)
+        running = launch(tmp_path_factory.mktemp("workspace"), allow_hosts=[NAME])
         yield running
         running.close()
 

@@ -14,9 +14,11 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from rlhf_studio.ui.access import COOKIE, HEADER, Access, Links, token_in_cookies, with_our_cookie_only
+from rlhf_studio.ui.access import COOKIE, HEADER, Access, token_in_cookies, with_our_cookie_only
 from rlhf_studio.ui.hosts import Hosts, hosts_of, is_loopback
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.visiting.links import Links
+from rlhf_studio.ui.visiting.modes import Mode
 
 TOKEN = "a-long-secret"
 LOCAL = Access(loopback=True, token=TOKEN)
@@ -133,7 +135,7 @@ def test_roles_follow_each_other() -> None:
     assert LOCAL.role_of(request()) is Role.OPERATOR
     assert LOCAL.role_of(request("192.168.1.5")) is Role.VIEWER
     assert LOCAL.role_of(request(query={"view": "1"})) is Role.VIEWER
-    assert Access(read_only=True).role_of(request()) is Role.VIEWER
+    assert Access(Mode.READ_ONLY).role_of(request()) is Role.VIEWER
     for page in (request(origin="http://evil.example"), request(sec_fetch_site="cross-site"), request(sec_fetch_site="same-site"), None):
         assert LOCAL.role_of(page) is Role.ANYONE
 
@@ -151,7 +153,7 @@ def test_an_empty_token_admits_nobody() -> None:
 
 
 def test_read_only_holds_for_everyone() -> None:
-    access = Access(read_only=True, loopback=True, token=TOKEN)
+    access = Access(Mode.READ_ONLY, loopback=True, token=TOKEN)
     assert not access.is_operator(request(cookies={COOKIE: TOKEN}))
     with pytest.raises(gr.Error, match="started read-only"):
         access.require_operator(request())
@@ -205,7 +207,9 @@ def client(token: str = TOKEN, base_url: str = "http://lab.example") -> TestClie
     async def page(_: Any) -> PlainTextResponse:
         return PlainTextResponse("page")
 
-    app = Starlette(routes=[Route("/", page, methods=["GET", "POST"]), Route("/sub/", page)], middleware=[Middleware(Links, token=token)])
+    app = Starlette(
+        routes=[Route("/", page, methods=["GET", "POST"]), Route("/sub/", page)], middleware=[Middleware(Links, access=Access(token=token))]
+    )
     return TestClient(app, base_url=base_url, follow_redirects=False)
 
 

@@ -24,11 +24,13 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import app as app_module
 from rlhf_studio.ui import html
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
-from rlhf_studio.ui.app import Server, access_for, build_app, greeting, launch, launch_settings, main
+from rlhf_studio.ui.app import Server, access_for, build_app, launch, launch_settings, main
 from rlhf_studio.ui.bodies import Compressed
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.visiting.greeting import greeting
+from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import install_world, start_stand_in
 from tests.waiting import wait_until
 
@@ -196,7 +198,7 @@ class Stub:
     """Enough of a server for :func:`main`."""
 
     def __init__(self, url: str = "http://127.0.0.1:7860/", token: str = "secret", root: Path = Path("/work")):
-        self.url, self.access, self.closed = url, Access(loopback=False, token=token), False
+        self.url, self.access, self.closed = url, Access(token=token), False
         self.workspace = Workspace(root)
 
     def wait(self) -> None:
@@ -215,13 +217,13 @@ def test_the_command_serves_until_interrupted(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv(NO_HUB_TOKEN, "")  # so that it is put back afterwards
     plain = {"permissions": NOTHING_ALLOWED, "allow_hosts": []}
     assert main([]) == 0
-    assert seen == {"root": Path("elsewhere"), "host": "127.0.0.1", "port": 7001, "read_only": False, **plain, "keep_hub_token": True}
+    assert seen == {"root": Path("elsewhere"), "host": "127.0.0.1", "port": 7001, "mode": Mode.LOCAL, **plain, "keep_hub_token": True}
     assert stub.closed
     out = capsys.readouterr().out
     assert "RLHF Studio is at http://127.0.0.1:7860/" in out and "Runs that were working go on" in out and "secret" not in out
     monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
     main(["--port", "8000", "--workspace", "w", "--read-only"])
-    assert seen == {"root": Path("w"), "host": "0.0.0.0", "port": 8000, "read_only": True, **plain, "keep_hub_token": False}
+    assert seen == {"root": Path("w"), "host": "0.0.0.0", "port": 8000, "mode": Mode.READ_ONLY, **plain, "keep_hub_token": False}
 
 
 @pytest.mark.parametrize(
@@ -252,12 +254,11 @@ def test_the_hub_token_serves_whoever_started_the_app(
 
 
 def test_the_greeting_says_who_is_an_operator_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def said(host: str, read_only: bool = False, token: str = "") -> str:
-        stub: Any = Stub("http://lab:7860/", root=tmp_path)
-        stub.access = access_for(host, read_only, (), {TOKEN_VARIABLE: token})
-        first, *lines = greeting(stub, host, read_only)
+    def said(host: str, mode: Mode = Mode.LOCAL, token: str = "") -> str:
+        access = access_for(host, mode, (), {TOKEN_VARIABLE: token})
+        first, *lines = greeting("http://lab:7860/", tmp_path, access, host)
         assert first.startswith("RLHF Studio is at http://lab:7860/ ")
-        return "\n".join(lines).replace(stub.access.token, "TOKEN")
+        return "\n".join(lines).replace(access.token, "TOKEN")
 
     assert said("127.0.0.1").startswith("Operators, who may start and change runs: whoever uses this machine. ")
     assert said("127.0.0.1").endswith(f"set {TOKEN_VARIABLE}.")
@@ -267,7 +268,7 @@ def test_the_greeting_says_who_is_an_operator_now(monkeypatch: pytest.MonkeyPatc
     assert said("0.0.0.0") == f"Everyone who reaches this address may watch. {link}TOKEN"
     assert said("0.0.0.0", token="secret") == f"Everyone who reaches this address may watch. {link}{hidden}"
     for host, token in (("127.0.0.1", ""), ("127.0.0.1", "secret"), ("0.0.0.0", "")):
-        assert said(host, True, token) == "Read-only: nobody is an operator; runs can be watched, not started or changed."
+        assert said(host, Mode.READ_ONLY, token) == "Read-only: nobody is an operator; runs can be watched, not started or changed."
 
 
 @pytest.mark.parametrize("token", ["two words", "Grüße", "a;b", 'a"b', "a\nb", "x" * 201])
@@ -301,7 +302,7 @@ def test_a_server_waits_until_it_is_closed(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_read_only_app_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://x/", None))
-    reading = launch(tmp_path, read_only=True)
+    reading = launch(tmp_path, mode=Mode.READ_ONLY)
     assert reading.dispatcher is None and not reading.access.is_operator(None)
     working = launch(tmp_path)
     assert working.dispatcher is not None and len(working.access.token) >= 32

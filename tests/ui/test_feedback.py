@@ -29,6 +29,7 @@ from rlhf_studio.ui.feedback import sent
 from rlhf_studio.ui.feedback.held import Held
 from rlhf_studio.ui.feedback.results import results
 from rlhf_studio.ui.feedback.work import TaskWork
+from rlhf_studio.ui.visiting.modes import Mode
 from tests.runs.store_helpers import new_run
 from tests.runs.test_answers import answer
 from tests.ui.fake_run import FakeRun
@@ -206,7 +207,7 @@ def test_a_store_that_fails_is_told_without_its_place_and_loses_nothing(server: 
 
 
 def test_a_read_only_app_admits_no_raters() -> None:
-    access = Access(read_only=True, raters=Raters(lambda: "token"))
+    access = Access(Mode.READ_ONLY, raters=Raters(lambda: "token"))
     request = SimpleNamespace(headers={"x-rlhf-studio-rating-token": "token"}, client=None, query_params={})
     assert access.role_of(request).name == "VIEWER" and "nobody can vote" in access.why_not_rate()
 

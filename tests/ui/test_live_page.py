@@ -15,6 +15,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.live_feed import Position
+from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.fake_run import FakeRun, config
 from tests.ui.live_app import LiveApp
 
@@ -129,7 +130,7 @@ def press(app, action, run_id, **more):
     return httpx.post(f"{app.url}gradio_api/run/{action}", json=body, timeout=20)
 
 
-@pytest.fixture(params=[Access(), Access(read_only=True)], ids=["operator", "viewer"])
+@pytest.fixture(params=[Access(), Access(Mode.READ_ONLY)], ids=["operator", "viewer"])
 def app(request, tmp_path):
     app = LiveApp(tmp_path, request.param)
     app.access = request.param

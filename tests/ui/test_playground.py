@@ -17,6 +17,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.playground.page import RewardPlayground
 from rlhf_studio.ui.talk.line import Line
+from rlhf_studio.ui.visiting.modes import Mode
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.fake_run import FakeRun, config
 from tests.ui.playground_stand_in import COMMAND
@@ -97,7 +98,7 @@ def test_what_cannot_be_asked(changes: Json, part: str, field: str, make: Callab
 
 
 def test_viewers_see_which_models_there_are_and_nothing_else(make: Callable[..., RewardPlayground]) -> None:
-    page = make(Access(read_only=True))
+    page = make(Access(Mode.READ_ONLY))
     assert page.playground_boot({}, VIEWER)["models"][0]["name"] == MODEL and page.playground_boot({}, VIEWER)["why_not"]
     assert "error" in page.playground_model({"model": MODEL}, VIEWER) and "key" not in page.playground_ask(asked(), VIEWER)
     assert "error" in json.loads(page.playground_news({"key": "x"}, VIEWER).body)

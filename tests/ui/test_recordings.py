@@ -32,6 +32,7 @@ from rlhf_studio.ui.live_page import ACTIONS, steer
 from rlhf_studio.ui.resume import question
 from rlhf_studio.ui.runs_page import ACTIONS as RUN_ACTIONS
 from rlhf_studio.ui.runs_page import RunsPage
+from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import OPERATOR, VIEWER
 from tests.waiting import wait_until
 
@@ -83,14 +84,10 @@ def polled(feed: LiveFeed, run: str = "") -> Json:
         ("space", True, True, True),
     ],
 )
-def test_where_they_stand_and_when_they_are_shown(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, situation: str, own: bool, first: bool, shown: bool
-) -> None:
-    monkeypatch.delenv("SPACE_ID", raising=False)
-    if situation == "space":
-        monkeypatch.setenv("SPACE_ID", "somebody/studio")
+def test_where_they_stand_and_when_they_are_shown(workspace: Workspace, situation: str, own: bool, first: bool, shown: bool) -> None:
+    mode = Mode(situation) if situation in ("space", "read-only") else Mode.LOCAL
     mine = [workspace.submit(load_recipe("world").config, "mine")] if own else []
-    reply = RunsPage(workspace, Access(read_only=situation == "read-only")).runs({}, VIEWER)
+    reply = RunsPage(workspace, Access(mode)).runs({}, VIEWER)
     assert reply["recordings"] == {"first": first, "shown": shown}
     assert reply["ids"] == [*mine, *IDS] and reply["problem"] == ""
     rows = {row["id"]: row for row in reply["rows"]}

@@ -20,6 +20,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.runs_page import RunsPage, allowed_actions
+from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import OPERATOR, VIEWER
 
 CONFIG = load_recipe("world").config
@@ -348,6 +349,6 @@ def test_a_run_that_goes_on_needs_no_question(page: RunsPage, workspace: Workspa
 
 def test_the_question_is_for_operators_and_bears_nonsense(page: RunsPage, workspace: Workspace) -> None:
     run_id = ended(workspace, "stopped", steps=3)
-    assert set(RunsPage(workspace, Access(read_only=True)).resume_question({"run": run_id}, VIEWER)) == {"problem"}
+    assert set(RunsPage(workspace, Access(Mode.READ_ONLY)).resume_question({"run": run_id}, VIEWER)) == {"problem"}
     for nonsense in (None, 5, {}, {"run": 7}, {"run": "../../etc"}, {"run": "no-such-run"}):
         assert set(page.resume_question(nonsense, OPERATOR)) == {"problem"}

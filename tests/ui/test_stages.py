@@ -87,7 +87,7 @@ class Bench:
         self.submitted: list[Any] = []
         self.page = TrainPage(workspace, Access(), self._submit, inspect=lambda config, workspace, **more: Preflight([]))
 
-    def _submit(self, config: Any, name: str, memory: Any, parent: str) -> str:
+    def _submit(self, config: Any, name: str, memory: Any, parent: str, by: object = None) -> str:
         self.submitted.append((config, name))
         return "run-1"
 

@@ -20,6 +20,7 @@ from rlhf_studio.ui.talk import line as line_module
 from rlhf_studio.ui.talk.line import MOST_WAITING, NEEDED_BY_A_RUN, Exchange, Line
 from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.talk.sent import LONGEST_PROMPT
+from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.fake_run import FakeRun
 from tests.ui.talk_stand_in import COMMAND, run_with_checkpoints
 from tests.ui.train_helpers import OPERATOR, VIEWER
@@ -152,7 +153,7 @@ def test_only_operators_ask(make: Callable[..., TalkPage], run: str) -> None:
     assert page._line.find(key).stopping is False
     seen = page.boot({}, VIEWER)
     assert [row["id"] for row in seen["runs"]] == [run] and seen["why_not"] == Access().why_not()
-    assert make(Access(read_only=True)).ask(asked(run), OPERATOR)["error"].startswith("This app was started read-only")
+    assert make(Access(Mode.READ_ONLY)).ask(asked(run), OPERATOR)["error"].startswith("This app was started read-only")
 
 
 def test_what_the_page_offers(make: Callable[..., TalkPage], run: str, workspace: Workspace) -> None:

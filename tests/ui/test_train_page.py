@@ -40,7 +40,7 @@ class Bench:
         self.error: Exception | None = None
         self.page = TrainPage(workspace, Access(), self.submit, lambda: len(self.submitted))
 
-    def submit(self, config: RunConfig, name: str, memory: tuple[int, int] | None, parent: str) -> str:
+    def submit(self, config: RunConfig, name: str, memory: tuple[int, int] | None, parent: str, by: object = None) -> str:
         if self.error:
             raise self.error
         self.submitted.append((config, name))

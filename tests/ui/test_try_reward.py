@@ -26,6 +26,7 @@ from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, values_of
 from rlhf_studio.ui.outlook import sentence
 from rlhf_studio.ui.try_reward import TryReward, request_of
+from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import OPERATOR, VIEWER
 
 # A stand-in for the helper: it does what the prompt says.
@@ -131,7 +132,7 @@ def test_only_operators(make: Callable[..., TryReward]) -> None:
     one = make()
     for data, request in ((sent(), VIEWER), (sent(view=True), OPERATOR), ({"op": "poll", "number": 1}, VIEWER), (None, VIEWER)):
         assert one.ask(data, request)["error"] == Access().why_not()
-    reading = make(Access(read_only=True))
+    reading = make(Access(Mode.READ_ONLY))
     assert "read-only" in reading.ask(sent(), OPERATOR)["error"]
     assert one._process is None and reading._process is None
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn
 
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.engine.distributed.ranks import CHANGE, STOP, WAIT
-from rlhf_studio.engine.process.stopping import OPERATOR, Signals, StopRequested
+from rlhf_studio.engine.process.stopping import Signals, StopRequested, asked_by
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.runs.phases import PHASES
@@ -100,10 +100,10 @@ class Control:
     def _carry_out(self, command: Command) -> None:
         kind, outcome = command.kind, "done"
         if kind == "stop":
-            self._stop(OPERATOR)  # acknowledged with the end of the run: until then it is open
+            self._stop(asked_by(command))  # acknowledged with the end of the run: until then it is open
             return
         if kind == "discard":
-            self._end(f"{OPERATOR}, without saving")
+            self._end(f"{asked_by(command)}, without saving")
         if kind == "checkpoint" and self._phase == "update":
             self._later.add(command.id)
             text = f"The checkpoint will be written when step {self._run.step_number + 1} is done."

@@ -18,13 +18,19 @@ from typing import Any
 
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.runs.writer import Command, RunWriter
 
 GRACE_SECONDS = 5.0  # from a request to stop to the end of a process whose main thread does not return from its call
 POLL_SECONDS = 0.5  # between two looks at the requests in the run folder
 OPERATOR = "asked by an operator"
 STOP_COMMANDS = ("stop", "discard")  # while a run loads there is nothing to save, so both mean the same
 STOPS = (signal.SIGTERM, signal.SIGINT)
+
+
+def asked_by(command: Command) -> str:
+    """Why a run is to stop, for the record: who sent the request, where it says so."""
+    by = command.payload.get("by")
+    return f"asked by {by[:80]}" if isinstance(by, str) and by else OPERATOR
 
 
 class StopRequested(BaseException):
@@ -141,9 +147,10 @@ class StopWatcher:
 
     def _read_commands(self) -> None:
         with contextlib.suppress(StoreError):  # a disk that fails here fails in the main thread too, which says so
-            if any(command.kind in STOP_COMMANDS for command in self._writer.pending_commands()):
-                self._reason = OPERATOR
-                self._signals.request(OPERATOR)
+            stops = [command for command in self._writer.pending_commands() if command.kind in STOP_COMMANDS]
+            if stops:
+                self._reason = asked_by(stops[0])
+                self._signals.request(self._reason)
 
     def _end(self) -> None:
         """Put on record what the main thread cannot, then end the process."""

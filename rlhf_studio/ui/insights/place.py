@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlhf_studio.runs.records import ENDED
+from rlhf_studio.runs.visitors.starters import NOBODY, Starter
 
 Key = tuple[int, int, bool]
 """What an analysis of a run depends on: epoch, step, and whether the run has ended."""
@@ -12,11 +13,12 @@ Key = tuple[int, int, bool]
 
 @dataclass(frozen=True)
 class Place:
-    """How far a run has got: its epoch, its newest step and its state."""
+    """How far a run has got: its epoch, its newest step and its state; and who started it."""
 
     epoch: int
     step: int
     state: str
+    starter: Starter = NOBODY
 
     @property
     def ended(self) -> bool:

@@ -241,6 +241,7 @@ class LivePage {
     if (this.status && !isOnScreen(this.host)) return this.glance(reply);
     this.clockOffset = reply.now - Date.now() / 1000;
     this.operator = reply.operator;
+    this.steers = reply.operator || Boolean(reply.owns);
     this.header.whyNot(reply.why_not);
     if (!reply.same) this.takeIn(reply);
     if (reply.insight !== undefined) {
@@ -320,7 +321,7 @@ class LivePage {
     show(this.main, true);
     this.host.dataset.state = this.lastState = status.state;
     notices.show(status);
-    this.header.update(status, this.operator, this.serverNow(), this.settingsNow());
+    this.header.update(status, this.steers, this.serverNow(), this.settingsNow());
     this.banner.update(bannerOf(status, this.operator));
     this.waiting.update(status, this.store.lastStep < 1, this.settings);
   }

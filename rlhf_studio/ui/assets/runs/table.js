@@ -325,7 +325,7 @@ export class RunTable {
     return node;
   }
 
-  /** What stands below a name: that it is a recording, where the run comes from, its sweep, tags and note. */
+  /** Below a name: that it is a recording, where the run comes from, its sweep, who started it, tags and note. */
   about(row) {
     const parts = [];
     const parent = this.rows.get(row.parent);
@@ -339,6 +339,7 @@ export class RunTable {
     }
     if (row.sweep)
       parts.push(el("button", { type: "button", class: "rs-link", onclick: () => this.tickSweep(row.sweep) }, "sweep"));
+    if (row.starter) parts.push(el("span", { class: "rs-lineage" }, `started by ${row.starter}`));
     if (row.recording)
       parts.push(el("span", { class: "rs-chip" }, "Recording"), el("span", { class: "rs-recorded" }, row.recording));
     if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));

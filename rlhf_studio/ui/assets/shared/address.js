@@ -89,6 +89,11 @@ class Address {
     this.select = select;
   }
 
+  /** Call `action()` whenever the address has changed. */
+  onmove(action) {
+    this.told = action;
+  }
+
   /** Show another page with these parameters, as a link to it would. */
   lead(page, params) {
     this.put(page, params);
@@ -113,6 +118,7 @@ class Address {
     const url = `${location.pathname}?${text}${location.hash}`;
     if (url === location.pathname + location.search + location.hash) return;
     history[push ? "pushState" : "replaceState"](history.state, "", url);
+    this.told?.();
   }
 }
 

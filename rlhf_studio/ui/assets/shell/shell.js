@@ -1,7 +1,9 @@
 // What lies around the pages: the product's name, the way past the tabs, the theme, and the sheet of shortcuts.
 import { address } from "../shared/address.js";
-import { el, fill } from "../shared/dom.js";
+import { el, fill, show } from "../shared/dom.js";
+import { onlyWatches } from "../shared/visit.js";
 import { themeButton } from "./theme_button.js";
+import { classButton, followSwitch } from "./classroom.js";
 import { openSheet } from "./sheet.js";
 
 const SETTLED = 100; // milliseconds: a chosen tab is shown a moment after it is selected
@@ -58,7 +60,18 @@ function skip(event) {
   enterPage();
 }
 
-export function mount({ host }) {
+/** How the app is used, and what whoever looks at it may do; nothing where one person uses it and may do everything. */
+async function sayWhere(host, node, server) {
+  const { mode, teaches, title, line, login, login_word: word } = await server.where({ view: onlyWatches() });
+  if (!line) return;
+  const link = login ? el("a", { href: login, target: "_blank", rel: "noopener" }, word) : null;
+  fill(node, el("b", {}, title), " ", line, " ", link);
+  if (mode === "classroom") node.append(" ", teaches ? classButton(host, server) : followSwitch(server));
+  show(node, true);
+}
+
+export function mount({ host, server }) {
+  const where = el("p", { class: "rs-page rs-where", hidden: true });
   fill(
     host,
     el("a", { class: "rs-skip", href: "#pages", onclick: skip }, "Skip to the page"),
@@ -83,4 +96,6 @@ export function mount({ host }) {
   });
   const pages = document.querySelector("#pages");
   if (pages) followTabs(pages);
+  pages?.firstElementChild?.after(where);
+  sayWhere(host, where, server).catch((error) => console.error(error));
 }

@@ -32,7 +32,7 @@ class TrainPage {
     this.state = new State(boot.recipes, boot.own, () => this.edited());
     this.preview = new Preview(() => this.ask("preview"));
     this.outlook = new Outlook({
-      operator: boot.operator,
+      operator: boot.operator || boot.plays,
       whyNot: boot.why_not,
       onstart: () => this.start(),
       onresume: () => this.start(true),

@@ -1,0 +1,76 @@
+"""How much visitors and students may have at once: checked in the same transaction that queues a run."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlhf_studio.runs import liveness, studio
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.studio import Studio
+from rlhf_studio.runs.visitors.starters import NOBODY, Starter, load_starters, set_starter
+
+OPEN = ("waiting", "claimed")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of what people who are no operators may have.
+
+    Attributes:
+        own: runs of one person that wait or are at work.
+        of_address: the same, of all people behind one network address.
+        waiting: runs that wait, of all of them together.
+        seconds: for which a run may be at work; then it is stopped, with a checkpoint.
+        hours: for which a run is kept after its end.
+        disk: bytes of all their runs together; the oldest go first.
+    """
+
+    own: int = 1
+    of_address: int = 6
+    waiting: int = 20
+    seconds: float = 600.0
+    hours: float = 6.0
+    disk: int = 2_000_000_000
+
+
+def admit(limits: Limits, known: Studio, starter: Starter, is_alive: Callable[[str], bool]) -> None:
+    """Raises StoreError (reason ``limit``), with a sentence for the person, when this one may not queue a run now.
+
+    The person's own runs come first: they know what to do about those. Operators have no limits.
+    """
+    if not starter.plays:
+        return
+    entries = known.entries
+    theirs = {run: other for run, other in known.starters.items() if (run in entries and entries[run].state in OPEN) or is_alive(run)}
+    own = [run for run, other in theirs.items() if other.key == starter.key]
+    if len(own) >= limits.own:
+        place = known.queue_position(own[0])
+        where = f"is number {place} in the queue" if place else "is at work"
+        raise StoreError(f"Your run {where}. Wait for its end, or stop it, before you start another.", "limit")
+    if starter.address and sum(other.address == starter.address for other in theirs.values()) >= limits.of_address:
+        raise StoreError(f"{limits.of_address} runs from your network address wait or are at work. Try again when one has ended.", "limit")
+    if sum(other.plays and known.queue_position(run) is not None for run, other in theirs.items()) >= limits.waiting:
+        raise StoreError(f"The queue is full: {limits.waiting} runs wait. Try again in some minutes.", "limit")
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Who queues a new run, and what they may have; without ``limits`` as much as they like."""
+
+    starter: Starter = NOBODY
+    limits: Limits | None = None
+
+    def queue(self, connection: sqlite3.Connection, folder: Path, mode: StartMode) -> None:
+        """Put a new run at the end of the queue, in a transaction of ``studio.db``. Raises StoreError as :func:`admit`."""
+        if self.limits is not None:
+            known = Studio(studio.load_entries(connection), {}, starters=load_starters(connection))
+            admit(self.limits, known, self.starter, lambda run: liveness.is_alive(folder.parent / run))
+        studio.append(connection, folder.name, mode, seq=0)
+        set_starter(connection, folder.name, self.starter)
+
+
+FREE = Admission()

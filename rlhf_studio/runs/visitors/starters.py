@@ -1,0 +1,55 @@
+"""Who started a run: a table of ``studio.db``."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, field
+
+from rlhf_studio.runs.values import decode_text, encode_text
+
+STARTERS = """CREATE TABLE starters (
+    run_id TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL, address TEXT NOT NULL)"""
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Who started a run, where the app knows.
+
+    Attributes:
+        role: ``operator``, ``visitor`` (of a Space) or ``student`` (of a class); empty for a run that was started without the app, or by
+            whoever sits at this computer.
+        name: what a student typed; empty otherwise.
+        key: tells visitors and students apart, so that they may stop what they started; it is never shown.
+        address: a hash of the network address, by which visitors without cookies are told apart; it is never shown.
+    """
+
+    role: str = ""
+    name: str = ""
+    key: str = field(default="", repr=False)
+    address: str = field(default="", repr=False)
+
+    @property
+    def plays(self) -> bool:
+        """Whether this is somebody to whom the limits of visitors and students apply."""
+        return self.role in ("visitor", "student")
+
+
+NOBODY = Starter()
+
+
+def load_starters(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Starter]:
+    """Who started each run, by run id: of all runs, or of this one. A run that is not there was started without the app."""
+    rows = connection.execute("SELECT run_id, role, name, key, address FROM starters WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
+    return {run: Starter(role, decode_text(name), key, address) for run, role, name, key, address in rows}
+
+
+def set_starter(connection: sqlite3.Connection, run_id: str, starter: Starter) -> None:
+    """Note who started a run; nothing for a starter of no role."""
+    if starter.role:
+        row = (run_id, starter.role, encode_text(starter.name), starter.key, starter.address)
+        connection.execute("INSERT OR REPLACE INTO starters VALUES (?, ?, ?, ?, ?)", row)
+
+
+def forget_starter(connection: sqlite3.Connection, run_id: str) -> None:
+    """The run is gone."""
+    connection.execute("DELETE FROM starters WHERE run_id = ?", (run_id,))

@@ -1,0 +1,90 @@
+"""What visitors and students may start: bundled recipes, with the settings that are worth playing with, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlhf_studio.config import RunConfig, StageConfig
+from rlhf_studio.config_io import ConfigError, Problem, walk_fields
+from rlhf_studio.recipes import Recipe
+from rlhf_studio.runs.visitors.limits import Limits
+from rlhf_studio.ui.visiting.modes import Mode
+
+RECIPES = ("world", "world-lora", "world-rloo", "world-grpo")
+FREE_SETTINGS = frozenset(
+    {
+        *("name", "ppo.learning_rate", "ppo.critic_learning_rate", "ppo.lr_schedule", "ppo.warmup_steps", "ppo.max_grad_norm"),
+        *("ppo.kl_coef", "ppo.kl_controller", "ppo.kl_target", "ppo.kl_horizon", "ppo.kl_estimator", "ppo.gamma", "ppo.lam"),
+        *("ppo.cliprange", "ppo.cliprange_high", "ppo.cliprange_value", "ppo.vf_coef", "ppo.entropy_coef", "ppo.whiten_advantages"),
+        *("ppo.target_kl", "generation.temperature", "generation.top_k", "generation.top_p", "engine.seed"),
+    }
+)
+"""Settings that cost nothing, whatever their value."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one run of a visitor or student may cost.
+
+    Attributes:
+        most: the largest value of each setting that costs time or room.
+        limits: how many runs there may be, for how long, and for how long they are kept.
+        here: where the limits hold, as the first words of a sentence.
+        who: whom they hold for.
+    """
+
+    most: Mapping[str, float] = field(
+        default_factory=lambda: {
+            "ppo.steps": 40,
+            "ppo.batch_size": 64,
+            "ppo.mini_batch_size": 64,
+            "ppo.ppo_epochs": 8,
+            "ppo.responses_per_prompt": 8,
+            "generation.response_length": 32,
+        }
+    )
+    limits: Limits = Limits()
+    here: str = "Here"
+    who: str = "visitors"
+
+    def require(self, config: StageConfig, recipe: Recipe, *, follows: bool) -> None:
+        """Raises ConfigError for what visitors and students may not start; ``follows``: the settings came from another run."""
+        found = self.problems(config, recipe)
+        if follows:
+            found = [Problem("", f"{self.here}, {self.who} start from a recipe, not from the settings of another run")]
+        if found:
+            raise ConfigError(found)
+
+    def problems(self, config: StageConfig, recipe: Recipe) -> list[Problem]:
+        """Why a visitor may not start this, by setting."""
+        if recipe.name not in RECIPES or not isinstance(config, RunConfig) or not isinstance(recipe.config, RunConfig):
+            return [Problem("", f"{self.here}, {self.who} start runs of the bundled world ({', '.join(RECIPES)}); {self._elsewhere}")]
+        found = []
+        for name, _ in walk_fields(RunConfig):
+            value, own = _value(config, name), _value(recipe.config, name)
+            if value == own or name in FREE_SETTINGS or name in ("recipe", "stage"):
+                continue
+            if name not in self.most:
+                found.append(Problem(name, f"{self.here}, {self.who} leave this as the recipe has it; {self._elsewhere}"))
+            elif value > self.most[name]:
+                found.append(Problem(name, f"{self.here}, {self.who} have at most {self.most[name]:g}; {self._elsewhere}"))
+        return found
+
+    @property
+    def _elsewhere(self) -> str:
+        """What to do about a limit."""
+        return "duplicate the Space to have no limits" if self.who == "visitors" else "ask your teacher for more"
+
+
+def budget_for(mode: Mode) -> Budget:
+    """The budget of visitors or students."""
+    return Budget(here="In this class", who="students") if mode is Mode.CLASSROOM else Budget(here="On this Space")
+
+
+def _value(config: RunConfig, name: str) -> Any:
+    value: Any = config
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value

@@ -1,0 +1,44 @@
+"""The flags of the command ``app``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from rlhf_studio.config import add_permission_flags
+from rlhf_studio.ui.hosts import HOSTS_VARIABLE
+
+
+def parser() -> argparse.ArgumentParser:
+    """Reads the command line; what is not given comes from the environment, as containers and Spaces set it."""
+    made = argparse.ArgumentParser(prog="app", description="RLHF Studio in the browser.", allow_abbrev=False)
+    port = os.environ.get("GRADIO_SERVER_PORT")
+    made.add_argument(
+        "--host",
+        default=os.environ.get("GRADIO_SERVER_NAME"),
+        help="address to listen on (default: this machine only; with --classroom all)",
+    )
+    made.add_argument("--port", type=int, default=port, help="port (default: the first free one from 7860)")
+    made.add_argument(
+        "--workspace",
+        type=Path,
+        default=Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace")),
+        help="folder that holds the runs (default: ./workspace)",
+    )
+    made.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"a further name under which the app is reached, for instance through a proxy; may be given again (also: {HOSTS_VARIABLE})",
+    )
+    made.add_argument("--classroom", action="store_true", help="a class: students watch, learn and start small runs of their own")
+    made.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
+    made.add_argument(
+        "--share-hub-token",
+        action="store_true",
+        help="let runs use your Hugging Face token although others can reach the app (they may use it by default on this machine alone)",
+    )
+    add_permission_flags(made)
+    return made

@@ -1,0 +1,31 @@
+"""What is printed when the app starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
+from rlhf_studio.ui.hosts import is_loopback
+from rlhf_studio.ui.visiting.classroom import address_for, class_link, printed_code
+from rlhf_studio.ui.visiting.modes import Mode
+
+
+def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
+    """Where the app is, and who is an operator now. A token that came from outside is never printed."""
+    lines = [f"RLHF Studio is at {url}  (runs are kept in {workspace})"]
+    if access.mode is Mode.CLASSROOM:
+        port = url.rstrip("/").rpartition(":")[2]
+        address = address_for(f"localhost:{port}")
+        students = class_link(address, access.room.link())
+        shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
+        lines += ["Students open this link, or the code below with their phones' cameras:", f"  {students}", *printed_code(students)]
+        return [*lines, "The teacher, who may do everything, opens:", f"  {address}?operator={shown}"]
+    if access.read_only:
+        return [*lines, "Read-only: nobody is an operator; runs can be watched, not started or changed."]
+    if access.loopback and not access.token_only:
+        note = f"If several people use it, or a proxy leads to it, set {TOKEN_VARIABLE}."
+        return [*lines, f"Operators, who may start and change runs: whoever uses this machine. {note}"]
+    who = "Whoever uses this machine" if is_loopback(host) else "Everyone who reaches this address"
+    shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
+    lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
+    return [*lines, f"  {url}?operator={shown}"]

@@ -1,0 +1,84 @@
+"""Who a visitor is: a cookie with a random number, so that people may stop what they started. It says nothing about the person.
+
+In a frame on another website, browsers may refuse cookies. Then all people behind one network address count as one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from http.cookies import SimpleCookie
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rlhf_studio.runs.visitors.starters import Starter
+from rlhf_studio.ui.visiting.modes import Mode
+
+COOKIE = "rlhf_studio_visitor"
+VALUE = re.compile(r"[A-Za-z0-9_-]{22}")
+COOKIE_SECONDS = 24 * 3600
+_SALT = secrets.token_bytes(16)  # addresses of one start of the app cannot be compared with those of another
+
+
+def new_value() -> str:
+    """The value of a new visitor's cookie."""
+    return secrets.token_urlsafe(16)
+
+
+def key_of(value: str) -> str:
+    """What is kept of a cookie's value: enough to tell people apart, not enough to be one of them. Empty for what is no such value."""
+    return hashlib.sha256(value.encode()).hexdigest()[:24] if VALUE.fullmatch(value) else ""
+
+
+def address_of(mode: Mode, headers: Mapping[str, str], client: str) -> str:
+    """A keyed hash of the sender's network address. Only on a Space is a header believed: there, the proxy in front of the app wrote it."""
+    forwarded = headers.get("x-forwarded-for", "").split(",")[0].strip() if mode is Mode.SPACE else ""
+    return hmac.new(_SALT, (forwarded or client).encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:24]
+
+
+def starter_of(mode: Mode, shown: str, request: Any) -> Starter:
+    """Who starts something, as the run keeps it. ``shown`` is the value of the cookie, empty where there is none."""
+    address = address_of(mode, request.headers, getattr(request.client, "host", None) or "")
+    role = "visitor" if mode is Mode.SPACE else "student"
+    return Starter(role, key=key_of(shown) or f"address:{address}", address=address)
+
+
+class NewVisitors:
+    """Middleware that gives whoever opens the page without the cookie a new one.
+
+    On a Space the page stands in a frame of another website: there the cookie is one of that website's own (``Partitioned``), which
+    browsers allow where they refuse others.
+    """
+
+    def __init__(self, app: ASGIApp, mode: Mode) -> None:
+        self._app, self._mode = app, mode
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on everything; answers to a first visit get the cookie."""
+        first = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/" and not _shows_cookie(scope)
+        await self._app(scope, receive, self._with_cookie(send) if first else send)
+
+    def _with_cookie(self, send: Send) -> Send:
+        async def with_cookie(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                message = {**message, "headers": [*message["headers"], (b"set-cookie", self._cookie().encode("latin-1"))]}
+            await send(message)
+
+        return with_cookie
+
+    def _cookie(self) -> str:
+        cookie: SimpleCookie = SimpleCookie()
+        cookie[COOKIE] = new_value()
+        cookie[COOKIE].update({"httponly": True, "max-age": COOKIE_SECONDS, "path": "/", "samesite": "Lax"})
+        if self._mode is not Mode.SPACE:
+            return cookie[COOKIE].OutputString()
+        cookie[COOKIE].update({"samesite": "None", "secure": True})
+        return f"{cookie[COOKIE].OutputString()}; Partitioned"
+
+
+def _shows_cookie(scope: Scope) -> bool:
+    return any(name == b"cookie" and f"{COOKIE}=".encode() in value for name, value in scope["headers"])

@@ -1,0 +1,78 @@
+"""Links that say who somebody is: ``?operator=...``, ``?rate=...`` and ``?class=...``."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rlhf_studio.ui.access import CLASS_COOKIE, CLASS_QUERY, COOKIE, QUERY, RATER_COOKIE, RATER_QUERY, Access
+from rlhf_studio.ui.visiting.modes import Mode
+
+RATER_SECONDS = 30 * 24 * 3600  # a class goes on next week with the same link
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a parameter of the address becomes.
+
+    Attributes:
+        cookie: in which the token is kept.
+        age: for how many seconds; None until the browser is closed.
+        tab: the page that is shown when the address names none.
+        refused: what is said of a token that is not right.
+    """
+
+    cookie: str
+    age: int | None
+    tab: str
+    refused: str
+
+
+LINKS = {
+    QUERY: Link(COOKIE, None, "", "operator link is not valid. Ask for the current one; without it you can watch"),
+    RATER_QUERY: Link(RATER_COOKIE, RATER_SECONDS, "feedback", "rating link is not valid any more. Ask for the current one"),
+    CLASS_QUERY: Link(CLASS_COOKIE, None, "", "class link is not valid any more. Ask your teacher for the current one"),
+}
+
+
+class Links:
+    """Middleware that turns the token in a link into a cookie and removes it from the address, so that it is not copied along by
+    accident. In a read-only app nobody becomes anything."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that carries a token; pass on all others."""
+        query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True) if scope["type"] == "http" else []
+        # "+" stands for a space in an address, and no token has a space
+        shown = {key: value.replace(" ", "+") for key, value in query if key in LINKS}
+        if not shown or scope["method"] != "GET" or self._access.read_only or not self._access.token:
+            await self._app(scope, receive, send)
+            return
+        name = next(key for key in LINKS if key in shown)
+        link = LINKS[name]
+        if not await self._is_right(name, shown[name]):
+            response: Any = PlainTextResponse(f"This {link.refused}.\n", 403)
+        else:
+            rest = [(key, value) for key, value in query if key not in shown]
+            if link.tab and not any(key == "tab" for key, _ in rest):
+                rest = [("tab", link.tab), *rest]
+            response = RedirectResponse(f"?{urlencode(rest)}" if rest else "./", 303)
+            secure = scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
+            response.set_cookie(link.cookie, shown[name], max_age=link.age, httponly=True, samesite="strict", secure=secure)
+        await response(scope, receive, send)
+
+    async def _is_right(self, name: str, token: str) -> bool:
+        if name == QUERY:
+            return hmac.compare_digest(token.encode("utf-8", "replace"), self._access.token.encode())
+        if name == CLASS_QUERY:
+            return self._access.mode is Mode.CLASSROOM and self._access.room.admits(token)
+        return await asyncio.to_thread(self._access.raters.admits, token)

@@ -1,0 +1,98 @@
+"""Who owns a Space, and the cookie that says so: whoever has logged in (:mod:`.owner_login`) has it for some hours."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+OWNERS_VARIABLE = "RLHF_STUDIO_OWNERS"
+COOKIE = "rlhf_studio_owner"
+LOGIN_COOKIE = "rlhf_studio_login"
+SESSION_SECONDS = 8 * 3600
+LOGIN, CALLBACK, LOGOUT = "/login/huggingface", "/login/callback", "/login/out"
+_SESSION = re.compile(r"(\d{1,12})\.([A-Za-z0-9_-]{43})")
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Where people log in, as a Space's environment says it; a client's secret never leaves this process.
+
+    Attributes:
+        url: of the provider, such as ``https://huggingface.co``.
+        address: the app's own, such as ``https://someone-studio.hf.space``.
+        owners: names of the people who own the app, in lower case.
+    """
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    address: str = ""
+    owners: frozenset[str] = frozenset()
+
+    @property
+    def redirect_uri(self) -> str:
+        """The one address to which the provider sends people back."""
+        return self.address + CALLBACK
+
+
+def provider_of(environment: Mapping[str, str]) -> Provider | None:
+    """The provider of a Space with ``hf_oauth: true``; None elsewhere."""
+    names = ("OPENID_PROVIDER_URL", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "SPACE_HOST")
+    url, client, secret, host = (environment.get(name, "").strip() for name in names)
+    if not (url and client and secret and host):
+        return None
+    told = [environment.get("SPACE_AUTHOR_NAME", ""), *environment.get(OWNERS_VARIABLE, "").split(",")]
+    owners = frozenset(name.strip().lower() for name in told if name.strip())
+    return Provider(url.rstrip("/"), client, secret, f"https://{host.split(',')[0].strip()}", owners)
+
+
+class Sessions:
+    """Signs and checks the cookies of owners. The key is new at each start of the app, which ends all sessions.
+
+    Args:
+        now: the time in seconds since 1970.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._key, self._now = secrets.token_bytes(32), now
+
+    def new(self) -> str:
+        """The value of a cookie that is valid from now on."""
+        until = str(int(self._now()) + SESSION_SECONDS)
+        return f"{until}.{self._sign(until)}"
+
+    def admits(self, value: str) -> bool:
+        """Whether this is such a value, and still valid."""
+        match = _SESSION.fullmatch(value)
+        return match is not None and hmac.compare_digest(match[2], self._sign(match[1])) and self._now() < int(match[1])
+
+    def _sign(self, until: str) -> str:
+        digest = hmac.new(self._key, until.encode(), hashlib.sha256).digest()
+        return _base64(digest)
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def login_routes(provider: Provider | None, sessions: Sessions) -> list[Route]:
+    """The addresses of the login; where nobody can log in they say so, and nothing of the protocol is loaded."""
+    if provider is not None:
+        from rlhf_studio.ui.visiting.owner_login import OwnerLogin
+
+        return OwnerLogin(provider, sessions).routes()
+
+    async def nobody(_: Request) -> Response:
+        return PlainTextResponse("Nobody logs in here: this app is not a Space with a login. Operators open the operator link.\n", 404)
+
+    return [Route(path, nobody, methods=["GET"]) for path in (LOGIN, CALLBACK, LOGOUT)]

@@ -1,0 +1,55 @@
+"""The line above the pages: how the app is used, and what whoever looks at it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.visiting.classroom import ClassPage
+from rlhf_studio.ui.visiting.modes import Mode
+from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Provider
+
+Json = dict[str, Any]
+TITLES = {Mode.LOCAL: "This computer", Mode.CLASSROOM: "Class", Mode.SPACE: "Space", Mode.READ_ONLY: "Read-only"}
+
+
+def heading_functions(access: Access, provider: Provider | None) -> list[Callable[..., Any]]:
+    """What the line above the pages asks the server."""
+    return [where(access, provider), *ClassPage(access).functions()]
+
+
+def where(access: Access, provider: Provider | None = None) -> Callable[..., Any]:
+    """The server function of the line; with a ``provider``, owners are led to their login."""
+
+    def where(data: Any, request: gr.Request) -> Json:
+        role = access.role_of(request, data)
+        told: Json = {"mode": access.mode.value, "title": TITLES[access.mode]}
+        told["line"] = line_of(access, role, access.plays(request, data))
+        told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
+        if access.mode is Mode.SPACE and provider is not None:
+            address = LOGOUT if role >= Role.OPERATOR else LOGIN
+            told |= {"login": provider.address + address, "login_word": "Log out" if address == LOGOUT else "Log in as the owner"}
+        return told
+
+    return where
+
+
+def line_of(access: Access, role: Role, plays: bool) -> str:
+    """One or two sentences; empty where somebody uses the app alone, and may do everything."""
+    limits, most = access.budget.limits, access.budget.most
+    small = f"up to {most['ppo.steps']:g} steps and {limits.seconds / 60:g} minutes, one at a time"
+    if role >= Role.OPERATOR:
+        owner = {Mode.SPACE: "You are the owner of this Space: everything is possible.", Mode.CLASSROOM: "You are the teacher."}
+        return owner.get(access.mode, "")
+    if plays and access.mode is Mode.SPACE:
+        return (
+            f"You are a visitor. Learn and watch recorded runs, or start runs of the tiny world ({small}; "
+            f"kept for {limits.hours:g} hours). For more, duplicate this Space."
+        )
+    if plays:
+        return f"You are in a class. You may start runs of the tiny world ({small})."
+    return access.why_not()

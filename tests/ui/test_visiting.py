@@ -1,0 +1,393 @@
+"""Visitors of a Space and students of a class: what they may start, whose a run is, and what is cleared away after them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.config import NOTHING_ALLOWED
+from rlhf_studio.recipes import list_recipes
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.studio import read
+from rlhf_studio.runs.visitors.janitor import TIME_LIMIT, Janitor
+from rlhf_studio.runs.visitors.limits import Admission, Limits
+from rlhf_studio.runs.visitors.starters import Starter
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import roles
+from rlhf_studio.ui.access import CLASS_HEADER, HEADER, TOKEN_VARIABLE
+from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.visiting import identity
+from rlhf_studio.ui.visiting.allowed import Budget
+from rlhf_studio.ui.visiting.modes import Mode, mode_of
+from tests.ui.fake_run import FakeRun
+from tests.ui.raw_http import Raw
+from tests.ui.test_roles import contents, functions_of, routes_of
+from tests.ui.train_helpers import install_world, start_stand_in
+from tests.waiting import wait_until
+
+WORLD = next(recipe for recipe in list_recipes() if recipe.name == "world")
+TOKEN = "a-long-secret"
+ANN, BOB = "A" * 22, "B" * 22
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "mode"),
+    [
+        ({}, {}, Mode.LOCAL),
+        ({}, {"SPACE_ID": "someone/studio"}, Mode.SPACE),
+        ({}, {"SYSTEM": "spaces"}, Mode.SPACE),
+        ({"classroom": True}, {}, Mode.CLASSROOM),
+        ({"read_only": True}, {"SPACE_ID": "someone/studio"}, Mode.READ_ONLY),
+    ],
+)
+def test_flags_and_environment_decide_the_mode(flags: dict[str, bool], environment: dict[str, str], mode: Mode) -> None:
+    assert mode_of(environment, **flags) is mode
+
+
+@pytest.mark.parametrize("flags", [{"read_only": True, "classroom": True}, {"classroom": True}])
+def test_flags_that_exclude_each_other_are_refused(flags: dict[str, bool]) -> None:
+    with pytest.raises(ValueError, match="--classroom"):
+        mode_of({"SPACE_ID": "someone/studio"}, **flags)
+
+
+# --- what may be started --------------------------------------------------------------------------------------------------------------
+
+
+def changed(**values: Any) -> Any:
+    config = WORLD.config
+    for name, value in values.items():
+        section, _, setting = name.partition("__")
+        config = config.model_copy(update={section: getattr(config, section).model_copy(update={setting: value})})
+    return config
+
+
+def test_a_recipe_and_what_costs_nothing_may_be_started() -> None:
+    budget = Budget()
+    assert budget.problems(WORLD.config, WORLD) == []
+    assert budget.problems(changed(ppo__kl_coef=0.0, ppo__learning_rate=1e-2, generation__temperature=0.7, engine__seed=5), WORLD) == []
+    assert budget.problems(changed(ppo__steps=40, ppo__ppo_epochs=1), WORLD) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ppo__steps": 41},
+        {"ppo__batch_size": 65},
+        {"generation__response_length": 33},
+        {"model__policy": "/etc/passwd"},
+        {"data__prompts": "/etc/passwd"},
+        {"reward__gold": "none"},
+        {"reward__components": []},
+        {"engine__threads": 64},
+        {"engine__report_to": "wandb"},
+        {"ppo__schedule": "5: ppo.kl_coef=1"},
+    ],
+)
+def test_everything_else_is_refused_by_its_name(change: dict[str, Any]) -> None:
+    (problem,) = Budget().problems(changed(**change), WORLD)
+    assert problem.field == next(iter(change)).replace("__", ".")
+
+
+def test_a_recipe_that_fetches_something_is_refused() -> None:
+    other = next(recipe for recipe in list_recipes() if recipe.name == "gpt2-imdb")
+    (problem,) = Budget().problems(other.config, other)
+    assert "bundled world" in problem.message
+
+
+# --- how much, and for how long --------------------------------------------------------------------------------------------------------
+
+
+def queue(workspace: Workspace, key: str, address: str = "", limits: Limits | None = None) -> str:
+    return workspace.submit(WORLD.config, by=Admission(Starter("visitor", key=key, address=address), limits or Limits()))
+
+
+def test_each_visitor_has_one_run_and_the_queue_has_an_end(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    first = queue(workspace, "ann")
+    with pytest.raises(StoreError, match="number 1 in the queue") as refused:
+        queue(workspace, "ann")
+    assert refused.value.reason == "limit"
+    workspace.cancel(first)
+    queue(workspace, "ann")
+    for name in "bcde":
+        queue(workspace, name, limits=Limits(waiting=5))
+    with pytest.raises(StoreError, match="5 runs wait"):
+        queue(workspace, "f", limits=Limits(waiting=5))
+    assert workspace.submit(WORLD.config) in read(tmp_path).entries  # an operator has no limits
+    assert len(workspace.folders()) == 7  # and of a run that was refused nothing is left
+
+
+def test_people_behind_one_address_are_counted_together(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    for name in ("ann", "bob"):
+        queue(workspace, name, "school", Limits(of_address=2))
+    with pytest.raises(StoreError, match="network address"):
+        queue(workspace, "eve", "school", Limits(of_address=2))
+    queue(workspace, "eve", "home", Limits(of_address=2))
+
+
+def test_two_hundred_starts_at_once_leave_a_queue_of_the_allowed_length(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    workspace = Workspace(tmp_path)
+
+    def one(number: int) -> bool:
+        try:
+            queue(workspace, f"visitor {number // 2}")
+        except StoreError as error:
+            assert error.reason == "limit"
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        started = list(pool.map(one, range(200)))
+    waiting = read(tmp_path).waiting()
+    assert sum(started) == len(waiting) == Limits().waiting == len(workspace.folders())
+    keys = [starter.key for starter in read(tmp_path).starters.values()]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.fixture
+def visitors_run(tmp_path: Path) -> Iterator[FakeRun]:
+    run = FakeRun(tmp_path)
+    run.run()
+    run.step()
+    from rlhf_studio.runs import studio
+    from rlhf_studio.runs.visitors.starters import set_starter
+
+    with studio.change(tmp_path) as connection:
+        set_starter(connection, run.run_id, Starter("visitor", key="ann"))
+    yield run
+    run.close()
+
+
+def test_a_run_that_takes_too_long_is_asked_to_stop_and_later_removed(tmp_path: Path, visitors_run: FakeRun) -> None:
+    workspace, now = Workspace(tmp_path), [0.0]
+    started = workspace.status(visitors_run.run_id).started_at
+    assert started is not None
+    janitor = Janitor(workspace, Limits(seconds=600, hours=6), now=lambda: now[0])
+    now[0] = started + 599
+    janitor.look()
+    assert visitors_run.writer.pending_commands() == []
+    now[0] = started + 601
+    janitor.look()
+    janitor.look()  # once is enough
+    (command,) = visitors_run.writer.pending_commands()
+    assert (command.kind, command.payload) == ("stop", {"by": TIME_LIMIT})
+    visitors_run.writer.set_state("stopped")
+    visitors_run.close()
+    ended = workspace.status(visitors_run.run_id).ended_at
+    assert ended is not None
+    now[0] = ended + 6 * 3600 - 1
+    janitor.look()
+    assert len(workspace.folders()) == 1
+    now[0] = ended + 6 * 3600 + 1
+    janitor.look()
+    assert workspace.folders() == []
+
+
+def test_the_oldest_run_of_a_visitor_goes_when_the_disk_is_full_and_nobody_else_s(tmp_path: Path, visitors_run: FakeRun) -> None:
+    own = FakeRun(tmp_path)
+    own.run()
+    for run in (own, visitors_run):
+        run.writer.set_state("stopped")
+        run.close()
+    workspace = Workspace(tmp_path)
+    Janitor(workspace, Limits(disk=10_000_000_000)).look()
+    assert len(workspace.folders()) == 2
+    Janitor(workspace, Limits(disk=1)).look()
+    assert [run.run_id for run in workspace.runs()] == [own.run_id]
+
+
+# --- by raw HTTP ------------------------------------------------------------------------------------------------------------------------
+
+
+def served(mode: Mode, root: Path, world: Path, patch: pytest.MonkeyPatch) -> Server:
+    patch.setenv(TOKEN_VARIABLE, TOKEN)
+    install_world(world, patch)
+    return launch(root, mode=mode, start=start_stand_in, permissions=NOTHING_ALLOWED)
+
+
+@pytest.fixture(scope="module", params=[Mode.SPACE, Mode.CLASSROOM, Mode.READ_ONLY])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        running = served(request.param, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world"), patch)
+        yield running
+        running.close()
+
+
+def raw_of(server: Server) -> Raw:
+    found = re.search(r":(\d+)/", server.url)
+    assert found is not None
+    return Raw(int(found[1]))
+
+
+def people(server: Server) -> dict[str, tuple[Role, dict[str, str]]]:
+    """Whom there is in a mode: (the role, the headers)."""
+    token = {HEADER: TOKEN}
+    link = {CLASS_HEADER: server.access.room.link()} if server.access.mode is Mode.CLASSROOM else {}
+    plain = Role.PLAYER if server.access.mode is Mode.SPACE else Role.VIEWER
+    found = {"foreign": (Role.ANYONE, {"Sec-Fetch-Site": "cross-site", **token}), "plain": (plain, {})}
+    if server.access.mode is Mode.CLASSROOM:
+        found |= {"student": (Role.PLAYER, {**link, "Cookie": f"{identity.COOKIE}={ANN}"})}
+    return found | ({} if server.access.read_only else {"operator": (Role.OPERATOR, token)})
+
+
+def test_only_what_the_table_allows_changes_a_byte(server: Server) -> None:
+    raw, before = raw_of(server), contents(server.workspace.root)
+    assert routes_of(server) == set(roles.ROUTES) and set(functions_of(server)) == set(roles.FUNCTIONS)
+    for who, (role, headers) in people(server).items():
+        for name, (path, body) in functions_of(server).items():
+            if role >= roles.role_for(name, server.access.mode):
+                continue
+            for data in (None, {"run": "x", "action": "delete", "values": {"ppo.steps": 3}, "basis": "world", "nonce": name}):
+                status, text = raw.send("POST", path, body(data), headers)
+                assert status == 403, (who, name, status, text)
+    assert contents(server.workspace.root) == before
+
+
+@pytest.fixture
+def space(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        running = served(Mode.SPACE, tmp_path, tmp_path_factory.mktemp("world"), patch)
+        yield running
+        running.close()
+
+
+def start(server: Server, visitor: str, **values: Any) -> dict[str, Any]:
+    """Press Start as a visitor; gives the outcome."""
+    raw, (path, body) = raw_of(server), functions_of(server)["start_run"]
+    sent = {"values": {**values_of(WORLD.config), **values}, "basis": "world", "nonce": f"{visitor} {values}"}
+    headers = {"Cookie": f"{identity.COOKIE}={visitor}"}
+    session = f"s{visitor}"
+    status, text = raw.send("POST", path, {**body(sent), "session_hash": session}, headers)
+    assert status == 200, text
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", raw.port, timeout=20)
+    connection.request("GET", f"/gradio_api/queue/data?session_hash={session}", headers=headers)
+    for line in connection.getresponse():
+        message = json.loads(line.removeprefix(b"data: ")) if line.startswith(b"data: ") else {}
+        if message.get("msg") == "process_completed":
+            connection.close()
+            outcome: dict[str, Any] = json.loads(message["output"]["data"][0])
+            return outcome
+    raise AssertionError("no answer")
+
+
+def press(server: Server, visitor: str, button: str, run: str) -> int:
+    path, body = functions_of(server)[button]
+    status, text = raw_of(server).send("POST", path, body({"run": run}), {"Cookie": f"{identity.COOKIE}={visitor}"})
+    assert status == 200 or b"owner of this Space" in text, text
+    return status
+
+
+def test_a_visitor_starts_a_run_and_stops_it_and_nobody_else_does(space: Server) -> None:
+    run = start(space, ANN, **{"ppo.steps": 20})["run_id"]
+    wait_until(lambda: space.workspace.status(run).state == "running")
+    assert space.workspace.status(run).starter.role == "visitor"
+    (again,) = start(space, ANN, **{"ppo.steps": 21})["problems"]
+    assert "Your run is at work" in again["message"]
+    other = start(space, BOB)["run_id"]
+    assert space.workspace.queue_position(other) == 1
+    assert press(space, BOB, "stop_run", run) != 200
+    assert space.workspace.status(run).stop_asked_age is None
+    assert press(space, ANN, "stop_run", run) == 200
+    wait_until(lambda: space.workspace.status(run).state == "stopped")
+    wait_until(lambda: space.workspace.status(other).state in ("running", "finished"))
+    assert press(space, BOB, "stop_run", other) == 200
+    wait_until(lambda: space.workspace.status(other).state in ("stopped", "finished"))
+
+
+def test_a_visitor_is_told_what_is_not_allowed_here(space: Server) -> None:
+    (problem,) = start(space, ANN, **{"ppo.steps": 500})["problems"]
+    assert problem["field"] == "ppo.steps" and "at most 40" in problem["message"]
+    (problem,) = start(space, ANN, **{"model.policy": "/etc"})["problems"]
+    assert problem["field"] == "model.policy"
+    assert space.workspace.folders() == []
+
+
+def test_the_first_visit_gives_a_cookie_that_a_frame_may_keep(space: Server) -> None:
+    import urllib.request
+
+    with urllib.request.urlopen(space.url) as answer:
+        cookie = answer.headers["set-cookie"]
+    value = cookie.removeprefix(f"{identity.COOKIE}=").split(";")[0]
+    assert identity.VALUE.fullmatch(value) and identity.key_of(value) != value
+    assert {"HttpOnly", "Secure", "SameSite=None", "Partitioned"} <= {part.strip() for part in cookie.split(";")}
+    request = urllib.request.Request(space.url, headers={"Cookie": f"{identity.COOKIE}={value}"})
+    with urllib.request.urlopen(request) as answer:
+        assert answer.headers["set-cookie"] is None
+
+
+# --- a class -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lesson(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        running = served(Mode.CLASSROOM, tmp_path, tmp_path_factory.mktemp("world"), patch)
+        yield running
+        running.close()
+
+
+def asked(server: Server, name: str, data: Any, headers: dict[str, str]) -> tuple[int, Any]:
+    path, body = functions_of(server)[name]
+    status, text = raw_of(server).send("POST", path, body(data), headers)
+    return status, json.loads(text) if status in (200, 403) else text
+
+
+def test_the_class_link_makes_a_student_until_it_is_renewed(lesson: Server) -> None:
+    teacher = {HEADER: TOKEN}
+    shown = asked(lesson, "shell-page.class_link", {}, teacher)[1]
+    token = shown["link"].partition("class=")[2]
+    student = {CLASS_HEADER: token}
+    assert "You are in a class" in asked(lesson, "shell-page.where", {}, student)[1]["line"]
+    assert asked(lesson, "shell-page.class_link", {}, student)[0] == 403
+    assert asked(lesson, "start_run", {}, {})[0] == 403
+    renewed = asked(lesson, "shell-page.class_change", {"renew": True}, teacher)[1]
+    assert renewed["link"] != shown["link"]
+    assert "You are in a class" not in asked(lesson, "shell-page.where", {}, student)[1]["line"]
+
+
+def test_students_follow_where_the_teacher_leads(lesson: Server) -> None:
+    teacher, student = {HEADER: TOKEN}, {CLASS_HEADER: lesson.access.room.link()}
+    assert asked(lesson, "shell-page.class_now", {}, student)[1]["seq"] == 0
+    place = {"page": "live", "params": {"run": "r", "step": "3", "token": "7"}}
+    assert asked(lesson, "shell-page.class_change", {"lead": place}, student)[0] == 403
+    assert asked(lesson, "shell-page.class_change", {"lead": place}, teacher)[0] == 200
+    assert asked(lesson, "shell-page.class_now", {}, student)[1] == {"seq": 1, **place}
+    for wrong in ({"page": "elsewhere", "params": {}}, {"page": "live", "params": {"run": "x" * 301}}, {"page": "live", "params": []}, 7):
+        assert asked(lesson, "shell-page.class_change", {"lead": wrong}, teacher)[0] != 200
+    asked(lesson, "shell-page.class_change", {"lead": None}, teacher)
+    assert asked(lesson, "shell-page.class_now", {}, student)[1]["seq"] == 0
+
+
+def test_the_teacher_decides_whether_students_start_runs(lesson: Server) -> None:
+    from types import SimpleNamespace
+
+    from starlette.datastructures import Headers
+
+    headers = Headers({"host": "lab", CLASS_HEADER: lesson.access.room.link()})
+    student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
+    assert lesson.access.may_start(student)
+    asked(lesson, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
+    assert not lesson.access.may_start(student) and lesson.access.plays(student)
+
+
+def test_a_qr_code_has_three_corners_and_the_size_of_its_version() -> None:
+    from rlhf_studio.ui.visiting.classroom import code_of, printed_code
+
+    rows = code_of("http://192.168.1.20:7860/?class=abcdefghijkl")
+    assert len(rows) in range(21, 60, 4) and all(len(row) == len(rows) for row in rows)
+    for top, left in ((0, 0), (0, -7), (-7, 0)):
+        corner = [row[left:][:7] for row in rows[top:][:7]]
+        assert corner == ["1111111", "1000001", "1011101", "1011101", "1011101", "1000001", "1111111"]
+    assert len(printed_code("a")) == 13  # 21 rows and a border of 2 on each side, two in a line
