@@ -41,7 +41,7 @@ OUR_COOKIES = (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE, owner.COOKIE
 LINK_SECONDS = 1.0  # for which a link that another app has renewed may still be taken for valid
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
-_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-prefix", "x-forwarded-context", "x-real-ip")
 
 
 class Raters:

@@ -352,7 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, StoreError, ValueError) as error:
         print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)
         return BAD_INPUT
-    for line in greeting(server.url, server.workspace.root, server.access, options.host):
+    for line in greeting(server.url, server.workspace.root, server.access, options.host, os.environ.get("SPACE_HOST", "")):
         print(line, flush=True)
     try:
         server.wait()

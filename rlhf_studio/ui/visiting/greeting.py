@@ -10,8 +10,13 @@ from rlhf_studio.ui.visiting.classroom import address_for, class_link, printed_c
 from rlhf_studio.ui.visiting.modes import Mode
 
 
-def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
-    """Where the app is, and who is an operator now. A token that came from outside is never printed."""
+def greeting(url: str, workspace: Path, access: Access, host: str, space_host: str = "") -> list[str]:
+    """Where the app is, and who is an operator now. A token that came from outside is never printed.
+
+    ``space_host``: the names of a Space, the one under which people reach it first.
+    """
+    if access.mode is Mode.SPACE and space_host:
+        url = f"https://{space_host.split(',')[0].strip()}/"
     lines = [f"RLHF Studio is at {url}  (runs are kept in {workspace})"]
     if access.mode is Mode.CLASSROOM:
         port = url.rstrip("/").rpartition(":")[2]
