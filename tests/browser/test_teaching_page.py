@@ -124,6 +124,8 @@ def test_a_lesson_begins_with_a_question_that_can_be_skipped_and_paper_has_the_r
     page = open_page("?lesson=clip")
     opening = page.locator(".rs-learn-opening")
     expect(opening).to_contain_text("One score, and a KL price on every token")
+    expect(opening.locator(".rs-learn-asked")).to_be_hidden()
+    opening.locator("summary").click()
     expect(opening.locator(".rs-learn-asked")).to_be_visible()
     opening.get_by_role("button", name="Skip it").click()
     expect(opening.locator(".rs-learn-asked")).to_be_hidden()

@@ -19,7 +19,7 @@ class LearnPage {
   constructor({ host, server }) {
     Object.assign(this, { host, server, lessons: [], stations: [] });
     this.list = el("ol", { class: "rs-learn-list" });
-    this.further = el("ul", { class: "rs-learn-list" });
+    this.further = el("ul", { class: "rs-learn-places" });
     this.article = el("article", { class: "rs-learn-lesson", tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.search = new Search(this);
@@ -35,8 +35,8 @@ class LearnPage {
           { class: "rs-learn-nav", "aria-label": "Lessons" },
           el("h2", {}, "Lessons"),
           this.search.node,
-          this.list,
           this.further,
+          this.list,
         ),
         el("div", {}, this.problem, this.search.results, this.article),
       ),

@@ -29,7 +29,7 @@ export class LessonTools {
   /** The lesson's text is there: go where the address leads. */
   go({ scene, show }) {
     const { name } = this.lesson;
-    if (this.opening.lesson !== name) this.opening.begin(name, Boolean(scene || show));
+    if (this.opening.lesson !== name) this.opening.begin(name);
     if (show === "slides") this.slides.start(scene);
     else this.slides.stop();
     if (!this.slides.open) this.lead(scene);

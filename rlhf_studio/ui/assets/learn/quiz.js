@@ -5,7 +5,6 @@ import { contextOf, readingOf } from "./sheet.js";
 import { leadOf } from "./text.js";
 
 const SEEDS = 1_000_000;
-const NARROW = "(max-width: 760px)"; // a phone, where an open question would push the lesson off the screen
 const SAID = { first: "Right at the first try", second: "Right at the second try", not: "Not right", open: "Open" };
 
 /** One question. "Another one" asks it with other numbers. */
@@ -155,7 +154,7 @@ export class Opening {
   }
 
   /** A lesson begins. Its own numbers come first: the question waits for `there`. */
-  async begin(lesson, closed) {
+  async begin(lesson) {
     const seed = Math.floor(Math.random() * SEEDS);
     Object.assign(this, { lesson, seed, asked: false, ready: false });
     show(this.node, false);
@@ -164,7 +163,7 @@ export class Opening {
     if (!found || this.lesson !== lesson) return;
     setText(this.summary, `Still there? One question from \u201c${found.title}\u201d`);
     show(this.node, true);
-    this.node.open = found.light && !closed && !matchMedia(NARROW).matches;
+    this.node.open = false; // open, it would push the lesson off the screen
   }
 
   /** The lesson's own numbers are there. */
