@@ -287,6 +287,9 @@ SCENES = (
             "silent responses are those beyond the range on the side of their advantage": _silent_by_hand,
             "both learn the right thing": lambda n: n["first"] > 0 and n["same"] > 0 and n["fresh"] > 0,
             "the first passes are the same": lambda n: abs(n["curves"][0][PER_BATCH] - n["curves"][1][PER_BATCH]) < 1e-12,
+            "later passes over the one batch add something, and fresh ones more": lambda n: (
+                n["passes"] == PER_BATCH or 0 < n["added"] < n["fresh"] - n["first"]
+            ),
             "fresh batches win when there are several": lambda n: n["passes"] == PER_BATCH or n["fresh"] > n["same"],
         },
     ),
