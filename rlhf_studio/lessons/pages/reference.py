@@ -150,8 +150,8 @@ def switch(adapters: str, own: bool) -> Numbers:
         trl_logits = response_logits(policy, TEXT)
     after = response_logits(policy, TEXT)
     base = response_logits(ResponseModel(tiny_model()), TEXT)
-    theirs, inside = learnable_inside()
     case = "own" if not is_policy else "switched" if REFERENCE in on else "off"
+    theirs, inside = learnable_inside() if case == "switched" else (0, 0)
     return {
         "case": Word(case),
         "base_apart": float((logits - base).abs().max()),
@@ -343,7 +343,7 @@ SCENES = (
             ),
             "the logits are those of TRL's way": lambda n: n["as_trl_apart"] < 1e-12,
             "only a second adapter is not the base": lambda n: n["is_base"] == (n["case"] != "switched"),
-            "ours never makes the reference learnable": lambda n: n["inside"] == 0 < n["theirs"],
+            "only TRL's way makes a second adapter learnable": lambda n: n["inside"] == 0 and (n["theirs"] > 0) == (n["case"] == "switched"),
             "afterwards the policy is as it was, and learns": lambda n: n["restored"] and n["policy_learns"] > 0,
         },
     ),
