@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rlhf_studio.lessons.pages.from_trl import SENTINEL
-from rlhf_studio.lessons.parts.trl_batch import one_batch, steps_there, walk_there
 from rlhf_studio.lessons.pages.reference import REFERENCE, _two, as_trl, learnable
+from rlhf_studio.lessons.parts.trl_batch import one_batch, steps_there, walk_there
 from rlhf_studio.lessons.small_models import FAMILIES, TwoModels, language_model_and_classifier
 
 

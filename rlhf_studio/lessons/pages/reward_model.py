@@ -165,6 +165,7 @@ def where_read(world: Any, text: str, trap: str, pads: float) -> Numbers:
         "at": careless - first,
         "engine": world.scores(PROMPT, [RESPONSES[text]])[0],
         "real": int(real.sum()),
+        "own_tokens": len(row),
         "slots": ids.shape[1],
     }
 
