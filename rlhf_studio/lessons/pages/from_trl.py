@@ -176,9 +176,9 @@ def in_a_checkpoint(run: LessonRun) -> tuple[int, int, int]:
     """Numbers in the adapters of the lesson run's policy and in its value head; and the width of a hidden state."""
     policy = run.policy(run.steps)
     assert policy.value_head is not None
-    adapters = adapter_weights(policy.model)
-    counts = (sum(x.numel() for x in tensors) for tensors in (adapters.values(), policy.value_head.parameters()))
     model: Any = policy.model
+    adapters = adapter_weights(model)
+    counts = (sum(x.numel() for x in tensors) for tensors in (adapters.values(), policy.value_head.parameters()))
     return next(counts), next(counts), int(model.config.hidden_size)
 
 

@@ -194,6 +194,7 @@ def more_passes(run: LessonRun, passes: int, eps: float, luck: int) -> Numbers:
         "clip_high": max(clipped),
         "approx_low": min(approx),
         "approx_high": max(approx),
+        "run_gained": run.curve(GOLD)[-1] - run.curve(GOLD)[0],
         "first": first,
         "same": same.truth[-1],
         "fresh": fresh.truth[-1],
@@ -289,6 +290,7 @@ SCENES = (
         pictures={"passes": draw_passes},
         claims={
             "silent responses are those beyond the range on the side of their advantage": _silent_by_hand,
+            "the recorded run learned well": lambda n: n["run_gained"] > 0.3,
             "each step of the recorded run changed the policy, and clipped a part of its tokens at most": lambda n: (
                 0 <= n["clip_low"] <= n["clip_high"] < 1 and 0 < n["approx_low"] < n["approx_high"]
             ),
