@@ -118,7 +118,9 @@ def test_a_name_that_both_releases_have_is_labelled_so(name: str) -> None:
 
 
 def test_metrics_that_trl_takes_over_padding_are_told_apart() -> None:
-    masked, unmasked, ratio, variance = (answers()[name] for name in ("loss/policy_avg", "policy/approxkl_avg", "val/ratio", "val/ratio_var"))
+    masked, unmasked, ratio, variance = (
+        answers()[name] for name in ("loss/policy_avg", "policy/approxkl_avg", "val/ratio", "val/ratio_var")
+    )
     assert set(masked.family) == {"policy/clipfrac_avg", "loss/value_avg", "val/clipfrac_avg"} and "real tokens" in masked.what
     assert unmasked.family == ("policy/entropy_avg",) and "padding" in unmasked.what and "padding" in ratio.what
     assert not variance.family and "Another quantity" in variance.note
