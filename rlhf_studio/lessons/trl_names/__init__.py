@@ -1,7 +1,8 @@
 """What every name in the source of TRL's two PPO trainers means, and where it is here.
 
 ``identifiers.yaml`` lists the names (``tools/trl_identifiers.py`` says which count). The other files answer them. An option of TRL's
-configuration is answered by the table of :mod:`rlhf_studio.from_trl`, and ``options.yaml`` says what it is for. Nothing here loads torch or TRL.
+configuration is answered by the table of :mod:`rlhf_studio.from_trl`, and ``options.yaml`` says what it is for.
+Nothing here loads torch or TRL.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from rlhf_studio.lessons.kit.code import excerpt
 from rlhf_studio.lessons.kit.text import Block, SceneText
 from rlhf_studio.lessons.trl_names import NameAnswer, answers
 from rlhf_studio.ui import sent
-from rlhf_studio.ui.learn.search_words import GREEK, PAGES, asked, stem, whole_names, words
+from rlhf_studio.ui.learn.search_words import GREEK, PAGES, asked, phrases, stem, whole_names, words
 
 LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
 FEWEST_LETTERS = 3  # of a query that finds names of TRL by a part of them
-WEIGHTS = {"lesson": 3.0, "station": 2.5, "scene": 2.0, "question": 2.0, "term": 2.0, "code": 1.5, "page": 2.0}
+WEIGHTS = {"lesson": 3.0, "station": 2.5, "scene": 2.0, "question": 2.0, "term": 2.0, "code": 1.2, "page": 2.0}
 IN_TITLE, IN_LESSON, IN_TEXT = 4.0, 1.5, 1.0  # what a word counts, by where it stands: the title, the lesson's title, the text
 ONLY_BEGUN = 0.6  # how well a word fits that is only the beginning of another
 SHORTEST_BEGUN = 2  # letters of a word that may be such a beginning
@@ -72,7 +72,7 @@ def found(query: str, language: str = "en") -> list[Json]:
 
 def prepare(language: str = "en") -> None:
     """Begin to make the index, because a reader may search soon."""
-    threading.Thread(target=index, args=(language,), daemon=True).start()
+    threading.Thread(target=_places, args=(language,), daemon=True).start()
 
 
 # --- what can be found -------------------------------------------------------------------------------------------------------
@@ -92,7 +92,8 @@ def _all(language: str) -> Iterator[Entry]:
     for kind, shelf_name in (("station", shelf.TOUR), ("lesson", shelf.LESSONS)):
         for lesson in shelf.entries(language, shelf_name):
             text = shelf.text_of(lesson.name, language)
-            yield Entry(kind, text.title, _prose(text.introduction), place_of(lesson.name))
+            letters = " ".join(_letters(text.introduction))
+            yield Entry(kind, text.title, _prose(text.introduction), place_of(lesson.name), letters=letters)
             for scene in text.scenes:
                 yield from _of_scene(kind, lesson.name, text.title, scene)
 
@@ -162,7 +163,7 @@ def _leaves(tree: Any) -> Iterator[str]:
 def _indexed(entry: Entry) -> Entry:
     stems: dict[str, float] = {}
     for weight, text in ((IN_TEXT, f"{entry.text} {entry.letters}"), (IN_LESSON, entry.where), (IN_TITLE, entry.title)):
-        stems.update(dict.fromkeys((stem(word) for word in (*words(text), *whole_names(text))), weight))
+        stems.update(dict.fromkeys((stem(word) for word in (*words(text), *whole_names(text), *phrases(text))), weight))
     return Entry(entry.kind, entry.title, entry.text, entry.to, entry.where, entry.letters, stems)
 
 
@@ -197,7 +198,7 @@ def _scored(wanted: Sequence[Mapping[str, float]], language: str) -> list[tuple[
         share = sum(rarities[place] for place in there) / sum(rarities)
         entry = entries[number]
         score = sum(rarities[place] * fits[place][number] for place in there) * share**2
-        length = 1 + len(words(entry.title)) / 20 + len(entry.stems) / 400
+        length = 1 + entry.title.count(" ") / 20 + (len(entry.stems) / 400 if entry.kind != "code" else 0.0)
         scored.append((score * WEIGHTS[entry.kind] / length, entry))
     return scored
 

@@ -7,16 +7,14 @@ from functools import cache
 
 _WORD = re.compile(r"[^\W_]+")
 IGNORED = frozenset(
-    (
-        "a about after all an and any are as at be been before but by can did do does for from gets had happen happens has have how i if in "
-        "into is it its me my of on or ours should so than that the their them then there these they this to versus vs was we were what "
-        "when where which who whose why will with without would you your"
-    ).split()
+    _WORD.findall(
+        "a about after all an and any are as at be been but by can did do does for from gets had happen happens has have how i if in into is it "
+        "its me my of on or ours should so than that the their them then there these they this to versus vs was we were what when where "
+        "which who whose why will with would you your",
+    )
 )
-GREEK = {
-    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ϵ": "epsilon", "λ": "lambda", "μ": "mu", "π": "pi", "ρ": "rho",
-    "σ": "sigma", "τ": "tau", "θ": "theta",
-}  # fmt: skip
+_LETTERS = _WORD.findall("α alpha β beta γ gamma δ delta ε epsilon ϵ epsilon λ lambda μ mu π pi ρ rho σ sigma τ tau θ theta")
+GREEK = dict(zip(_LETTERS[::2], _LETTERS[1::2], strict=True))
 _GREEK = str.maketrans({letter: f" {name} " for letter, name in GREEK.items()})
 
 _PHRASES = {
@@ -35,11 +33,14 @@ _PHRASES = {
     "several gpus": "processes",
     "learning rate": "learning_rate",
     "reward hacking": "hacking",
+    "after stop token": "stop_token padding",
+    "after the stop token": "stop_token padding",
+    "after the end token": "stop_token padding",
     "stop token": "stop_token",
     "end token": "stop_token",
     "eos token": "stop_token",
 }
-"""What people write in several words, or in short, and the one word that is looked for."""
+"""What people write in several words, or in short, and what is looked for."""
 
 _SAME = (
     "query prompt",
@@ -65,23 +66,51 @@ _SAME = (
     "statistics stats metric",
     "log_softmax logprob",
     "7b 8b 13b 70b memory",
-    "stop_token stop eos end",
+    "stop_token eos end",
     "drift kl",
 )
 """Words that stand for one another; the more alike two are, the earlier they stand in their line."""
 
 PAGES = (
-    ("Runs tab", "Checkpoints: save and resume training", "A run saves checkpoints while it trains. The Runs tab lists the runs; a stopped run can be resumed there. "
-     "The settings are engine.checkpoint_every and engine.keep_checkpoints."),
-    ("Evaluate tab", "Win rate: which of two models answers better", "The Evaluate tab compares checkpoints and models: win rate, scores, answers side by side."),
-    ("docs/many-gpus.md", "Several GPUs, processes and machines", "Distributed training (multi gpu): engine.processes, accelerate, FSDP."),
-    ("docs/data.md", "Chat template: prompts for a chat model", "The setting data.chat_template writes each prompt as the tokenizer of the policy defines."),
-    ("docs/planner.md", "GPU memory and time before a run", "How much memory a run needs, for a 7B model too, and how long it takes."),
+    (
+        "Runs tab",
+        "Checkpoints: save and resume training",
+        "A run saves checkpoints while it trains. The Runs tab lists the runs; a stopped run can be resumed there. "
+        "The settings are engine.checkpoint_every and engine.keep_checkpoints.",
+    ),
+    (
+        "Evaluate tab",
+        "Win rate: which of two models answers better",
+        "The Evaluate tab compares checkpoints and models: win rate, scores, answers side by side.",
+    ),
+    (
+        "docs/many-gpus.md",
+        "Several GPUs, processes and machines",
+        "Distributed training (multi gpu): engine.processes, accelerate, FSDP.",
+    ),
+    (
+        "docs/data.md",
+        "Chat template: prompts for a chat model",
+        "The setting data.chat_template writes each prompt as the tokenizer of the policy defines.",
+    ),
+    (
+        "docs/planner.md",
+        "GPU memory and time before a run",
+        "How much memory a run needs, for a 7B model too, and how long it takes.",
+    ),
     ("docs/export.md", "Export: take the trained model home", "Weights, merged adapters, tables, and push to the hub."),
-    ("Talk tab", "Talk to a checkpoint", "Write prompts of your own, chat with a checkpoint, and see each token's probability."),
-    ("Feedback tab", "Human feedback: label preferences", "Compare answers yourself and train a reward model on your preferences."),
+    (
+        "Talk tab",
+        "Talk to a checkpoint",
+        "Write prompts of your own, chat with a checkpoint, and see each token's probability.",
+    ),
+    (
+        "Feedback tab",
+        "Human feedback: label preferences",
+        "Compare answers yourself and train a reward model on your preferences.",
+    ),
     ("Live tab", "Charts of a run: metrics, stats, samples", "Watch loss, KL, reward and samples of a run while it trains."),
-)  # fmt: skip
+)
 """What is found outside Learn: where, a title, and what is said of it."""
 
 
@@ -95,6 +124,18 @@ def whole_names(text: str) -> list[str]:
     """Names in small letters with their underscores; a dotted name whole, and each part of it."""
     dotted = [name.strip(".") for name in re.findall(r"[\w.]+", text.lower())]
     return [part for name in dotted for part in dict.fromkeys((name, *name.split("."))) if part]
+
+
+def phrases(text: str) -> list[str]:
+    """What is looked for, for each known phrase that stands in a text."""
+    plain = _plain(text)
+    return [word for phrase, found in _PHRASES.items() if f" {phrase} " in plain for word in found.split()]
+
+
+def _plain(text: str) -> str:
+    """Small letters and single spaces, one at each end too, so that whole words can be looked for."""
+    parts = re.split(r"[^\w.]+", text.translate(_GREEK).lower())
+    return f" {' '.join(part.strip('.') for part in parts if part.strip('.'))} "
 
 
 @cache
@@ -120,8 +161,7 @@ def stem(word: str) -> str:
 
 def asked(query: str) -> list[dict[str, float]]:
     """What a query asks for: for each of its words the stems that answer it, each with how well it does (1 for the word itself)."""
-    plain = re.split(r"[^\w.]+", query.translate(_GREEK).lower())
-    text = f" {' '.join(plain)} "
+    text = _plain(query)
     for phrase, word in _PHRASES.items():
         text = text.replace(f" {phrase} ", f" {word} ")
     names = [name for name in whole_names(text) if "_" in name.strip("_")]
