@@ -51,6 +51,13 @@ def entries(language: str = "en", shelf: str = LESSONS) -> tuple[Entry, ...]:
     return tuple(sorted(found, key=lambda entry: entry.number))
 
 
+@cache
+def known_languages() -> frozenset[str]:
+    """The languages in which there is a text of any lesson."""
+    folders = [Path(str(package.__file__)).parent for package in _SHELVES.values()]
+    return frozenset(path.name.split(".")[1] for folder in folders for path in folder.glob("*.*.md"))
+
+
 def languages(name: str) -> tuple[str, ...]:
     """In which languages there is a text, English first."""
     text = file_of(name, "md")

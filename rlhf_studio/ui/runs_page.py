@@ -236,13 +236,9 @@ class RunsPage:
             return version, rows
 
     def _recordings(self) -> list[RunStatus]:
-        """The recordings; none when they cannot be unpacked, which the page then says."""
-        try:
-            self._recordings_problem = ""
-            return self._workspace.recordings.runs()
-        except StoreError as error:
-            self._recordings_problem = str(error)
-            return []
+        """The recordings that can be read; what is wrong with another one, the page says."""
+        found, self._recordings_problem = self._workspace.recordings.runs()
+        return found
 
     def _known_verdicts(self, runs: Sequence[RunStatus]) -> dict[str, Json]:
         if self._insights is None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from starlette.responses import Response
+
+from rlhf_studio.lessons.shelf import known_languages
 from rlhf_studio.runs.errors import StoreError
 
 
@@ -21,9 +25,14 @@ def run_id(data: Any) -> str:
 
 
 def language_of(data: Any) -> str:
-    """The language that the page is read in, such as ``en``, which it also is where none was sent."""
+    """The language that the page is read in, of those that there are texts in; ``en`` where it is none of them."""
     given = member(data, "language")
-    return given if isinstance(given, str) and given.isalpha() and len(given) <= 8 else "en"
+    return given if isinstance(given, str) and given in known_languages() else "en"
+
+
+def as_json(answer: Any) -> Response:
+    """An answer that is not to be changed by Gradio on its way."""
+    return Response(json.dumps(answer), media_type="application/json")
 
 
 def only_watches(data: Any) -> bool:

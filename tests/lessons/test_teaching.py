@@ -272,3 +272,10 @@ def test_codes_are_checked_by_a_command(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["lessons", "check", "--json", code, code[:-2]]) == BAD_INPUT
     good, bad = json.loads(capsys.readouterr().out)
     assert good["outcomes"] == list(OUTCOMES) and "typing error" in bad["problem"]
+
+
+def test_a_code_for_more_questions_than_a_sheet_has_spoils_no_other_row() -> None:
+    good = codes.encode(Choice.of(["clip"], 1, 7), ["first"])
+    rows = codes.checked([f"Ana {good}", "Eve PPO-8000E0FZZY002JZ"])
+    assert "problem" not in rows[0] and rows[0]["who"] == "Ana"
+    assert "problem" in rows[1]

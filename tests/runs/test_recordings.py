@@ -152,7 +152,7 @@ def test_damage_is_told_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_they_are_found_by_their_id_and_are_no_runs_of_the_workspace(workspace: Workspace) -> None:
     assert workspace.runs() == [] and workspace.folders() == []
-    statuses = {status.run_id: status for status in workspace.recordings.runs()}
+    statuses = {status.run_id: status for status in workspace.recordings.runs()[0]}
     assert list(statuses) == [IMPROVES, EXPLOITS, COLLAPSES]
     assert [statuses[recording.run_id].name for recording in RECORDINGS] == [recording.name for recording in RECORDINGS]
     assert {(status.state, status.recording) for status in statuses.values()} == {("finished", True)}

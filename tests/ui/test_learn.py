@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from rlhf_studio.lessons import answers, shelf
@@ -141,3 +142,61 @@ def test_the_real_process_answers_as_the_functions_do() -> None:
         assert ask(page, op="compute", lesson="clip", scene="nowhere", values={})["error"] == "The lesson clip has no scene 'nowhere'."
     finally:
         computer.close()
+
+
+def test_a_language_without_texts_is_english_and_fills_no_memory() -> None:
+    from rlhf_studio.ui import sent
+    from rlhf_studio.ui.learn import search
+
+    search.learn_search({"query": "clip"}, VIEWER)
+    before = search.index.cache_info().currsize
+    for language in ("xx", "q" * 200, "EN", ["en"], None, "../en"):
+        assert sent.language_of({"language": language}) == "en"
+        assert search.learn_search({"query": "clip", "language": language}, VIEWER)["results"]
+    assert search.index.cache_info().currsize == before
+
+
+@pytest.mark.parametrize("what", [[], {}, 7, "delete"])
+def test_what_teachers_may_ask_is_a_name(what: Any, computer: Computer) -> None:
+    page = LearnPage(computer, computer)
+    assert json.loads(bytes(page.teaching.learn_teach({"what": what}, VIEWER).body))["error"].startswith("what must be one of")
+    page.close()
+
+
+def test_who_waits_for_a_measurement_keeps_nobody_from_a_slider(tmp_path: Path) -> None:
+    """One viewer asks for more measurements than may wait; a question for a slider is answered all the same."""
+    import asyncio
+    import threading
+
+    go = threading.Event()
+
+    class Slow:
+        def ask(self, question: dict[str, Any]) -> Any:
+            go.wait(20)
+            return "measured"
+
+        def rest(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    class Quick(Slow):
+        def ask(self, question: dict[str, Any]) -> Any:
+            return "at once"
+
+    page = LearnPage(Quick(), Slow())  # type: ignore[arg-type]
+    with gr.Blocks():
+        component = page.build()
+    ask = next(function for function in component.server_fns if function.__name__ == "learn_ask")
+    question = {"op": "compute", "lesson": "gae", "scene": "dice", "values": {}}
+
+    async def flood() -> tuple[Any, list[Any]]:
+        slow = [asyncio.ensure_future(ask({**question, "slow": True}, VIEWER)) for _ in range(60)]
+        await asyncio.sleep(0)
+        quick = await asyncio.wait_for(ask(question, VIEWER), 10)
+        go.set()
+        return json.loads(quick.body), [json.loads(one.body) for one in await asyncio.gather(*slow)]
+
+    quick, slow = asyncio.run(flood())
+    assert quick == {"answer": "at once"}
+    assert slow.count({"answer": "measured"}) == 11 and sum("error" in one for one in slow) == 49
+    page.close()

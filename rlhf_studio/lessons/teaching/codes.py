@@ -112,7 +112,10 @@ def _choice(values: dict[str, int]) -> Choice | None:
     known = values["version"] == _VERSION and 1 <= values["each"] <= MOST_EACH and values["seed"] <= MOST_SEED
     if not known or not numbers or not set(numbers) <= set(by_number):
         return None
-    return Choice.of([by_number[number] for number in numbers], values["each"], values["seed"])
+    try:
+        return Choice.of([by_number[number] for number in numbers], values["each"], values["seed"])
+    except ValueError:  # more questions than a sheet may have: no sheet has such a code
+        return None
 
 
 def _mark(questions: Sequence[Question]) -> int:

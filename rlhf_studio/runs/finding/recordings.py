@@ -47,9 +47,15 @@ class Recordings:
                 place = self._unpacked[archive] = self._unpack(archive)
         return place / run_id
 
-    def runs(self) -> list[RunStatus]:
-        """All recordings, in their order. Raises StoreError when one cannot be unpacked or read."""
-        return [RunReader(self.folder(recording.run_id)).status() for recording in self.table]
+    def runs(self) -> tuple[list[RunStatus], str]:
+        """(all recordings that can be read, in their order; why another one cannot, empty where all can)."""
+        found, problem = [], ""
+        for recording in self.table:
+            try:
+                found.append(RunReader(self.folder(recording.run_id)).status())
+            except StoreError as error:
+                problem = problem or str(error)
+        return found, problem
 
     def _unpack(self, archive: Path) -> Path:
         folders = {recording.folder: recording.run_id for recording in self.table if recording.archive == archive}

@@ -17,6 +17,7 @@ from rlhf_studio.runs.create import new_folder
 from rlhf_studio.runs.errors import RunExists, StoreError
 
 MANIFEST = "manifest.json"
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)  # what zipfile raises for bits that were turned
 
 
 class DamagedBundle(Exception):
@@ -77,7 +78,7 @@ def _manifest(bundle: Bundle) -> tuple[dict[str, str], str]:
         name = f"{bundle.place}-{hashlib.sha256(bundle.archive.read_bytes()).hexdigest()[:16]}"
         with zipfile.ZipFile(bundle.archive) as files:
             hashes = dict(json.loads(files.read(MANIFEST))["sha256"])
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, TypeError, *_DAMAGE) as error:
         raise DamagedBundle(f"{bundle.title} is damaged: {error}.") from error
     return {place: digest for member, digest in hashes.items() if (place := bundle.name_of(member)) is not None}, name
 
@@ -96,7 +97,7 @@ def _unpack(bundle: Bundle, folder: Path) -> None:
                     raise DamagedBundle(f"{bundle.title} holds a file that leads out of its folder: {member}.")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(files.read(member))
-    except (zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGE as error:
         raise DamagedBundle(f"{bundle.title} is damaged: {error}.") from error
 
 

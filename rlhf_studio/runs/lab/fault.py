@@ -34,7 +34,7 @@ def noted_fault(run_dir: Path) -> str | None:
         fault = note["fault"]
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise StoreError(f"{place} says which fault this run has, and cannot be read ({error}).", "damaged") from error
     if not isinstance(fault, str):
         raise StoreError(f"{place} must name a fault, not {str(fault)[:60]!r}.", "damaged")

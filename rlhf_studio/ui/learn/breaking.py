@@ -5,14 +5,12 @@ The runs are ordinary runs of the workspace: queued, trained and recorded as all
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from rlhf_studio.lessons.faults import shelf
@@ -22,8 +20,9 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.once import Once, nonce_of
-from rlhf_studio.ui.sent import language_of, member
+from rlhf_studio.ui.sent import as_json, language_of, member
 
 logger = logging.getLogger(__name__)
 BUSY = "A pair is under way. One pair runs at a time: wait for its end, or stop it on Live."
@@ -45,13 +44,16 @@ class Breaking:
         self._once = Once(lambda outcome: "seed" in outcome)
         self._starting, self._memory = threading.Lock(), threading.Lock()
         self._results: dict[str, Json] = {}
+        self._few = Bounded("break", 2, 20)
 
     def functions(self) -> list[Callable[..., Any]]:
         """What the page may call."""
 
         async def break_news(data: Any, request: gr.Request) -> Response:
-            found = await run_in_threadpool(self.break_news, data, request)
-            return Response(json.dumps(found), media_type="application/json")
+            try:
+                return as_json(await self._few.run(lambda: self.break_news(data, request)))
+            except TooBusy as error:
+                return as_json({"error": str(error)})
 
         return [self.break_shelf, break_news, self.break_start]
 

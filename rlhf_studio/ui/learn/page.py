@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import gradio as gr
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from rlhf_studio.glossary import GLOSSARY
@@ -16,6 +15,7 @@ from rlhf_studio.lessons import shelf
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
+from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.learn.computing import SLOW_PATIENCE, Computer, NotComputed
 from rlhf_studio.ui.learn.runs import RunsOnRecord
 from rlhf_studio.ui.learn.search import learn_search, prepare
@@ -23,6 +23,7 @@ from rlhf_studio.ui.learn.teaching import Teaching
 
 OPS = ("describe", "compute", "sweep", "draw")
 LONGEST_NAME, MOST_CONTROLS = 60, 8
+THREADS = {"quick": (4, 60), "slow": (1, 10), "teach": (2, 20)}  # how many work, and how many questions may wait for them
 Json = dict[str, Any]
 
 
@@ -39,15 +40,18 @@ class LearnPage:
         self._computer = computer or Computer()
         self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)
         self.teaching = Teaching(self._computer, self._slow)
+        # threads of their own: who waits for a measurement or a sheet keeps nobody from a slider, and no other page from its answer
+        self._few = {name: Bounded(f"learn-{name}", threads, waiting) for name, (threads, waiting) in THREADS.items()}
 
     def build(self, more: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
         """The component of the page. ``more``: what its further places may call."""
 
         async def learn_ask(data: Any, request: gr.Request) -> Response:
-            return await run_in_threadpool(self.learn_ask, data, request)
+            threads = self._few["slow" if sent.member(data, "slow") is True else "quick"]
+            return await _bounded(threads, partial(self.learn_ask, data, request))
 
         async def learn_teach(data: Any, request: gr.Request) -> Response:
-            return await run_in_threadpool(self.teaching.learn_teach, data, request)
+            return await _bounded(self._few["teach"], partial(self.teaching.learn_teach, data, request))
 
         return html.panel("learn", [], [self.learn_shelf, self.learn_text, self.learn_runs, learn_ask, learn_search, learn_teach, *more])
 
@@ -83,12 +87,14 @@ class LearnPage:
         try:
             question = {**_question(data), **self._runs.asked(sent.member(data, "run"))}
             computer = self._slow if sent.member(data, "slow") is True else self._computer
-            return _json({"answer": computer.ask(question)})
+            return sent.as_json({"answer": computer.ask(question)})
         except (NotComputed, StoreError, ValueError) as error:
-            return _json({"error": str(error)})
+            return sent.as_json({"error": str(error)})
 
     def close(self) -> None:
         """End the processes."""
+        for threads in self._few.values():
+            threads.close()
         for computer in (self._computer, self._slow):
             computer.close()
 
@@ -126,5 +132,8 @@ def _values(values: Any) -> Json:
     return values
 
 
-def _json(answer: Json) -> Response:
-    return Response(json.dumps(answer), media_type="application/json")
+async def _bounded(threads: Bounded, work: Callable[[], Response]) -> Response:
+    try:
+        return await threads.run(work)
+    except TooBusy as error:
+        return sent.as_json({"error": str(error)})

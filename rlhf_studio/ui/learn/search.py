@@ -47,10 +47,10 @@ class Entry:
 
 def learn_search(data: Any, request: gr.Request) -> Json:
     """What fits the ``query``: a list of ``results``, best first. No query finds nothing; one that is too long is cut."""
-    query, language = sent.member(data, "query"), sent.member(data, "language")
+    query = sent.member(data, "query")
     if not isinstance(query, str):
         return {"results": []}
-    return {"results": found(query[:LONGEST_QUERY], language if isinstance(language, str) and language.isalpha() else "en")}
+    return {"results": found(query[:LONGEST_QUERY], sent.language_of(data))}
 
 
 def found(query: str, language: str = "en") -> list[Json]:

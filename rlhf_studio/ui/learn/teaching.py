@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +40,7 @@ class Teaching:
         - ``check``: what the codes in ``lines`` say.
         """
         answers: dict[str, Callable[[Any], Any]] = {
-            "plans": lambda data: {"plans": plan.plans(_language(data)), "most_each": MOST_EACH},
+            "plans": lambda data: {"plans": plan.plans(sent.language_of(data)), "most_each": MOST_EACH},
             "sheet": self._sheet,
             "before": lambda data: _before(*_lesson_and_seed(data)),
             "opening": self._opening,
@@ -51,26 +50,28 @@ class Teaching:
         }
         what = sent.member(data, "what")
         try:
-            if what not in answers:
+            if not isinstance(what, str) or what not in answers:
                 raise ValueError(f"what must be one of {', '.join(answers)}")
-            return _json({"answer": answers[what](data)})
+            return sent.as_json({"answer": answers[what](data)})
         except (NotComputed, NoLesson, ValueError) as error:
-            return _json({"error": str(error)})
+            return sent.as_json({"error": str(error)})
 
     def _sheet(self, data: Any) -> Any:
         choice = _choice(data)
         question = {"lessons": list(choice.lessons), "each": choice.each, "seed": choice.seed}
         with_answers = sent.member(data, "with_answers") is True
-        return self._slow.ask({"op": "sheet", **question, "with_answers": with_answers, "language": _language(data)})
+        return self._slow.ask({"op": "sheet", **question, "with_answers": with_answers, "language": sent.language_of(data)})
 
     def _opening(self, data: Any) -> Any:
         lesson, seed = _lesson_and_seed(data)
-        return self._computer.ask({"op": "opening", "lesson": lesson, "seed": seed, "language": _language(data)})
+        return self._computer.ask({"op": "opening", "lesson": lesson, "seed": seed, "language": sent.language_of(data)})
 
     def _asked(self, data: Any) -> Any:
         lesson, seed = _lesson_and_seed(data)
         question = question_of(lesson, str(sent.member(data, "scene")))
-        return self._computer.ask({"op": "asked", "lesson": lesson, "scene": question.scene, "seed": seed, "language": _language(data)})
+        return self._computer.ask(
+            {"op": "asked", "lesson": lesson, "scene": question.scene, "seed": seed, "language": sent.language_of(data)}
+        )
 
 
 def _lesson_and_seed(data: Any) -> tuple[str, int]:
@@ -105,12 +106,3 @@ def _lines(data: Any) -> list[str]:
     if len(lines) > MOST_LINES or any(len(line) > LONGEST_LINE for line in lines):
         raise ValueError(f"at most {MOST_LINES} lines of {LONGEST_LINE} letters, please")
     return lines
-
-
-def _language(data: Any) -> str:
-    given = sent.member(data, "language")
-    return given if isinstance(given, str) and given.isalpha() and len(given) <= 8 else "en"
-
-
-def _json(answer: Json) -> Response:
-    return Response(json.dumps(answer), media_type="application/json")
