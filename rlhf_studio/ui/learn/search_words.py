@@ -8,8 +8,8 @@ from functools import cache
 _WORD = re.compile(r"[^\W_]+")
 IGNORED = frozenset(
     _WORD.findall(
-        "a about after all an and any are as at be been but by can did do does for from gets had happen happens has have how i if in into is "
-        "it its me my of on or ours should so than that the their them then there these they this to versus vs was we were what when where "
+        "a about after all an and any are as at be been but by can did do does for from gets had happen happens has have how i if in into "
+        "is it its me my of on or ours should so than that the their them then there these they this to versus vs was we were what when where "
         "which who whose why will with would you your",
     )
 )
