@@ -9,8 +9,8 @@ _WORD = re.compile(r"[^\W_]+")
 IGNORED = frozenset(
     _WORD.findall(
         "a about after all an and any are as at be been but by can did do does for from gets had happen happens has have how i if in into "
-        "is it its me my of on or ours should so than that the their them then there these they this to versus vs was we were what when where "
-        "which who whose why will with would you your",
+        "is it its me my of on or ours should so than that the their them then there these they this to versus vs was we were what when "
+        "where which who whose why will with would you your",
     )
 )
 _LETTERS = _WORD.findall("α alpha β beta γ gamma δ delta ε epsilon ϵ epsilon λ lambda μ mu π pi ρ rho σ sigma τ tau θ theta")
