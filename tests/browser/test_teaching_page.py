@@ -78,7 +78,7 @@ def test_a_quiz_ends_with_a_code_that_says_how_it_went(open_page: Callable[..., 
     page.locator(f'[data-answer="{made["questions"][1]["answer"]}"]').click()
     expect(page.locator(".rs-learn-verdict")).to_contain_text("Right.")
     page.get_by_role("button", name="To the result").click()
-    code = page.locator(".rs-learn-result").inner_text()
+    code = page.locator(".rs-learn-outcome").inner_text()
     assert codes.decode(code).outcomes == ("not", "first")
     page.get_by_role("button", name="For teachers").click()
     page.get_by_role("button", name="Results").click()

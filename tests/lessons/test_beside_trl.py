@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_studio.lessons.pages.from_trl import SENTINEL, one_batch, steps_there
+from rlhf_studio.lessons.pages.from_trl import SENTINEL
 from rlhf_studio.lessons.pages.reference import REFERENCE, _two, as_trl, learnable
+from rlhf_studio.lessons.parts.trl_batch import one_batch, steps_there, walk_there
 from rlhf_studio.lessons.small_models import FAMILIES, TwoModels, language_model_and_classifier
 
 
@@ -55,4 +56,12 @@ def test_steps_counted_by_hand() -> None:
     assert steps_there(8, 2, 4, 4) == 8  # four minibatches of one micro-batch each: two share a step
     assert steps_there(8, 2, 8, 4) == 16
     assert one_batch("8", "2", "2", 4)["ours"] == 4
+
+
+def test_cells_of_the_logged_means_counted_by_hand() -> None:
+    _, ratios = walk_there(8, 2, 2, 4)
+    assert ratios.shape == (4, 2, 2)  # passes, minibatches, accumulated micro-batches
+    assert ratios[0].tolist() == [[1.0, 0.0], [1.0, 0.0]]  # a minibatch of eight is one micro-batch of eight
+    assert one_batch("8", "2", "2", 4)["logged_ratio"] == 0.5
+    assert one_batch("8", "4", "1", 4)["logged_ratio"] == 1.0
     assert one_batch("8", "2", "8", 4)["ours"] == 16

@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 from rlhf_studio.lessons import answers, shelf
+from rlhf_studio.lessons.pages.rewards import whitened_there
+from rlhf_studio.lessons.parts.reference_memory import weights_of
 
 MOST_WORDS = 330
 """Words up to the answer, the controls' names and the other answers of a question included: a minute and a half for a slow reader."""
@@ -71,6 +74,21 @@ QUESTIONS = [
     ("What does generate_completions do?", "from_trl/around", "written", "answers prompts that are not trained on"),
 ]
 
+LATER = [
+    ("What is val/ratio divided by?", "from_trl/one_batch", "logged_ratio", "the others stay zero"),
+    ("What do several processes do to the batch?", "from_trl/one_batch", "batch_of_all", "Processes multiply the batch"),
+    ("What is saved?", "from_trl/around", "of_critic", "saves the policy alone, without the value model"),
+    ("Where are win rates?", "from_trl/around", "of_policy", "(tab:evaluate)"),
+    ("What is reward hacking?", "what_goes_wrong/two_curves", "lost", "reward hacking, or over-optimisation"),
+    ("Which clip fractions and approximate KLs are healthy?", "what_goes_wrong/more_passes", "clip_high", "What is healthy?"),
+    ("What does a longer response_length cost?", "before_the_loop/doubled", "trl_tokens", "at TRL's default `response_length`"),
+    ("How much memory do the four models take?", "reference/memory", "all_four", "Policy, reference, critic and reward model"),
+    ("Which top_k, top_p and min_length does TRL pass?", "sampling/truncation", "cut", "`top_k=0`, `top_p=1.0`"),
+    ("With which tokenizer does the reward model read?", "reward_model/where_read", "own_tokens", "own tokenizer"),
+    ("What does whiten_rewards do to padding?", "rewards/scaling", "in_padding", "sets it to zero after whitening"),
+]
+"""Questions that these forty led to, answered in the same way."""
+
 
 def scene_source(lesson: str, scene: str) -> str:
     """The scene's part of the English text, in one line."""
@@ -84,10 +102,23 @@ def test_there_are_forty_different_questions() -> None:
     assert len({question for question, *_ in QUESTIONS}) == 40
 
 
-@pytest.mark.parametrize(("question", "place", "number", "words"), QUESTIONS, ids=[row[0] for row in QUESTIONS])
+@pytest.mark.parametrize(("question", "place", "number", "words"), [*QUESTIONS, *LATER], ids=[row[0] for row in [*QUESTIONS, *LATER]])
 def test_each_question_is_answered_soon_beside_a_number(question: str, place: str, number: str, words: str) -> None:
     lesson, _, scene = place.partition("/")
     source = scene_source(lesson, scene)
     assert words in source, f"{question}: {place} does not say {words!r}"
     assert len(source[: source.index(words)].split()) <= MOST_WORDS, f"{question}: the answer comes late"
     assert number in {name for name, _ in answers.slots_of(lesson, scene, "en").values()}, f"{question}: {place} does not show {number}"
+
+
+def test_a_model_of_seven_billion_has_as_many_weights_as_its_publisher_says() -> None:
+    assert weights_of("llama_7b") == 6_738_415_616
+
+
+def test_whitened_padding_is_that_of_trl() -> None:
+    """TRL's own function, with and without the line that clears padding afterwards."""
+    trainer = pytest.importorskip("trl.experimental.ppo.ppo_trainer", reason="trl 1.12 is not installed")
+    rewards, mask = torch.tensor([[0.3, 1.2, 0.0], [-0.4, 0.9, 2.0]]), torch.tensor([[True, True, False], [True] * 3])
+    theirs = trainer.masked_whiten(rewards, mask, shift_mean=False)
+    assert torch.allclose(whitened_there(rewards, mask), theirs)
+    assert theirs[0, 2] != 0

@@ -9,7 +9,7 @@ import pytest
 from rlhf_studio.lessons import answers as lesson_answers
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.kit.code import excerpt
-from rlhf_studio.lessons.trl_names import answers, identifiers, written_answers
+from rlhf_studio.lessons.trl_names import answers, identifiers, option_purposes, written_answers
 from tools.from_trl_page import setting_of
 from tools.trl_identifiers import INSTALLED, installed_folder
 from tools.trl_identifiers import identifiers as taken
@@ -71,7 +71,7 @@ def test_every_name_has_one_answer() -> None:
 
 def test_entries_have_known_members() -> None:
     for entry in written_answers():
-        assert entry.keys() <= {"names", "what", "here", "note", "not_needed", "see"} and entry["what"], entry["names"]
+        assert entry.keys() <= {"names", "also", "what", "here", "note", "not_needed", "see"} and entry["what"], entry["names"]
 
 
 @pytest.mark.parametrize("symbol", sorted({symbol for answer in answers().values() for symbol in answer.symbols}))
@@ -90,3 +90,37 @@ def test_every_setting_and_every_place_exists() -> None:
             lesson, _, scene = rest.partition("/")
             assert kind == "lesson" and shelf.text_of(lesson).title, name
             assert not scene or scene in lesson_answers.scenes_of(lesson), name
+
+
+def test_every_card_says_what_the_name_is_or_leads_on() -> None:
+    assert [name for name, answer in answers().items() if not answer.what and not answer.see] == []
+    for name, purpose in option_purposes().items():
+        assert (answers()[name].what, answers()[name].see) == (purpose["what"], purpose["see"]) and purpose["see"], name
+        assert answers()[name].settings or answers()[name].not_needed, f"{name} is no option"
+
+
+def test_what_differs_between_releases_is_told_of_each() -> None:
+    said = {name: answer.note.split("TRL 1.12: ") for name, answer in answers().items()}
+    for name in ("whiten_rewards", "batch_size", "mini_batch_size", "gradient_accumulation_steps", "max_grad_norm"):
+        old, new = said[name]
+        assert old.startswith("PPOConfig of TRL 0.11: ") and new and answers()[name].releases == ("0.11.4", "1.12.0"), name
+    old, new = said["whiten_rewards"]
+    assert "every place after the end earns" in old and "sets the padding to 0" in new
+    assert "Per process" in said["batch_size"][0] and "× processes" in said["batch_size"][1]
+    assert "batch_size / num_mini_batches" in said["mini_batch_size"][1]
+    assert {"ppo.micro_batch_size", "ppo.batch_size"} <= set(answers()["gradient_accumulation_steps"].settings)
+    assert said["gamma"] == [""]
+
+
+@pytest.mark.parametrize("name", ["per_device_train_batch_size", "AutoModelForCausalLMWithValueHead", "ValueHead", "seed"])
+def test_a_name_that_both_releases_have_is_labelled_so(name: str) -> None:
+    assert answers()[name].releases == ("0.11.4", "1.12.0")
+
+
+def test_metrics_that_trl_takes_over_padding_are_told_apart() -> None:
+    masked, unmasked, ratio, variance = (
+        answers()[name] for name in ("loss/policy_avg", "policy/approxkl_avg", "val/ratio", "val/ratio_var")
+    )
+    assert set(masked.family) == {"policy/clipfrac_avg", "loss/value_avg", "val/clipfrac_avg"} and "real tokens" in masked.what
+    assert unmasked.family == ("policy/entropy_avg",) and "padding" in unmasked.what and "padding" in ratio.what
+    assert not variance.family and "Another quantity" in variance.note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.trl_names import answers
 from rlhf_studio.ui.learn.search import MOST, index, learn_search, named
+from rlhf_studio.ui.learn.search_words import PAGES, stem
 from tests.ui.train_helpers import VIEWER
 
 
@@ -23,7 +25,7 @@ def search(query: Any) -> list[dict[str, Any]]:
     ("name", "leads"),
     [
         ("PolicyAndValueWrapper", {"lesson": "from_trl", "scene": "wrapper"}),
-        ("null_ref_context", {"place": "tour", "show": "reference"}),
+        ("null_ref_context", {"lesson": "reference", "scene": "switch"}),
         ("generate_completions", {"lesson": "from_trl", "scene": "around"}),
         ("DataCollatorWithPadding", {"place": "tour", "show": "prompts"}),
         ("OnlineTrainerState", {"lesson": "from_trl", "scene": "around"}),
@@ -68,13 +70,88 @@ def test_lessons_scenes_questions_terms_stations_and_code_are_found() -> None:
         "searchsorted": ("code", {"place": "tour", "show": "sampling"}),
     }
     for query, (kind, to) in wanted.items():
-        assert (kind, to) in [(result["kind"], result["to"]) for result in search(query)[:5]], query
+        assert (kind, to) in [(result["kind"], result["to"]) for result in search(query)[:5]], (
+            query,
+            [(result["kind"], result["to"]) for result in search(query)[:5]],
+        )
 
 
-def test_all_words_must_be_there_and_beginnings_of_words_count() -> None:
-    assert search("kl xyzzy") == []
-    assert search("whiten")[0]["title"] != "" and {"place": "tour", "show": "whitening"} in [result["to"] for result in search("whiteni")]
+def led_to(result: dict[str, Any]) -> str:
+    """The lesson or the station of a result, and its scene; for a page outside Learn where that is."""
+    to = result["to"]
+    return to.get("show") or "/".join(filter(None, (to.get("lesson"), to.get("scene")))) or result["where"]
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("advantages backwards", "gae/right_to_left"),
+        ("normalize advantages", "gae/whitening"),
+        ("standardizing the advantages", "whitening"),
+        ("why mask query", "logprobs/which_tokens"),
+        ("gradient ratio 1.3 negative advantage", "clip/ratio"),
+        ("k1 vs k3", "rewards/dice"),
+        ("beta", "rewards"),
+        ("gamma and lambda", "gae"),
+        ("γ", "gae"),
+        ("what happens after stop token", "query_and_response/only_the_response"),
+        ("reward hacking", "what_goes_wrong/two_curves"),
+        ("PPO vs DPO", "beyond"),
+        ("GPU memory", "lora/memory"),
+        ("how much memory for a 7B", "docs/planner.md"),
+        ("save checkpoint", "Runs tab"),
+        ("resume training", "Runs tab"),
+        ("multi-GPU", "docs/many-gpus.md"),
+        ("win rate", "Evaluate tab"),
+        ("chat template", "docs/data.md"),
+        ("stats tensors", "Live tab"),
+        ("value model", "policy_and_value"),
+    ],
+)
+def test_a_plain_question_finds_its_place_among_the_first_three(query: str, wanted: str) -> None:
+    assert wanted in [led_to(result) for result in search(query)[:3]]
+
+
+def test_half_of_the_words_must_be_there_and_more_of_them_come_first() -> None:
+    assert search("xyzzy plugh") == [] and search("kl xyzzy plugh") == []
+    assert [led_to(result) for result in search("kl xyzzy")[:3]] == [led_to(result) for result in search("kl") if result["kind"] != "name"][
+        :3
+    ]
+    assert "whitening" in [led_to(result) for result in search("whiteni")[:5]]
     assert len(search("the")) <= MOST and len(search("token")) == MOST
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        "advantage advantages",
+        "normalise normalize normalised normalizing normalization",
+        "clip clips clipped clipping",
+        "token tokens",
+        "policy policies",
+        "mask masked masks",
+        "process processes",
+        "loss losses",
+    ],
+)
+def test_forms_of_a_word_have_one_stem(alike: str) -> None:
+    assert len({stem(word) for word in alike.split()}) == 1
+    assert len({stem(word) for word in ("loss", "log", "whiten", "bias", "ratio", "king")}) == 6
+
+
+def test_a_formula_is_found_by_its_letters_and_shown_as_dots() -> None:
+    gae = [entry for entry in index() if entry.to == {"place": "tour", "show": "gae"} and entry.kind == "station"]
+    letters = {letter for entry in gae for letter in entry.letters.split()}
+    assert {"gamma", "lambda"} <= letters and not any("γ" in entry.text for entry in gae)
+    assert [led_to(result) for result in search("γ")] == [led_to(result) for result in search("gamma") if result["kind"] != "name"]
+
+
+def test_every_page_outside_learn_exists() -> None:
+    root = Path(__file__).parents[2]
+    tabs = (root / "rlhf_studio/ui/app.py").read_text()
+    for where, title, text in PAGES:
+        assert title and text
+        assert (root / where).is_file() if where.startswith("docs/") else f'gr.Tab("{where.removesuffix(" tab")}"' in tabs, where
 
 
 @pytest.mark.parametrize("query", ["", "   ", None, 5, ["kl"], "/", "()", "x" * 5000])
@@ -91,7 +168,7 @@ def test_every_result_leads_to_a_place_that_exists() -> None:
         elif "scene" in entry.to:
             assert (entry.to["lesson"], entry.to["scene"]) in scenes
         else:
-            assert entry.kind == "term" or entry.to["lesson"] in {lesson for lesson, _ in scenes}
+            assert entry.kind in ("term", "page") or entry.to["lesson"] in {lesson for lesson, _ in scenes}
 
 
 def test_searching_loads_no_torch() -> None:

@@ -22,6 +22,7 @@ from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.from_trl.arguments import Arguments
 from rlhf_studio.from_trl.draft import Draft
 from rlhf_studio.from_trl.shared import batches
+from rlhf_studio.from_trl.table import options as table_options
 from rlhf_studio.inputs.prompts.prepare import Prepared
 from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, flow, heat, ledger, line
 from rlhf_studio.lessons.kit.options import options
@@ -247,11 +248,19 @@ def _doublings() -> dict[str, dict[str, float]]:
     return found
 
 
+@cache
+def _length_there() -> int:
+    """The default ``response_length`` of TRL 1.12, from the table that the converter uses."""
+    return int(next(row.default for row in table_options("experimental") if row.name == "response_length"))
+
+
 def doubled(setting: str) -> Numbers:
     """One setting twice as large, all others as they were."""
     before, after = measured(START), measured({**START, setting: 2 * START[setting]})
     table = _doublings()
     grown = after["updates"] / before["updates"]
+    taken = {**START, setting: 2 * START[setting]}
+    batch, length, trl_length = int(taken["batch_size"]), int(taken["response_length"]), _length_there()
     return {
         "before": before,
         "after": after,
@@ -263,6 +272,11 @@ def doubled(setting: str) -> Numbers:
         "before_updates": before["updates"],
         "after_updates": after["updates"],
         "effect": Word(f"effect_{setting}"),
+        "batch": batch,
+        "length": length,
+        "step_tokens": batch * length,
+        "trl_length": trl_length,
+        "trl_tokens": batch * trl_length,
     }
 
 
@@ -354,6 +368,9 @@ SCENES = (
         pictures={"one": draw_one, "table": draw_table},
         claims={
             "every setting does something": lambda n: n["changed"] > 0,
+            "only a larger batch or longer responses sample more tokens in a step": lambda n: (
+                n["step_tokens"] == (2 if n["setting"] in ("batch_size", "response_length") else 1) * 64 * 32
+            ),
             "a nat costs beta": lambda n: abs(n["before"]["pull"] - 0.1) < 1e-12,
             "a token with a good advantage gains the clip range at most": lambda n: (
                 abs(n["after"]["reach"] - (0.4 if n["setting"] == "cliprange" else 0.2)) < 1e-9

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
-import math
 from functools import cache
 from statistics import variance
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from rlhf_studio.config import EngineConfig, RewardConfig, RunConfig
-from rlhf_studio.engine.loop.update import shuffled_minibatches
+from rlhf_studio.engine.models.adapters import adapter_weights
 from rlhf_studio.engine.models.critic import Trunk, make_value_head
 from rlhf_studio.engine.models.policy import Policy, ResponseModel
 from rlhf_studio.engine.padding import pad_left
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import shaped_scores
-from rlhf_studio.from_trl.convert import convert
 from rlhf_studio.from_trl.table import options as table_options
 from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, flow, ledger, line
 from rlhf_studio.lessons.kit.by_hand import half_square, total
+from rlhf_studio.lessons.parts import trl_batch
+from rlhf_studio.lessons.parts.trl_batch import converted
+from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.lessons.small_models import FAMILIES, TwoModels, language_model_and_classifier, response_logits, sentence, tiny_model
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.logprobs import log_distribution
@@ -31,52 +31,6 @@ from rlhf_studio.ppo.masking import masked_mean, masked_select
 from rlhf_studio.ppo.rewards import RunningMoments, shape_rewards
 
 NUMBER = 14
-
-
-# --- batches -----------------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def converted(**options: float) -> dict[str, Any]:
-    """Our settings, from the options of TRL 1.12, by the program's own converter."""
-    found: dict[str, Any] = yaml.safe_load(convert(json.dumps(options), "options.json", "1.12").yaml)
-    return found
-
-
-def steps_there(per_device: int, accumulation: int, parts: int, epochs: int) -> int:
-    """Optimizer steps for one batch in TRL 1.12: a walk through its loops, with accelerate's rule for when a step counts."""
-    batch, made, calls = per_device * accumulation, 0, 0
-    for _epoch in range(epochs):
-        for _minibatch in range(0, batch, batch // parts):
-            for _micro_batch in range(0, batch // parts, per_device):
-                calls += 1
-                made += calls % accumulation == 0
-    return made
-
-
-def one_batch(per_device: str, accumulation: str, parts: str, epochs: int) -> Numbers:
-    """The sizes that TRL works out, the steps that it makes, and ours with the converted settings."""
-    share, adding, minibatches = int(per_device), int(accumulation), int(parts)
-    options = {"per_device_train_batch_size": share, "gradient_accumulation_steps": adding, "num_mini_batches": minibatches}
-    ours = converted(**options, num_ppo_epochs=int(epochs), total_episodes=3840)["ppo"]
-    cut = list(shuffled_minibatches(ours["batch_size"], ours["ppo_epochs"], ours["mini_batch_size"], torch.Generator()))
-    made, named = steps_there(share, adding, minibatches, int(epochs)), minibatches * int(epochs)
-    return {
-        "batch": share * adding,
-        "mini": share * adding // minibatches,
-        "made": made,
-        "named": named,
-        "ours": len(cut),
-        "our_mini": ours["mini_batch_size"],
-        "our_micro": ours["micro_batch_size"] or ours["mini_batch_size"],
-        "steps": ours["steps"],
-        "as_named": made == named,
-    }
-
-
-def draw_batch(n: Numbers) -> Picture:
-    items = [Bar(Word("in_trl"), [n["made"]], mark="chosen"), Bar(Word("as_the_name_says"), [n["named"]]), Bar(Word("here"), [n["ours"]])]
-    return bars(items, [Word("optimizer_steps")], label=Word("optimizer_steps"), low=0, high=32, digits=0)
 
 
 # --- means of means ----------------------------------------------------------------------------------------------------------------
@@ -217,9 +171,20 @@ def draw_wrapper(n: Numbers) -> Picture:
 # --- around the loop ----------------------------------------------------------------------------------------------------------------
 
 
+@cache
+def in_a_checkpoint(run: LessonRun) -> tuple[int, int, int]:
+    """Numbers in the adapters of the lesson run's policy and in its value head; and the width of a hidden state."""
+    policy = run.policy(run.steps)
+    assert policy.value_head is not None
+    model: Any = policy.model
+    adapters = adapter_weights(model)
+    counts = (sum(x.numel() for x in tensors) for tensors in (adapters.values(), policy.value_head.parameters()))
+    return next(counts), next(counts), int(model.config.hidden_size)
+
+
 @torch.no_grad()
-def around(episodes: int, batch: str, samples: int, update: int) -> Numbers:
-    """The episode counter, when samples are written, how they are drawn, and how prompts are padded."""
+def around(run: LessonRun, episodes: int, batch: str, samples: int, update: int) -> Numbers:
+    """The episode counter, when samples are written, how they are drawn, how prompts are padded, and what is saved."""
     size, number = int(batch), int(update)
     ours = converted(per_device_train_batch_size=size, total_episodes=int(episodes), num_sample_generations=int(samples))
     steps = ours["ppo"]["steps"]
@@ -228,7 +193,12 @@ def around(episodes: int, batch: str, samples: int, update: int) -> Numbers:
     logits = response_logits(ResponseModel(tiny_model()), sentence([1, 2, 3], [6]))
     cold, warm = (float(log_distribution(logits, heat).exp().max()) for heat in (0.01, 0.7))
     ids, mask = pad_left([[1, 2, 3], [2], [1, 2]], 0)
+    of_policy, of_critic, hidden = in_a_checkpoint(run)
     return {
+        "of_policy": of_policy,
+        "of_critic": of_critic,
+        "of_both": of_policy + of_critic,
+        "hidden": hidden,
         "steps": steps,
         "number": min(number, steps),
         "episode": min(number, steps) * size,
@@ -302,22 +272,7 @@ def _default(setting: str) -> Any:
 
 
 SCENES = (
-    Scene(
-        "one_batch",
-        one_batch,
-        controls=(
-            Choice("per_device", ["8", "16", "32"], start="8"),
-            Choice("accumulation", ["1", "2", "4"], start="2"),
-            Choice("parts", ["1", "2", "4", "8"], start="2"),
-            Slider("epochs", 1, 4, 1, start=4),
-        ),
-        pictures={"steps": draw_batch},
-        claims={
-            "the converted settings make as many steps": lambda n: n["ours"] == n["made"],
-            "accumulation swallows minibatches": lambda n: n["made"] == n["epochs"] * max(1, int(n["parts"]) // int(n["accumulation"])),
-            "episodes over batch": lambda n: n["steps"] == math.ceil(3840 / n["batch"]),
-        },
-    ),
+    trl_batch.SCENE,
     Scene(
         "token_mean",
         token_mean,
@@ -377,6 +332,7 @@ SCENES = (
     Scene(
         "around",
         around,
+        needs=("run",),
         controls=(
             Slider("episodes", 512, 4096, 128, start=2048),
             Choice("batch", ["32", "64", "128"], start="64"),
@@ -387,6 +343,7 @@ SCENES = (
         claims={
             "the counter is updates times batch": lambda n: n["episode"] == n["number"] * int(n["batch"]),
             "the run is long enough, by less than a batch": lambda n: 0 <= n["over"] < int(n["batch"]),
+            "the value head has a weight for each place of a hidden state, and a bias": lambda n: n["of_critic"] == n["hidden"] + 1,
             "the converter asks as often": lambda n: not n["samples"] or n["watch_every"] == n["often"],
             "a low temperature nearly always takes the likeliest": lambda n: n["cold"] > 0.999 and n["warm"] < 0.9,
         },

@@ -10,25 +10,19 @@ from functools import cache
 import torch
 from peft import PeftModel
 
-from rlhf_studio.config import LoraConfig, RunConfig
+from rlhf_studio.config import LoraConfig
 from rlhf_studio.engine.models.adapters import POLICY, REFERENCE
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.merging import merged_for_good
 from rlhf_studio.engine.models.policy import Policy, ResponseModel
 from rlhf_studio.engine.models.reference import Reference
-from rlhf_studio.estimate.counts import RunModels
-from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.memory import lasting, parts
-from rlhf_studio.inputs.models.facts import ModelFacts
-from rlhf_studio.inputs.models.shape import read_shape
-from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Slider, Toggle, Word, bars, flow, ledger
+from rlhf_studio.lessons.kit import Box, Choice, Numbers, Picture, Scene, Slider, Toggle, Word, flow, ledger
 from rlhf_studio.lessons.kit.options import options
+from rlhf_studio.lessons.parts import reference_memory
 from rlhf_studio.lessons.small_models import (
-    ARCHITECTURES,
     WIDTH,
     WORDS,
     adapt,
-    all_parameters,
     factors,
     language_model_and_classifier,
     layers_of,
@@ -150,8 +144,8 @@ def switch(adapters: str, own: bool) -> Numbers:
         trl_logits = response_logits(policy, TEXT)
     after = response_logits(policy, TEXT)
     base = response_logits(ResponseModel(tiny_model()), TEXT)
-    theirs, inside = learnable_inside()
     case = "own" if not is_policy else "switched" if REFERENCE in on else "off"
+    theirs, inside = learnable_inside() if case == "switched" else (0, 0)
     return {
         "case": Word(case),
         "base_apart": float((logits - base).abs().max()),
@@ -253,53 +247,6 @@ def draw_charges(n: Numbers) -> Picture:
     return ledger([WORDS[token] for token in TEXT.response_ids[0].tolist()], rows, result=Word("charge"))
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------------------
-
-WAYS = {"full": {"enabled": False}, "pissa": {"enabled": True, "init_lora_weights": "pissa"}, "lora": {"enabled": True}}
-
-
-@torch.no_grad()
-def memory(model: str, start: str, half: bool) -> Numbers:
-    """Bytes of policy and reference by the planner, in three ways to train; and whether switching off gives the base back."""
-    config = ARCHITECTURES[model]()
-    facts = ModelFacts(path=None, architecture="", parameters=all_parameters(model), shape=read_shape(config.to_dict()))
-    processor = Device("cpu", "CPU", None, None, bfloat16=False)
-    sizes: dict[str, dict[str, float]] = {}
-    for way, lora in WAYS.items():
-        minimal = {"data": {"prompts": "prompts.txt"}, "reward": {"components": [{"kind": "length"}]}, "lora": lora}
-        run = RunConfig.model_validate(minimal | {"model": {"policy": "model"}})
-        found = {part.name: part for part in lasting.lasting_parts(run, RunModels(facts), processor, 2 if half else 4)}
-        sizes[way] = {name: (found[name].low or 0) / MEBIBYTE for name in (parts.POLICY, parts.REFERENCE)}
-    adapted = adapt(
-        tiny_model().float(), LoraConfig.model_validate({"enabled": True, "r": RANK, "alpha": ALPHA, "init_lora_weights": start})
-    )
-    base, policy = response_logits(ResponseModel(tiny_model().float()), TEXT), policy_of(adapted)
-    with adapted.disable_adapter():
-        off = response_logits(policy, TEXT)
-    way = "pissa" if start == "pissa" else "lora"
-    return {
-        "sizes": sizes,
-        "reference": sizes[way][parts.REFERENCE],
-        "copy": sizes["full"][parts.REFERENCE],
-        "policy": sizes[way][parts.POLICY],
-        "takes": Word("once_more" if sizes[way][parts.REFERENCE] else "nothing"),
-        "off_apart": float((off - base).abs().max()),
-        "on_apart": float((response_logits(policy, TEXT) - base).abs().max()),
-        "parameters": all_parameters(model),
-    }
-
-
-def draw_memory(n: Numbers) -> Picture:
-    ways = {"full": "full", "lora": "lora", "pissa": "pissa_way"}
-    chosen = "pissa" if n["start"] == "pissa" else "lora"
-    items = [
-        Bar(Word(label), [n["sizes"][way][parts.POLICY], n["sizes"][way][parts.REFERENCE]], mark="chosen" if way == chosen else "")
-        for way, label in ways.items()
-    ]
-    most = 1.05 * max(max(sizes.values()) for sizes in n["sizes"].values())
-    return bars(items, [Word("policy"), Word("reference")], label=Word("mebibytes"), low=0, high=most, digits=0)
-
-
 # --- three names -----------------------------------------------------------------------------------------------------------------
 
 
@@ -343,7 +290,9 @@ SCENES = (
             ),
             "the logits are those of TRL's way": lambda n: n["as_trl_apart"] < 1e-12,
             "only a second adapter is not the base": lambda n: n["is_base"] == (n["case"] != "switched"),
-            "ours never makes the reference learnable": lambda n: n["inside"] == 0 < n["theirs"],
+            "only TRL's way makes a second adapter learnable": lambda n: (
+                n["inside"] == 0 and (n["theirs"] > 0) == (n["case"] == "switched")
+            ),
             "afterwards the policy is as it was, and learns": lambda n: n["restored"] and n["policy_learns"] > 0,
         },
     ),
@@ -364,25 +313,7 @@ SCENES = (
             "a value model without adapters learns more": lambda n: 0 < n["policy_learns"] < n["value_learns"],
         },
     ),
-    Scene(
-        "memory",
-        memory,
-        controls=(
-            Choice("model", list(ARCHITECTURES), start="gpt2"),
-            Choice("start", ["default", "pissa"], start="default"),
-            Toggle("half"),
-        ),
-        pictures={"bytes": draw_memory},
-        claims={
-            "a copy takes the model's weights once more": lambda n: (
-                abs(n["copy"] - n["parameters"] * (2 if n["half"] else 4) / 2**20) < 1e-6
-            ),
-            "it takes nothing where off is the base, and else a copy": lambda n: (
-                n["reference"] == (0 if n["off_apart"] < 1e-3 else n["copy"])
-            ),
-            "with the adapters on, both starts are the base": lambda n: n["on_apart"] < 1e-3,
-        },
-    ),
+    reference_memory.SCENE,
     Scene(
         "check_yourself",
         check_yourself,

@@ -165,6 +165,7 @@ def where_read(world: Any, text: str, trap: str, pads: float) -> Numbers:
         "at": careless - first,
         "engine": world.scores(PROMPT, [RESPONSES[text]])[0],
         "real": int(real.sum()),
+        "own_tokens": len(world.judge.tokenizer(PROMPT + RESPONSES[text])["input_ids"]),
         "slots": ids.shape[1],
     }
 

@@ -197,8 +197,16 @@ def scaling(mode: str, clip: float, outlier: float, unit_variance: bool) -> Numb
         "limited": sum(close(abs(x), clip) for x in scaled.tolist()) if clip else 0,
         **parts,
         **{f"mean_{name}": statistics.fmean(part) for name, part in parts.items()},
+        "in_padding": whitened_there(rewards, mask)[0, -1].item(),
         "spread_used": statistics.stdev(parts["used"]),
     }
+
+
+def whitened_there(rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(B, T) rewards after ``whiten_rewards`` of TRL 0.11: padding is a zero that is moved and scaled like a reward."""
+    known = rewards[mask]
+    filled = rewards.masked_fill(~mask, 0.0)
+    return (filled - known.mean()) * torch.rsqrt(known.var() + 1e-8) + known.mean()
 
 
 def on_the_scale(n: Numbers) -> bool:
@@ -329,6 +337,9 @@ SCENES = (
             "scores are divided by the deviation of all scores so far, and clipped": on_the_scale,
             "the last score does to the others what the text says": others_by_hand,
             "tokens get the scaled score and their price, and unit variance keeps the mean": two_responses,
+            "padding that is whitened too earns the mean less mean over deviation": lambda n: close(
+                n["in_padding"], n["mean_plain"] - n["mean_plain"] / statistics.stdev(n["plain"]), 1e-6
+            ),
             "whitening moves the mean to zero": lambda n: abs(n["mean_whitened"]) < 1e-6,
         },
     ),

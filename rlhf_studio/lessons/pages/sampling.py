@@ -124,6 +124,7 @@ def truncation(world: Any, prompt: str, top_k: float, top_p: float) -> Numbers:
         "count": int((chance > 0).sum()),
         "all": len(logits),
         "kept": kept,
+        "cut": 1 - kept,
         "stored": stored,
         "stored_share": math.exp(stored),
         "chance": float(chance[top]),

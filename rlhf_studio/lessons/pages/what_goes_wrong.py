@@ -23,6 +23,7 @@ STEPS = 36
 PARTED = 5
 """From this step on the policy without the penalty has the higher score and the higher KL; before, the two have hardly parted."""
 SCORE, GOLD, KL = "objective/scores", "gold/score", "objective/kl"
+CLIPPED, APPROX_KL = "policy/clipfrac_avg", "policy/approxkl_avg"
 NOTICEABLE = 0.05
 
 
@@ -182,12 +183,18 @@ def _flat(x: Tensor) -> list[float]:
     return numbers
 
 
-def more_passes(passes: int, eps: float, luck: int) -> Numbers:
+def more_passes(run: LessonRun, passes: int, eps: float, luck: int) -> Numbers:
     """As many passes over one batch, and divided among fresh batches."""
     same, fresh = (learn(int(passes), eps, int(luck), kind) for kind in (False, True))
     ahead = fresh.truth[-1] - same.truth[-1]
     first = same.truth[PER_BATCH]
+    clipped, approx = run.curve(CLIPPED), run.curve(APPROX_KL)
     return {
+        "clip_low": min(clipped),
+        "clip_high": max(clipped),
+        "approx_low": min(approx),
+        "approx_high": max(approx),
+        "run_gained": run.curve(GOLD)[-1] - run.curve(GOLD)[0],
         "first": first,
         "same": same.truth[-1],
         "fresh": fresh.truth[-1],
@@ -277,6 +284,7 @@ SCENES = (
     Scene(
         "more_passes",
         more_passes,
+        needs=("run",),
         controls=(
             Slider("passes", 4, 40, 4, start=32),
             Slider("eps", 0.1, 0.9, 0.1, start=0.2),
@@ -285,6 +293,10 @@ SCENES = (
         pictures={"passes": draw_passes},
         claims={
             "silent responses are those beyond the range on the side of their advantage": _silent_by_hand,
+            "the recorded run learned well": lambda n: n["run_gained"] > 0.3,
+            "each step of the recorded run changed the policy, and clipped a part of its tokens at most": lambda n: (
+                0 <= n["clip_low"] <= n["clip_high"] < 1 and 0 < n["approx_low"] < n["approx_high"]
+            ),
             "both learn the right thing": lambda n: n["first"] > 0 and n["same"] > 0 and n["fresh"] > 0,
             "the first passes are the same": lambda n: abs(n["curves"][0][PER_BATCH] - n["curves"][1][PER_BATCH]) < 1e-12,
             "later passes over the one batch add something, and fresh ones more": lambda n: (

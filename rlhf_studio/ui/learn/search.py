@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
@@ -17,20 +18,17 @@ from rlhf_studio.lessons.kit.code import excerpt
 from rlhf_studio.lessons.kit.text import Block, SceneText
 from rlhf_studio.lessons.trl_names import NameAnswer, answers
 from rlhf_studio.ui import sent
+from rlhf_studio.ui.learn.search_words import GREEK, PAGES, asked, phrases, stem, whole_names, words
 
 LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
 FEWEST_LETTERS = 3  # of a query that finds names of TRL by a part of them
-WEIGHTS = {"lesson": 3.0, "station": 2.5, "scene": 2.0, "question": 2.0, "term": 2.0, "code": 2.0}
-IN_TITLE, IN_TEXT, ONLY_BEGUN = 4.0, 1.0, 0.6  # what a word counts, by where it stands; less when it is only the beginning of a word
+WEIGHTS = {"lesson": 3.0, "station": 2.5, "scene": 2.0, "question": 2.0, "term": 2.0, "code": 1.2, "page": 2.0}
+IN_TITLE, IN_LESSON, IN_TEXT = 4.0, 1.5, 1.0  # what a word counts, by where it stands: the title, the lesson's title, the text
+ONLY_BEGUN = 0.6  # how well a word fits that is only the beginning of another
+SHORTEST_BEGUN = 2  # letters of a word that may be such a beginning
+SHORTEST_STEM = 5  # letters of a known word that a longer, unknown one may begin with
+LEAST_SHARE = 0.5  # of the words that must stand in a result
 _LIKE_CODE = re.compile(r"_|/|[a-z][A-Z]")
-_WORD = re.compile(r"[^\W_]+")
-_IGNORED = frozenset(
-    re.findall(
-        r"\w+",
-        "a an and are as at be by can do does for from has have how i in is it my of on or so that the this to was what when where which "
-        "why with you",
-    )
-)
 Json = dict[str, Any]
 
 
@@ -43,8 +41,8 @@ class Entry:
     text: str
     to: Json
     where: str = ""
-    title_words: frozenset[str] = field(default_factory=frozenset)
-    text_words: frozenset[str] = field(default_factory=frozenset)
+    letters: str = ""  # of its formulas
+    stems: Mapping[str, float] = field(default_factory=dict)  # what each of its words counts, by where it stands
 
 
 def learn_search(data: Any, request: gr.Request) -> Json:
@@ -63,18 +61,18 @@ def found(query: str, language: str = "en") -> list[Json]:
     near = named(query)
     first = [name for name in near if name.name.lower() == query.strip().lower() or _LIKE_CODE.search(query)]
     last = [name for name in near if name not in first]
-    words = [word for word in _words(query) if word not in _IGNORED] or _words(query)
-    scored = [(score, entry) for entry in index(language) if words and (score := _score(entry, words)) > 0]
+    wanted = asked(query)
+    scored = _scored(wanted, language) if wanted else []
     best: dict[tuple[str, str], Entry] = {}
     for _, entry in sorted(scored, key=lambda pair: -pair[0]):
         best.setdefault(_once(entry), entry)
     others = list(best.values())[: MOST - len(near)]
-    return [*(_named(name) for name in first), *(_shown(entry, words) for entry in others), *(_named(name) for name in last)]
+    return [*(_named(name) for name in first), *(_shown(entry, wanted) for entry in others), *(_named(name) for name in last)]
 
 
 def prepare(language: str = "en") -> None:
     """Begin to make the index, because a reader may search soon."""
-    threading.Thread(target=index, args=(language,), daemon=True).start()
+    threading.Thread(target=_places, args=(language,), daemon=True).start()
 
 
 # --- what can be found -------------------------------------------------------------------------------------------------------
@@ -89,10 +87,13 @@ def index(language: str = "en") -> tuple[Entry, ...]:
 def _all(language: str) -> Iterator[Entry]:
     for name, term in GLOSSARY.items():
         yield Entry("term", term.title, f"{term.meaning} {term.good} {name}", {})
+    for where, title, text in PAGES:
+        yield Entry("page", title, text, {}, where)
     for kind, shelf_name in (("station", shelf.TOUR), ("lesson", shelf.LESSONS)):
         for lesson in shelf.entries(language, shelf_name):
             text = shelf.text_of(lesson.name, language)
-            yield Entry(kind, text.title, _prose(text.introduction), place_of(lesson.name))
+            letters = " ".join(_letters(text.introduction))
+            yield Entry(kind, text.title, _prose(text.introduction), place_of(lesson.name), letters=letters)
             for scene in text.scenes:
                 yield from _of_scene(kind, lesson.name, text.title, scene)
 
@@ -102,7 +103,8 @@ def _of_scene(kind: str, lesson: str, title: str, scene: SceneText) -> Iterator[
     heading = next((_prose([block]) for block in scene.blocks if block["kind"] == "heading"), title)
     of_lesson = kind == "lesson"
     plain = [block for block in scene.blocks if block["kind"] not in ("predict", "heading", "code")]
-    yield Entry("scene" if of_lesson else "station", heading if of_lesson else title, _prose(plain), to, title)
+    letters = " ".join(_letters(scene.blocks))
+    yield Entry("scene" if of_lesson else "station", heading if of_lesson else title, _prose(plain), to, title, letters)
     for block in scene.blocks:
         if block["kind"] == "predict":
             explained = " ".join(_prose(content) for _, content in block["answers"])
@@ -138,18 +140,80 @@ def _is_block(piece: Block) -> bool:
     return "items" in piece or "caption" in piece or "label" in piece or piece.get("kind") in ("paragraph", "heading")
 
 
+def _letters(piece: Any) -> Iterator[str]:
+    """What stands in the formulas of a part of a lesson: letters, with Greek ones by their names, and functions."""
+    if isinstance(piece, dict) and piece.get("kind") == "formula":
+        yield from _leaves(piece["tree"])
+    elif isinstance(piece, dict | list | tuple):
+        for part in piece.values() if isinstance(piece, dict) else piece:
+            yield from _letters(part)
+
+
+def _leaves(tree: Any) -> Iterator[str]:
+    for child in tree[2:]:
+        if isinstance(child, str):
+            yield GREEK.get(child, child)
+        else:
+            yield from _leaves(child)
+
+
 # --- how well it fits ----------------------------------------------------------------------------------------------------------
 
 
-def _words(text: str) -> list[str]:
-    """Words in small letters; a name is taken apart at underscores and at capitals too, and stays whole beside its parts."""
-    parts = _WORD.findall(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
-    return list(dict.fromkeys(parts))
-
-
 def _indexed(entry: Entry) -> Entry:
-    words = [frozenset(_words(text)) | frozenset(re.findall(r"[\w.]+", text.lower())) for text in (entry.title, entry.text)]
-    return Entry(entry.kind, entry.title, entry.text, entry.to, entry.where, *words)
+    stems: dict[str, float] = {}
+    for weight, text in ((IN_TEXT, f"{entry.text} {entry.letters}"), (IN_LESSON, entry.where), (IN_TITLE, entry.title)):
+        stems.update(dict.fromkeys((stem(word) for word in (*words(text), *whole_names(text), *phrases(text))), weight))
+    return Entry(entry.kind, entry.title, entry.text, entry.to, entry.where, entry.letters, stems)
+
+
+@cache
+def _places(language: str) -> dict[str, list[int]]:
+    """By stem, the numbers of the entries in which it stands."""
+    found: dict[str, list[int]] = {}
+    for number, entry in enumerate(index(language)):
+        for one in entry.stems:
+            found.setdefault(one, []).append(number)
+    return found
+
+
+def _scored(wanted: Sequence[Mapping[str, float]], language: str) -> list[tuple[float, Entry]]:
+    """The entries in which enough of the words stand, each with its score: the more words, the rarer and the higher up, the better."""
+    entries, places = index(language), _places(language)
+    rarities, fits = [], []
+    for alternatives in wanted:
+        known = _with_begun(alternatives, places)
+        fit: dict[int, float] = {}
+        for word, quality in known.items():
+            for number in places[word]:
+                fit[number] = max(fit.get(number, 0.0), quality * entries[number].stems[word])
+        own = places.get(next(iter(alternatives)), ())
+        rarities.append(math.log(1 + len(entries) / (1 + len(own or fit))))
+        fits.append(fit)
+    scored = []
+    for number in set().union(*fits):
+        there = [place for place, fit in enumerate(fits) if number in fit]
+        if len(there) < LEAST_SHARE * len(wanted):
+            continue
+        share = sum(rarities[place] for place in there) / sum(rarities)
+        entry = entries[number]
+        score = sum(rarities[place] * fits[place][number] for place in there) * share**2
+        length = 1 + entry.title.count(" ") / 20 + (len(entry.stems) / 400 if entry.kind != "code" else 0.0)
+        scored.append((score * WEIGHTS[entry.kind] / length, entry))
+    return scored
+
+
+def _with_begun(alternatives: Mapping[str, float], places: Mapping[str, Any]) -> dict[str, float]:
+    """The stems that there are, and those that begin with the word itself."""
+    found = {word: quality for word, quality in alternatives.items() if word in places}
+    begun = next(iter(alternatives))
+    if len(begun) >= SHORTEST_BEGUN:
+        for word in places:
+            if word.startswith(begun):
+                found.setdefault(word, ONLY_BEGUN)
+    if not found:  # half a word, such as "normalis" or "whiteni"
+        found = {word: ONLY_BEGUN for word in places if len(word) >= SHORTEST_STEM and begun.startswith(word)}
+    return found
 
 
 def _once(entry: Entry) -> tuple[str, str]:
@@ -174,10 +238,11 @@ def _fits(word: str, words: frozenset[str]) -> float:
     return ONLY_BEGUN if len(word) > 1 and any(other.startswith(word) for other in words) else 0.0
 
 
-def _shown(entry: Entry, words: Sequence[str]) -> Json:
+def _shown(entry: Entry, wanted: Sequence[Mapping[str, float]]) -> Json:
     """A result; the extract is the piece of the text around the first word that was asked for."""
     text = " ".join(entry.text.split())
-    at = min((place for word in words if (place := text.lower().find(word)) >= 0), default=0)
+    own = [next(iter(alternatives)) for alternatives in wanted]
+    at = min((place for word in own if (place := text.lower().find(word)) >= 0), default=0)
     first = max(text.rfind(" ", 0, max(at - EXTRACT // 2, 0)) + 1, 0) if at > EXTRACT // 2 else 0
     piece = text[first : first + EXTRACT]
     whole = first + EXTRACT >= len(text)

@@ -15,6 +15,16 @@ const PLACES = [
   { place: "teach", title: "For teachers", make: (page) => new Teaching(page) },
 ];
 
+/** Scroll the box that an entry stands in, and not the page, so that the entry is seen. */
+function intoSight(entry) {
+  const boxes = [entry.closest(".rs-learn-list"), entry.closest(".rs-learn-nav")];
+  const box = boxes.find((one) => one && one.scrollHeight > one.clientHeight + 1);
+  if (!box) return;
+  const [inner, outer] = [entry.getBoundingClientRect(), box.getBoundingClientRect()];
+  if (inner.bottom > outer.bottom || inner.top < outer.top)
+    box.scrollTop += inner.top - outer.top - box.clientHeight / 3;
+}
+
 class LearnPage {
   constructor({ host, server }) {
     Object.assign(this, { host, server, lessons: [], stations: [] });
@@ -94,6 +104,7 @@ class LearnPage {
   mark(name) {
     for (const button of this.host.querySelectorAll(".rs-learn-entry")) {
       button.setAttribute("aria-current", button.dataset.entry === name ? "page" : "false");
+      if (button.dataset.entry === name) intoSight(button);
     }
   }
 

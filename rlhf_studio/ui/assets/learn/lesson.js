@@ -1,10 +1,13 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
 import { address } from "../shared/address.js";
-import { el, fill } from "../shared/dom.js";
+import { el, fill, show } from "../shared/dom.js";
 import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
 import { blocks, leadOf } from "./text.js";
+
+const PATIENT = 700; // milliseconds before a reader is told that numbers are on their way
+const LOADING = "The numbers are on their way. The first time this takes some seconds.";
 
 export class Lesson {
   /**
@@ -13,6 +16,7 @@ export class Lesson {
   constructor(page) {
     Object.assign(this, { page, name: "", run: "" });
     this.tools = new LessonTools(this);
+    this.loading = el("p", { class: "rs-muted", role: "status", hidden: true }, LOADING);
   }
 
   /** Show the lesson that the address names; the first one where it names none. */
@@ -40,11 +44,17 @@ export class Lesson {
       : null;
     this.draw(name, text, run, picker);
     this.tools.go(params);
+    const waits = setTimeout(() => show(this.loading, this.name === name), PATIENT);
     const described = await this.page.ask({ op: "describe", lesson: name, run, values: numbersOf(params.set || "") });
+    clearTimeout(waits);
     if (gone()) return;
+    show(this.loading, false);
     const problem = described?.problem || (run && !described ? "The run cannot be shown." : "");
     picker?.tell(described?.problem || "");
-    if (problem) for (const scene of this.scenes) scene.node.remove();
+    if (problem) {
+      for (const scene of this.scenes) scene.node.remove();
+      this.tools.opening.node.remove();
+    }
     if (!described || problem) return;
     const begun = this.scenes.map((scene) =>
       scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {}),
@@ -79,6 +89,7 @@ export class Lesson {
       article,
       el("h2", { class: "rs-learn-title" }, text.title),
       this.tools.node,
+      this.loading,
       el("div", { class: "rs-learn-text" }, blocks(text.introduction, lead)),
       picker?.node,
       this.tools.opening.node,

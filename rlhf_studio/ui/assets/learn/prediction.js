@@ -3,10 +3,17 @@ import { el, fill, setText, show } from "../shared/dom.js";
 import { inline } from "./text.js";
 
 const PLAIN = { yes: "Yes", no: "No" };
+const OPTIONS = ["first", "second", "third"];
 const FEW = 2; // answers: where one of two is wrong, a second try would be no question
 
 /** What an answer is called. */
 export const answerName = (key, words, word) => (PLAIN[key] ? (words[key] ?? PLAIN[key]) : word(`@${key}`));
+
+/** The number that an answer stands for, where the question offers three of them; else undefined. */
+const optionOf = (key, slots) => {
+  const name = OPTIONS.includes(key) && Object.keys(slots).find((one) => one === key || one.startsWith(`${key}:`));
+  return name ? slots[name] : undefined;
+};
 
 /**
  * A wrong answer leaves one more try where there are more than two answers and the question can be asked again. Then
@@ -47,6 +54,10 @@ export class Prediction {
   /** The numbers are there. */
   know(slots) {
     this.shown = slots;
+    for (const button of this.buttons) {
+      const number = optionOf(button.dataset.answer, slots);
+      if (number) setText(button, number);
+    }
     const said = slots[this.slot] ?? "";
     this.known = said.startsWith("@") ? said.slice(1) : said;
     if (this.explained) this.explain();

@@ -127,7 +127,7 @@ export class Quiz {
 
 function codeToCopy(code) {
   const button = el("button", { type: "button", class: "rs-button rs-small" }, "Copy");
-  const output = el("output", { class: "rs-learn-result", tabindex: "0" }, code);
+  const output = el("output", { class: "rs-learn-outcome", tabindex: "0" }, code);
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(code);

@@ -43,6 +43,7 @@ export class Scene {
     );
     for (const block of text.blocks) this.add(block);
     for (const node of this.waiting) show(node, false);
+    this.hold(true);
     this.figure.append(this.cannot);
     new IntersectionObserver((entries) => {
       this.seen = entries.at(-1).isIntersecting;

@@ -9,6 +9,7 @@ const KINDS = {
   station: "Tour of the code",
   code: "Code",
   term: "Word",
+  page: "Outside Learn",
   name: "Name in TRL",
 };
 const SORTS = { local: "local variable", imported: "imported name" };

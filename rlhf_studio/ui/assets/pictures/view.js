@@ -31,7 +31,18 @@ export class PictureView {
     this.width = this.place.clientWidth;
     if (!this.picture || !this.width) return;
     fill(this.place, DRAW[this.picture.kind](this.picture, Math.max(this.width, NARROWEST), this.word));
+    this.reach();
     this.list();
+  }
+
+  /** A table wider than its place is moved so that its marked column is seen. */
+  reach() {
+    const box = this.place.querySelector(".rs-learn-wide");
+    const marked = box?.querySelector(".rs-picture-at");
+    if (!marked || box.scrollWidth <= box.clientWidth) return;
+    const [inner, outer] = [marked.getBoundingClientRect(), box.getBoundingClientRect()];
+    if (inner.right > outer.right) box.scrollLeft += inner.right - outer.right;
+    if (inner.left < outer.left) box.scrollLeft += inner.left - outer.left;
   }
 
   list() {
