@@ -294,7 +294,7 @@ def check_yourself(steps: int, parts: str, epochs: int, order: int) -> Numbers:
     """The optimizer steps of a whole run."""
     cut = list(shuffled_minibatches(64, int(epochs), 64 // int(parts), torch.Generator().manual_seed(1)))
     right = int(steps) * len(cut)
-    return {"mini": 64 // int(parts), "per_step": len(cut), **options(right, [int(steps) * int(epochs), int(steps)], int(order))}
+    return {"mini": 64 // int(parts), "per_step": len(cut), **options(right, [int(steps) * int(epochs), int(steps)], int(order), digits=0)}
 
 
 BATCHES = Choice("batch", ["16", "32", "64", "128"], start="64")

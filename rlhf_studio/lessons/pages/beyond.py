@@ -25,6 +25,7 @@ LENGTHS = (5, 3, 4, 2)  # tokens of the four responses
 PADDING = 9.0  # what stands behind the end of a response, where it must not count
 OTHERS = (1.4, 0.2, -0.4)  # scores of the other three responses to the prompt
 PAIR = EncodedPair((1,), (2,), (3,))
+OPTIONS = ("option_1", "option_2", "option_3")
 CLEAR = 0.05  # below this, an advantage is called none
 GROUPS = 400
 
@@ -174,14 +175,18 @@ def check(first: float, second: float, third: float, place: float) -> Numbers:
     rewards, mask = torch.tensor(scores, dtype=torch.float64)[:, None], torch.ones(3, 1, dtype=torch.bool)
     advantages = rloo_advantages(rewards, mask, 3)[:, 0].tolist()
     less_mean = first - sum(scores) / 3
-    shape = options(advantages[0], [less_mean, grpo_advantages(rewards[:, 0], mask, 3)[0, 0].item()], int(place))
-    answer = Word("all_same") if abs(advantages[0]) < CLEAR else shape["answer"]
+    wrong = grpo_advantages(rewards[:, 0], mask, 3)[0, 0].item()
+    if min(abs(wrong - less_mean), abs(wrong - advantages[0])) < CLEAR:
+        wrong = -advantages[0]  # too near to another number: the sign turned instead
+    shape = options(advantages[0], [less_mean, wrong], int(place))
+    if abs(advantages[0]) < CLEAR:
+        shape = {**dict.fromkeys(shape, 0.0), "answer": Word("all_same")}
     return {
         "advantages": advantages,
         "option_1": shape["first"],
         "option_2": shape["second"],
         "option_3": shape["third"],
-        "answer": answer,
+        "answer": shape["answer"],
         "rest": (second + third) / 2,
         "right": advantages[0],
         "less_mean": less_mean,
@@ -255,6 +260,13 @@ SCENES = (
             Slider("place", 1, 3, 1, start=2),
         ),
         pictures={"scores": draw_check},
-        claims={"its score less the mean of the other two": lambda n: close(n["right"], n["first"] - (n["second"] + n["third"]) / 2)},
+        claims={
+            "its score less the mean of the other two": lambda n: close(n["right"], n["first"] - (n["second"] + n["third"]) / 2),
+            "the three numbers differ as shown, or are all zero": lambda n: (
+                len({f"{n[name]:+.2f}" for name in OPTIONS}) == 3
+                if n["answer"] != "all_same"
+                else n["right"] == 0 and not any(n[name] for name in OPTIONS)
+            ),
+        },
     ),
 )

@@ -306,7 +306,7 @@ def draw_memory(n: Numbers) -> Picture:
 def check_yourself(model: str, targets: str, rank: int, order: int) -> Numbers:
     """Which of three counts is right."""
     found = count(model, targets, rank)
-    return {**found, **options(found["trained"], [found["three_squares"], found["one_square"]], int(order))}
+    return {**found, **options(found["trained"], [found["three_squares"], found["one_square"]], int(order), digits=0)}
 
 
 SCENES = (

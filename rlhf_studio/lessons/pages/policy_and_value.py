@@ -305,7 +305,12 @@ SCENES = (
         value_per_token,
         controls=(Slider("response", 1, RESPONSES, 1, start=1), Slider("place", 2, SHOWN, 1, start=4)),
         pictures={"values": draw_values, "surprises": draw_surprises},
-        claims={"both rows of surprises follow by hand": _surprises_by_hand},
+        claims={
+            "both rows of surprises follow by hand": _surprises_by_hand,
+            "with one value for all, only the KL is left of a surprise": lambda n: (
+                n["gamma"] == 1 and (n["place"] == 1 or abs(n["wrong_surprise"] - n["rewards"][int(n["place"]) - 2]) < 1e-9)
+            ),
+        },
         needs=("run",),
     ),
     Scene(

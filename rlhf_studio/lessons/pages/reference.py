@@ -260,7 +260,7 @@ def check_yourself(new: float, old: float, ref: float, order: int) -> Numbers:
         "ratio": float(policy_loss(now, then, one, mask, 0.2).ratio),
         "against_reference": float(policy_loss(now, there, one, mask, 0.2).ratio),
         "step": new - old,
-        **options(kl, [new - old, new - ref], int(order)),
+        **options(kl, [new - old, new - ref], int(order), digits=1),
     }
 
 

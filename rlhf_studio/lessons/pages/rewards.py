@@ -30,6 +30,7 @@ REAL = 6
 CHANGES = [0.1, -0.6, 0.05, 0.0, 0.2, 0.4, 0.0]  # of the sampled tokens' logits, from the reference to the policy
 IDS = torch.tensor([[0, 3, 1, 5, 2, 4, 0]])
 LIKED = 3
+UNSEEN = 0.005  # a smaller number is shown as zero
 
 
 def two_models(liking: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,7 +53,7 @@ def last_token(score: float, beta: float, liking: float, estimator: str) -> Numb
     rewards = shape_rewards(kl, scores, mask, beta)[0].tolist()
     turned = shape_rewards(kl, scores, mask, -beta)[0].tolist()
     old = shape_rewards(kl_per_token(logprobs, logprobs, "k1").masked_fill(~mask, torch.nan), scores, mask, beta)[0].tolist()
-    earned = rewards[1]
+    earned, price = rewards[1], score - sum(rewards)
     return {
         "policy_logits": policy[0].tolist(),
         "ref_logits": ref[0].tolist(),
@@ -67,9 +68,10 @@ def last_token(score: float, beta: float, liking: float, estimator: str) -> Numb
         "moves": Word("earns" if earned > EDGE else "pays" if earned < -EDGE else "nothing"),
         "total": sum(rewards),
         "total_turned": sum(turned),
+        "turned_means": Word("no_price" if abs(price) < UNSEEN else "paid_out" if price > 0 else "taken"),
         "total_old": sum(old),
         "at_end": rewards[REAL - 1],
-        "price": score - sum(rewards),
+        "price": price,
     }
 
 
@@ -88,6 +90,11 @@ def tokens_pay(n: Numbers) -> bool:
     prices = [n["beta"] * estimate for estimate in estimates_by_hand(n)]
     due = [-price for price in prices[:-1]] + [n["score"] - prices[-1]]
     return all_close(n["rewards"][:REAL], due)
+
+
+def _sign(number: float) -> int:
+    """Of a number with two decimals."""
+    return (number > UNSEEN) - (number < -UNSEEN)
 
 
 def draw_known(n: Numbers) -> Picture:
@@ -166,7 +173,9 @@ def scaling(mode: str, clip: float, outlier: float, unit_variance: bool) -> Numb
     scores = torch.tensor([*BATCH, outlier], dtype=torch.float64)
     moments = RunningMoments()
     moments.update(torch.tensor(EARLIER, dtype=torch.float64))
-    moments.update(scores)
+    moments.update(scores[:-1])
+    std_before = moments.std
+    moments.update(scores[-1:])
     scaled = scale_scores(scores, moments, mode, clip)
     mask = torch.tensor([[place < len(piece) for place in range(5)] for piece in PIECES])
     kl = torch.tensor(PRICES, dtype=torch.float64).masked_fill(~mask, torch.nan)
@@ -180,6 +189,8 @@ def scaling(mode: str, clip: float, outlier: float, unit_variance: bool) -> Numb
         "scaled": scaled.tolist(),
         "mean": moments.mean,
         "std": moments.std,
+        "std_before": std_before,
+        "scale_effect": Word("undivided" if mode == "none" else "shrinks" if moments.std > std_before else "grows"),
         "before": BATCH[0],
         "after": first,
         "earns": Word("plus" if first > EDGE else "minus" if first < -EDGE else "nothing"),
@@ -207,6 +218,14 @@ def on_the_scale(n: Numbers) -> bool:
         if not close(found, due, 1e-8):
             return False
     return True
+
+
+def others_by_hand(n: Numbers) -> bool:
+    """How far two of the other scores lie apart, with the last score in the deviation and without it."""
+    without, whole = (statistics.stdev([*EARLIER, *BATCH, *last]) for last in ([], [n["outlier"]]))
+    apart = [1.0, 1.0] if n["mode"] == "none" else [1 / without, 1 / whole]
+    effect = "undivided" if apart[0] == apart[1] else "shrinks" if apart[1] < apart[0] else "grows"
+    return close(n["std_before"], without, 1e-8) and effect == n["scale_effect"] and f"{without:.3f}" != f"{whole:.3f}"
 
 
 def two_responses(n: Numbers) -> bool:
@@ -280,6 +299,9 @@ SCENES = (
             "each token pays β times its KL, and the last one gets the score": tokens_pay,
             "what stands behind the end earns nothing": lambda n: n["rewards"][REAL:] == [0.0] * (len(COLUMNS) - REAL),
             "with the sign turned, the price is paid out": lambda n: close(n["total_turned"] - n["score"], n["price"], 1e-8),
+            "the turned total is higher, lower or the same, as the text says": lambda n: (
+                {1: "paid_out", -1: "taken", 0: "no_price"}[_sign(round(n["total_turned"], 2) - round(n["total"], 2))] == n["turned_means"]
+            ),
             "against the policy that sampled there is no price": lambda n: close(n["total_old"], n["score"]),
         },
     ),
@@ -313,6 +335,7 @@ SCENES = (
         pictures={"scores": draw_scores, "pieces": draw_pieces},
         claims={
             "scores are divided by the deviation of all scores so far, and clipped": on_the_scale,
+            "the last score does to the others what the text says": others_by_hand,
             "tokens get the scaled score and their price, and unit variance keeps the mean": two_responses,
             "padding that is whitened too earns the mean less mean over deviation": lambda n: close(
                 n["in_padding"], n["mean_plain"] - n["mean_plain"] / statistics.stdev(n["plain"]), 1e-6

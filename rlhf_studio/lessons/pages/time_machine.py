@@ -148,7 +148,7 @@ def overtaken(record: Record, sentence: float, place: float) -> Numbers:
     right = len(found.steps) // 2 if one.crossing is None else one.crossing
     third = max(1, len(found.steps) // 3)
     wrong = [float(found.steps[(right + shift) % len(found.steps)]) for shift in (third, 2 * third)]
-    asked = options(float(found.steps[right]), wrong, int(sentence + place))
+    asked = options(float(found.steps[right]), wrong, int(sentence + place), digits=0)
     never = one.crossing is None
     return {
         **asked,

@@ -20,6 +20,8 @@ from rlhf_studio.ppo.losses import policy_loss
 NUMBER = 13
 
 STEPS = 36
+PARTED = 5
+"""From this step on the policy without the penalty has the higher score and the higher KL; before, the two have hardly parted."""
 SCORE, GOLD, KL = "objective/scores", "gold/score", "objective/kl"
 CLIPPED, APPROX_KL = "policy/clipfrac_avg", "policy/approxkl_avg"
 NOTICEABLE = 0.05
@@ -107,8 +109,6 @@ def earned(run: LessonRun, step: int, beta: float, *, charged: bool) -> Earned:
 def price(run: LessonRun, beta: float, step: int) -> Numbers:
     """Which of the two policies earns more, when both pay the same price."""
     honest, hacked = (earned(run, step, beta, charged=charged) for charged in (True, False))
-    ahead = honest.left - hacked.left
-    dearer = hacked.per_nat - honest.per_nat
     return {
         "honest": honest.left,
         "hacked": hacked.left,
@@ -116,8 +116,8 @@ def price(run: LessonRun, beta: float, step: int) -> Numbers:
         "hacked_score": hacked.score,
         "honest_kl": honest.per_nat,
         "hacked_kl": hacked.per_nat,
-        "winner": Word("equal" if abs(ahead) < 1e-6 else "held" if ahead > 0 else "free"),
-        "break_even": (hacked.score - honest.score) / dearer if dearer > 1e-6 else 0.0,
+        "winner": Word("held" if honest.left > hacked.left else "free"),
+        "break_even": (hacked.score - honest.score) / (hacked.per_nat - honest.per_nat),
         "parts": {"held": honest, "free": hacked},
     }
 
@@ -264,15 +264,18 @@ SCENES = (
     Scene(
         "price",
         price,
-        controls=(Slider("beta", 0, 0.1, 0.005, start=0.08), Slider("step", 1, STEPS, 1, start=STEPS)),
+        controls=(Slider("beta", 0, 0.1, 0.005, start=0.08), Slider("step", PARTED, STEPS, 1, start=STEPS)),
         pictures={"price": draw_price},
         claims={
             "every token pays, and the last one earns": _sums_by_hand,
             "what is left is the score less beta times the KL": lambda n: all(
                 abs(part.left - (part.score - n["beta"] * part.per_nat)) < 1e-9 for part in n["parts"].values()
             ),
-            "at the end the held policy wins above the break-even price": lambda n: (
-                n["step"] < STEPS or (n["winner"] == "held") == (n["beta"] > n["break_even"])
+            "the other has the higher score, and has moved further": lambda n: (
+                n["hacked_score"] > n["honest_score"] and n["hacked_kl"] > n["honest_kl"]
+            ),
+            "the held policy wins above the break-even price": lambda n: (
+                n["break_even"] > 0 and (n["winner"] == "held") == (n["beta"] > n["break_even"])
             ),
         },
         needs=("run",),
@@ -296,6 +299,9 @@ SCENES = (
             ),
             "both learn the right thing": lambda n: n["first"] > 0 and n["same"] > 0 and n["fresh"] > 0,
             "the first passes are the same": lambda n: abs(n["curves"][0][PER_BATCH] - n["curves"][1][PER_BATCH]) < 1e-12,
+            "later passes over the one batch add something, and fresh ones more": lambda n: (
+                n["passes"] == PER_BATCH or 0 < n["added"] < n["fresh"] - n["first"]
+            ),
             "fresh batches win when there are several": lambda n: n["passes"] == PER_BATCH or n["fresh"] > n["same"],
         },
     ),

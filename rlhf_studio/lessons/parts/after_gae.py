@@ -126,6 +126,9 @@ SCENES = (
         pictures={"whitening": draw_whitening},
         claims={
             "whitening takes the mean away and divides by the deviation": whitened_by_hand,
+            "what turns lies above zero, and below the mean that is taken away": lambda n: (
+                n["turned"] == sum(EDGE < x < sum(n["before"]) / (n["tokens"] + 2 * n["padding"]) - EDGE for x in n["before"])
+            ),
             "without the padding, the mean is zero": lambda n: n["padding"] or abs(n["mean_after"]) < 1e-6,
         },
     ),

@@ -137,6 +137,11 @@ def path_by_hand(n: Numbers) -> bool:
     return all_close(n["path"], path)
 
 
+def _counted(n: Numbers) -> float:
+    """The logarithm of β's change: each step counts by how far it is off, a fifth at most."""
+    return math.fsum(math.log1p(max(-0.2, min(0.2, kl / n["target"] - 1)) * n["batch"] / n["horizon"]) for kl in n["kl"])
+
+
 def draw_path(n: Numbers) -> Picture:
     steps = [float(step + 1) for step in range(n["steps"])]
     curve = Series(Word("open_beta"), steps, n["path"], tone="coef")
@@ -175,7 +180,11 @@ SCENES = (
         open_loop,
         controls=(Slider("target", 0.5, 12, 0.5, start=3), Slider("horizon", 500, 10000, 500, start=500), Toggle("charged", start=True)),
         pictures={"recorded_kl": draw_recorded_kl, "path": draw_path},
-        claims={"every step moves beta as the controller's formula says": path_by_hand},
+        claims={
+            "every step moves beta as the controller's formula says": path_by_hand,
+            "where beta ends is the sum of what the steps count": lambda n: (n["moves"] == "rises") == (_counted(n) > 0),
+            "what is shown at the end is not where it began": lambda n: f"{n['to_beta']:.4f}" != f"{n['from_beta']:.4f}",
+        },
         needs=("run",),
     ),
 )

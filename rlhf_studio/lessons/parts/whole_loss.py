@@ -233,6 +233,9 @@ SCENES = (
         pictures={"critic": draw_critic},
         claims={
             "the loss is the larger one, and so is its slope": larger_by_hand,
+            "the loss is one of the two, and the smaller one is not larger": lambda n: (
+                n["loss"] in (n["plain"], n["limited"]) and n["smaller"] <= n["loss"]
+            ),
             "a value that is silent was clipped, or is right": lambda n: n["pulls"] or n["clipped"] or close(n["value"], n["target"], 1e-6),
             "a value that went away from its target is pulled back": lambda n: n["value"] * n["target"] >= 0 or n["pulls"],
         },
@@ -261,6 +264,10 @@ SCENES = (
         claims={
             "the loss is the sum by hand, over the tokens": loss_by_hand,
             "each token pushes as by hand, and padding does not": slopes_by_hand,
+            "the term that is called the largest is": lambda n: all(
+                abs(n[name]) <= (abs(n[n["largest"]]) if n["largest"] in n else EDGE) for name in ("policy", "critic", "bonus", "price")
+            ),
+            "the policy's losses have both signs": lambda n: min(n["policy_losses"]) < 0 < max(n["policy_losses"]),
             "the terms add up": lambda n: close(n["total"], n["policy"] + n["critic"] + n["bonus"] + n["price"], 1e-6),
             "only real tokens are counted": lambda n: n["tokens"] == REAL,
             "the clip fraction counts the silent tokens": lambda n: close(

@@ -1,4 +1,4 @@
-"""Codes that a student copies from a quiz, and what they say. They hold no name and are no secret: whoever wants to can make one up.
+"""Codes that a student copies from a quiz, and what they say. They hold no name and are no secret: anyone can invent one.
 
 A code is ``PPO-`` and groups of letters and digits. It holds, bit by bit: a version, the seed, how many questions of each lesson, which
 lessons (by their numbers), a mark of the questions that were asked, an outcome for each question, and a check sum. The check sum finds

@@ -42,7 +42,7 @@ def shuffled(run: LessonRun, step: float, sample: float, passing: float) -> Numb
         "made": made,
         "largest": max(change, key=abs),
         "way": Word("up" if sum(change) > 0 else "down"),
-        **options(made, (ppo.ppo_epochs, made * ppo.mini_batch_size), int(sample)),
+        **options(made, (ppo.ppo_epochs, made * ppo.mini_batch_size), int(sample), digits=0),
     }
 
 

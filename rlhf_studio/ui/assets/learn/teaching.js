@@ -176,7 +176,7 @@ export class Teaching {
       el(
         "p",
         { class: "rs-muted" },
-        "A code is no proof: who wants to can make one up, or answer twice. It shows what a class has understood.",
+        "A code is no proof: anyone can invent one, or answer twice. It shows what a class has understood.",
       ),
     );
   }

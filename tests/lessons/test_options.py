@@ -1,0 +1,70 @@
+"""Three numbers to choose from: no two are shown alike, and a sentence chosen from numbers is true for all values of a scene's controls."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from rlhf_studio.lessons import answers
+from rlhf_studio.lessons.kit.options import PLACES, options
+from rlhf_studio.lessons.pages import beyond, gae, rewards
+
+
+def shown(found: dict[str, object], form: str) -> list[str]:
+    return [format(found[name], form) for name in PLACES]
+
+
+def test_a_wrong_number_that_would_be_shown_like_another_is_moved_by_one_unit() -> None:
+    found = options(0.5, [0.501, 0.502], 1)
+    assert shown(found, ".2f") == ["0.51", "0.50", "0.52"]
+    assert found["second"] == 0.5 and found["answer"] == "second"
+    assert shown(options(3.0, [3.0, 4.0], 0, digits=0), ".0f") == ["3", "4", "5"]
+    assert shown(options(0.0, [-0.001, 0.01], 2), "+.2f") == ["+0.01", "+0.02", "+0.00"]  # minus zero and zero are one number
+
+
+def test_numbers_that_differ_stay_as_they_are() -> None:
+    assert options(1, [2, 3], 0) == {"first": 1, "second": 2, "third": 3, "answer": "first"}
+    with pytest.raises(ValueError, match="2 wrong numbers"):
+        options(1, [2], 0)
+
+
+def test_a_check_prints_each_number_once() -> None:
+    found = beyond.check(-2.0, -1.0, 0.0, 1)  # the deviation of these scores is 1, so GRPO's number is that less the mean
+    assert {format(found[name], "+.2f") for name in beyond.OPTIONS} == {"-1.50", "-1.00", "+1.50"}
+    assert beyond.check(0.5, 1.0, 0.0, 1)["answer"] == "all_same"
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.05, 0.95])
+def test_the_ledger_has_one_right_number_wherever_little_is_carried(lam: float) -> None:
+    for score, at in itertools.product((-2, 0.0, 1.7, 1.8, 4.0), range(1, 6)):
+        found = gae.right_to_left(score, 1.0, lam, at)
+        right = format(found["found"], "+.2f")
+        assert shown(found, "+.2f").count(right) == 1
+        assert format(found[found["answer"]], "+.2f") == right
+
+
+def test_the_sentence_about_the_turned_sign_follows_the_totals() -> None:
+    assert rewards.last_token(1.8, 0.2, 1.5, "k1")["turned_means"] == "paid_out"
+    found = rewards.last_token(2.6, 0.18, -1.8, "k1")
+    assert found["total_turned"] < found["total"] and found["turned_means"] == "taken"
+    assert rewards.last_token(1.8, 0.0, 1.5, "k1")["turned_means"] == "no_price"
+
+
+def test_the_sentence_about_the_scale_follows_the_deviation() -> None:
+    said = {outlier: rewards.scaling("scale", 2, outlier, True)["scale_effect"] for outlier in (2.0, 15.0)}
+    assert said == {2.0: "grows", 15.0: "shrinks"}
+    assert rewards.scaling("none", 2, 15.0, True)["scale_effect"] == "undivided"
+
+
+@pytest.mark.parametrize("name", ["price", "open_loop"])
+def test_what_is_said_of_the_recorded_run_holds_for_all_values(name: str) -> None:
+    scene = answers.find("what_goes_wrong", name)
+    needed = answers.needed_by(scene)
+    names = [control.name for control in scene.controls]
+    middle = {"beta": (0.0, 0.08, 0.1), "horizon": (500, 10000)}
+    every = [middle.get(control.name, control.values()) for control in scene.controls]
+    for values in itertools.product(*every):
+        numbers = scene.compute(dict(zip(names, values, strict=True)), needed)
+        broken = [claim for claim, holds in scene.claims.items() if not holds(numbers)]
+        assert not broken, f"at {values}: {broken}"
