@@ -3,10 +3,12 @@
 Called as root in namespaces of its own: ``python inside.py SETTINGS.json``. No package of ours is imported.
 """
 
+import ctypes
 import fcntl
 import json
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 SET_FLAGS, UP = 0x8914, 1  # SIOCSIFFLAGS, IFF_UP
+SET_PDEATHSIG = 1  # of prctl
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
@@ -61,6 +64,7 @@ def main(path: Path) -> None:
     os.setgroups([])
     os.setgid(settings["user"])
     os.setuid(settings["user"])
+    ctypes.CDLL(None).prctl(SET_PDEATHSIG, signal.SIGKILL)  # another user's process no longer ends with unshare by itself
     command, variables = settings["command"], settings["environment"]
     program = shutil.which(command[0], path=variables["PATH"])
     assert program is not None, f"there is no {command[0]} in {variables['PATH']}"

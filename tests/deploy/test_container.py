@@ -121,3 +121,15 @@ def test_only_root_makes_such_a_container(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.undo()
     monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: subprocess.CompletedProcess([], 1, stderr="not permitted\n"))
     assert container.why_not() == "not permitted"
+
+
+def test_nothing_of_a_container_is_left_when_it_is_closed(tmp_path: Path) -> None:
+    """Its first process is another user's, which the kernel does not end with its parent unless it asks for that itself."""
+    container = Container(tmp_path, Path("/"), ["sleep", "60"], {"PATH": "/usr/bin:/bin"}).start()
+    try:
+        wait_until(lambda: bool(Path(f"/proc/{container.process.pid}/task/{container.process.pid}/children").read_text()))
+        first = container.first()
+        wait_until(lambda: b"sleep" in Path(f"/proc/{first}/cmdline").read_bytes().split(b"\0")[0])
+    finally:
+        container.close()
+    wait_until(lambda: not Path(f"/proc/{first}").exists())
