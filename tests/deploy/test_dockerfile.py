@@ -59,7 +59,11 @@ def test_the_reader_of_the_rules_for_what_stays_out(path: str, rules: list[str],
 def test_the_image_holds_what_the_app_needs_and_nothing_else() -> None:
     inside = set(context())
     assert {"app.py", "requirements.txt", "LICENSE", "deploy/health.py", "rlhf_studio/ui/app.py"} <= inside
-    needed = {name for name in files() if name.startswith(("rlhf_studio/", "assets/")) and not name.startswith("assets/images/")}
+    needed = {
+        name
+        for name in files()
+        if name.startswith(("rlhf_studio/", "assets/")) and not name.startswith("assets/images/") and not name.endswith(".pyc")
+    }
     assert needed <= inside
     assert {name.split("/")[0] for name in inside} == {"app.py", "requirements.txt", "LICENSE", "deploy", "rlhf_studio", "assets"}
     assert sum((ROOT / name).stat().st_size for name in inside) < MOST_BYTES

@@ -12,6 +12,7 @@ import yaml
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.cli.main import main
+from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.export.report import report
@@ -65,9 +66,13 @@ def test_a_fork_without_changes_is_the_original(trained: Path, tmp_path: Path) -
 
 def test_the_inspector_gets_no_values(trained: Path) -> None:
     reader = RunReader(trained)
-    shown = json.loads(tokens_payload(3, reader.rollout(3, 0)))["tokens"]
+    config = reader.config()
+    assert isinstance(config, RunConfig)
+    shown = json.loads(tokens_payload(3, reader.rollout(3, 0), config.ppo))["tokens"]
     assert not set(CRITIC_QUANTITIES) & shown["arrays"].keys() and len(shown["arrays"]["advantages"]) > 0
-    assert (shown["gamma"], shown["lam"]) == (None, None) and shown["kl_coef"] == 0.1
+    card = shown["card"]
+    assert card["compared"] == "grpo" and card["factors"] == {"minus_beta": "−0.1"} and not card["whitened"]
+    assert not {"advantages", "deltas", "returns"} & card["sums"].keys()  # GAE's sums need a critic
     answers = json.loads(answer_payload(reader.watched(), 0))
     assert "values" not in json.dumps(answers) and "entropy" in json.dumps(answers)
     told = settings_payload(reader.config())
