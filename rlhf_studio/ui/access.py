@@ -20,9 +20,10 @@ from starlette.types import Scope
 
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.visitors.starters import Starter
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.hosts import Hosts, host_name, is_loopback
 from rlhf_studio.ui.roles import Role
-from rlhf_studio.ui.sent import only_watches
+from rlhf_studio.ui.sent import only_watches, run_id
 from rlhf_studio.ui.visiting import identity, owner
 from rlhf_studio.ui.visiting.allowed import Budget
 from rlhf_studio.ui.visiting.modes import Mode, on_a_space
@@ -147,6 +148,13 @@ class Access:
     def owns(self, request: Any, data: Any, starter: Starter) -> bool:
         """Whether the sender is the visitor or student who started something."""
         return starter.plays and self.plays(request, data) and self.starter(request, data).key == starter.key
+
+    def own_starter(self, request: Any, data: Any, workspace: Workspace) -> Starter | None:
+        """Who started the run that ``data`` names, where that is the sender; else None. Raises StoreError for a run that is not there."""
+        if not self.plays(request, data):
+            return None
+        starter = workspace.status(run_id(data)).starter
+        return starter if self.owns(request, data, starter) else None
 
     def _is_rater(self, request: Any, data: Any) -> bool:
         if self.read_only or only_watches(data):

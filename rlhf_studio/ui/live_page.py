@@ -23,7 +23,6 @@ from rlhf_studio.config.wording import shortened
 from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.visitors.starters import NOBODY
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_charts, live_data, sent
 from rlhf_studio.ui.access import Access
@@ -70,10 +69,8 @@ def poll_reply(
 
 def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Request) -> str:
     """Who presses a button of a run, in words. Raises gr.Error for whoever is no operator and did not start the run, and StoreError."""
-    if not access.is_operator(request, data):
-        starter = workspace.status(sent.run_id(data)).starter if access.plays(request, data) else NOBODY
-        if access.owns(request, data, starter):
-            return f"the {starter.role} who started it"
+    if not access.is_operator(request, data) and (starter := access.own_starter(request, data, workspace)) is not None:
+        return f"the {starter.role} who started it"
     access.require_operator(request, data)
     return "an operator"
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.visitors.starters import NOBODY
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.outlook import count
@@ -24,10 +23,8 @@ def question(workspace: Workspace, access: Access, data: Any, request: Any) -> J
     the run.
     """
     try:
-        if not access.is_operator(request, data):
-            starter = workspace.status(run_id(data)).starter if access.plays(request, data) else NOBODY
-            if not access.owns(request, data, starter):
-                return {"problem": access.why_not()}
+        if not access.is_operator(request, data) and access.own_starter(request, data, workspace) is None:
+            return {"problem": access.why_not()}
         where_to_resume(workspace.own_dir(run_id(data)), read_again=False)
     except NoCheckpoint as error:
         return {"title": "Begin this run again at step 1?", "text": _text(error), "confirm": "Begin again"}
