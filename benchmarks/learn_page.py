@@ -2,9 +2,10 @@
 
     python -m benchmarks.learn_page [--cold 3] [--moves 12]
 
-Starts the app as people do, and Chromium. Cold: a new app each time, so the process that computes lessons does not run yet when the tab is
-clicked. Warm: every lesson is chosen from the list, and every slider is moved after its sweep has come. Times are taken inside the page,
-from the click or the slider's event to the frame that shows the change. Measure on a quiet machine.
+Starts the app as people do, and Chromium. Cold: a new app each time, whose Learn tab is clicked as soon as it is there, or two seconds
+later, by when the app has begun to load what it computes with. Warm: every lesson is chosen from the list, and every slider is moved
+after its sweep has come. Times are taken inside the page, from the click or the slider's event to the frame that shows the change.
+Measure on a quiet machine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from rlhf_studio.lessons import shelf
 
 TEXT, NUMBERS, MOVE = 1.0, 4.0, 0.05
 """Limits in seconds: until the text can be read, until the first numbers are there in a cold process, until a number follows a slider."""
-START_PATIENCE, PAGE_PATIENCE = 120.0, 60_000
+START_PATIENCE, PAGE_PATIENCE, SWEEP_BEGINS = 120.0, 60_000, 1000
+RESTS = {"clicked at once": 0.0, "clicked after 2 s": 2.0}
 LEARN_TAB = '[role="tab"]:has-text("Learn")'
 
 ON_THE_PAGE = """
@@ -117,14 +119,14 @@ def running_app() -> Iterator[str]:
         shutil.rmtree(workspace, ignore_errors=True)
 
 
-def opened(browser: Any, address: str) -> Any:
-    """A tab of its own at the address, with its first page drawn."""
+def opened(browser: Any, address: str, rest: float = 2.0) -> Any:
+    """A tab of its own at the address, with its first page drawn, after some seconds of rest."""
     page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
     page.set_default_timeout(PAGE_PATIENCE)
     page.add_init_script(ON_THE_PAGE)
     page.goto(address)
     page.locator(LEARN_TAB).first.wait_for()
-    page.wait_for_timeout(2000)  # what the first page still asks for is no part of this
+    page.wait_for_timeout(1000 * rest)  # with it, what the first page still asks for is no part of this
     return page
 
 
@@ -133,10 +135,10 @@ def chosen(page: Any, selector: str, title: str) -> Any:
     return page.evaluate(CHOOSE, [selector, title])
 
 
-def cold(browser: Any) -> Waits:
-    """The first lesson, from the click on the tab, in an app that has just started."""
+def cold(browser: Any, rest: float) -> Waits:
+    """The first lesson, from the click on the tab, in an app that has just started and whose page is open for so many seconds."""
     with running_app() as address:
-        page = opened(browser, address)
+        page = opened(browser, address, rest)
         page.locator(LEARN_TAB).first.evaluate("(tab) => tab.setAttribute('data-measured', '')")
         found = chosen(page, "[data-measured]", shelf.entries()[0].title)
         page.context.close()
@@ -145,12 +147,18 @@ def cold(browser: Any) -> Waits:
 
 def moved(page: Any, moves: int) -> tuple[list[float], int]:
     """Seconds of each move of each slider of the open lesson, after its sweep has come, and how many moves changed nothing."""
+    from playwright.sync_api import TimeoutError
+
     times, without = [], 0
     for slider in page.locator(".rs-learn-controls input[type=range]").all():
         if slider.locator("xpath=ancestor::section").locator(".rs-learn-measure").count():
             continue  # a scene that measures takes a button, not a slider
-        with page.expect_response(lambda reply: '"sweep"' in (reply.request.post_data or "")):
-            slider.evaluate("(range) => range.focus()")
+        try:
+            with page.expect_request(lambda asked: '"sweep"' in (asked.post_data or ""), timeout=SWEEP_BEGINS) as sweep:
+                slider.evaluate("(range) => range.focus()")
+        except TimeoutError:
+            continue  # a control whose values follow from others has no sweep: each value is asked for by itself
+        sweep.value.response().finished()
         page.wait_for_timeout(100)
         last, start = (int(slider.evaluate(f"(range) => range.{name}")) for name in ("max", "value"))
         for step in range(1, moves + 1):
@@ -196,7 +204,7 @@ def late(times: Sequence[float]) -> float:
 def main(arguments: list[str] | None = None) -> int:
     """Measure; the exit code is 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description="How long a reader of Learn waits, in a browser.")
-    parser.add_argument("--cold", type=int, default=3, metavar="N", help="apps that are started and opened once")
+    parser.add_argument("--cold", type=int, default=3, metavar="N", help="apps that are started and opened once, for each way")
     parser.add_argument("--moves", type=int, default=12, metavar="N", help="moves of each slider")
     options = parser.parse_args(arguments)
     from playwright.sync_api import sync_playwright
@@ -205,11 +213,12 @@ def main(arguments: list[str] | None = None) -> int:
     with sync_playwright() as driver:
         path = shutil.which("chromium") or "/usr/bin/chromium"
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        starts = [cold(browser) for _ in range(options.cold)]
-        for name, limit in (("text", TEXT), ("numbers", NUMBERS)):
-            slowest = max((getattr(one, name) for one in starts), default=0.0)
-            print(f"cold, {name}: " + ", ".join(f"{getattr(one, name):.2f} s" for one in starts) + f" (at most {limit:.0f} s)")
-            missed += [f"the first {name} took {slowest:.2f} s"] if slowest > limit else []
+        for when, rest in RESTS.items():
+            starts = [cold(browser, rest) for _ in range(options.cold)]
+            for name, limit in (("text", TEXT), ("numbers", NUMBERS)):
+                slowest = max((getattr(one, name) for one in starts), default=0.0)
+                print(f"cold, {when}, {name}: " + ", ".join(f"{getattr(one, name):.2f} s" for one in starts) + f" (at most {limit:.0f} s)")
+                missed += [f"{when}, the first {name} took {slowest:.2f} s"] if slowest > limit else []
         print(f"{'lesson':20} {'text':>9} {'numbers':>12}   a slider's move: median, 95 %")
         with running_app() as address:
             found = warm(browser, address, options.moves)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import sys
 import traceback
 from importlib import import_module
@@ -35,6 +36,8 @@ from rlhf_studio.lessons.teaching.questions import question_of
 from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
 from rlhf_studio.runs.errors import StoreError
 
+LIBRARIES = ("rlhf_studio.ppo", "transformers.modeling_utils", "rlhf_studio.lessons.run")
+"""What takes long to load, in the order in which lessons need it: torch, transformers, the engine's models."""
 Json = dict[str, Any]
 
 
@@ -44,7 +47,9 @@ def serve() -> int:
     os.dup2(2, 1)  # from here on, what libraries print goes to the error stream and cannot be taken for an answer
     os.nice(5)  # a run on this machine comes first
     gc.disable()  # the libraries leave many objects that stay: to look through them while they load takes a sixth of the time
-    import_module("rlhf_studio.ppo")  # torch, while the reader still reads the first lines
+    for library in LIBRARIES:
+        if not _somebody_asks():
+            import_module(library)
     for line in sys.stdin:
         request = json.loads(line)
         reply = {"number": request.get("number"), **_reply(request)}
@@ -54,6 +59,11 @@ def serve() -> int:
             gc.freeze()
             gc.enable()
     return 0
+
+
+def _somebody_asks() -> bool:
+    """Whether a request waits already: its answer may need fewer libraries than all."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def _reply(request: Json) -> Json:

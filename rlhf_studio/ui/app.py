@@ -90,11 +90,12 @@ def build_app(
     talk_page = TalkPage(workspace, access, talk_line or Line(permissions, runs_alive(workspace)))
     feedback_page = feedback_page or FeedbackPage(workspace, access, Feedback(workspace.root))
     playground = RewardPlayground(workspace, access, playground_line or _playground_line(workspace))
+    learn_page = learn_page or LearnPage(workspace=workspace)
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading(heading_functions(access, provider_of(os.environ)))
+        html.heading(heading_functions(access, provider_of(os.environ), learn_page.expect))
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
-                (learn_page or LearnPage(workspace=workspace)).build(Breaking(workspace, access, wake).functions())
+                learn_page.build(Breaking(workspace, access, wake).functions())
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):
@@ -244,12 +245,14 @@ def launch(
     permissions: Permissions = NOTHING_ALLOWED,
     keep_hub_token: bool = False,
     allow_hosts: Sequence[str] = (),
+    prepare_lessons: bool = False,
 ) -> Server:
     """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers.
 
     ``permissions`` say which code and servers outside the program rewards may use; they are passed on to ``start``.
     So is ``keep_hub_token``: whether runs may use the Hugging Face token of the person who started the app. ``allow_hosts`` are
-    further names under which the app is reached, for instance through a proxy.
+    further names under which the app is reached, for instance through a proxy. With ``prepare_lessons``, the process that computes the
+    lessons' numbers begins when somebody opens the app, so that they do not wait for it.
 
     A read-only app starts nothing, so that it can watch the workspace of another. Raises OSError when the workspace or the port
     cannot be used, StoreError when the workspace's database cannot, and ValueError for a token or a name that cannot be used.
@@ -270,7 +273,8 @@ def launch(
     talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
     inspect, wake = partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None
     desk = Desk(workspace, access, feed.insights, inspect, wake)
-    playground_line, learn_page = _playground_line(workspace, keep_hub_token=keep_hub_token), LearnPage(workspace=workspace)
+    playground_line = _playground_line(workspace, keep_hub_token=keep_hub_token)
+    learn_page = LearnPage(workspace=workspace, prepares=prepare_lessons, busy=runs_alive(workspace))
     pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line, learn_page)
     demo = build_app(workspace, feed, access, dispatcher, permissions, *pages)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
@@ -348,6 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             permissions=permissions,
             keep_hub_token=keep_hub_token,
             allow_hosts=options.allow_host,
+            prepare_lessons=True,
         )
     except (OSError, StoreError, ValueError) as error:
         print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)

@@ -12,9 +12,11 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.lessons import answers, shelf
+from rlhf_studio.ui.learn import computing
 from rlhf_studio.ui.learn.computing import Computer, NotComputed
 from rlhf_studio.ui.learn.page import LearnPage
 from tests.ui.train_helpers import VIEWER
+from tests.waiting import wait_until
 
 STAND_IN = """
 import json, sys
@@ -104,6 +106,20 @@ def test_the_process_is_started_when_the_list_of_lessons_is_shown(computer: Comp
     missing.begin()
     with pytest.raises(NotComputed, match="has ended"):
         missing.ask({"op": "describe"})
+
+
+@pytest.mark.parametrize(("prepares", "busy", "begins"), [(True, False, True), (True, True, False), (False, False, False)])
+def test_the_process_is_started_when_somebody_opens_the_app_and_nothing_trains(
+    computer: Computer, prepares: bool, busy: bool, begins: bool
+) -> None:
+    LearnPage(computer, computer, prepares=prepares, busy=lambda: busy).expect()
+    assert computer.has_begun is begins
+
+
+def test_a_process_that_nobody_asks_is_ended_without_another_question(computer: Computer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(computing, "IDLE", 0.05)
+    computer.begin()
+    wait_until(lambda: not computer.has_begun)
 
 
 def test_an_idle_process_is_ended_and_a_closed_one_stays_away(tmp_path: Path) -> None:

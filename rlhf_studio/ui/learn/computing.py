@@ -48,10 +48,16 @@ class Computer:
         self._bytes, self._waiting, self._number = 0, 0, 0
         self._turn, self._memory = threading.Lock(), threading.Lock()
         self._process: LineProcess | None = None
+        self._idle: threading.Timer | None = None  # ends the process when nobody asks any more
         self._used_at, self._closed = 0.0, False
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None
+
     def begin(self) -> None:
-        """Start the process, which takes some seconds to load, because a question will come soon."""
+        """Start the process, which takes some seconds to load, because a question may come soon."""
         if self._process is None and not self._closed and self._turn.acquire(blocking=False):
             try:
                 self._process = self._process or self._started()
@@ -62,7 +68,20 @@ class Computer:
                 self._turn.release()
 
     def _started(self) -> LineProcess:
-        return LineProcess(self._command, environment=_environment())
+        process = LineProcess(self._command, environment=_environment())
+        self._look_after(IDLE)
+        return process
+
+    def _look_after(self, seconds: float) -> None:
+        """Look then whether the process is still used."""
+        self._idle = threading.Timer(seconds, self._look)
+        self._idle.daemon = True
+        self._idle.start()
+
+    def _look(self) -> None:
+        self.rest()
+        if self._process is not None and not self._closed:
+            self._look_after(IDLE / 10)
 
     def ask(self, question: Json) -> Any:
         """The answer to a question (see :mod:`rlhf_studio.lessons.server`). Raises :class:`NotComputed`."""
@@ -130,6 +149,8 @@ class Computer:
                 self._bytes -= len(gone)
 
     def _end(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
         process, self._process = self._process, None
         if process is not None:
             process.kill()

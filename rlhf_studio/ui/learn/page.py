@@ -33,10 +33,20 @@ class LearnPage:
     Args:
         computer: answers at once; ``slow_computer`` measures what takes longer.
         workspace: whose runs some lessons can look at; without it there is the bundled run alone.
+        prepares: whether the numbers are prepared as soon as somebody opens the app, whatever its page; ``busy`` tells when they are not.
     """
 
-    def __init__(self, computer: Computer | None = None, slow_computer: Computer | None = None, workspace: Workspace | None = None) -> None:
+    def __init__(
+        self,
+        computer: Computer | None = None,
+        slow_computer: Computer | None = None,
+        workspace: Workspace | None = None,
+        *,
+        prepares: bool = False,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._runs = RunsOnRecord(workspace)
+        self._prepares, self._busy = prepares, busy
         self._computer = computer or Computer()
         self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)
         self.teaching = Teaching(self._computer, self._slow)
@@ -54,6 +64,11 @@ class LearnPage:
             return await _bounded(self._few["teach"], partial(self.teaching.learn_teach, data, request))
 
         return html.panel("learn", [], [self.learn_shelf, self.learn_text, self.learn_runs, learn_ask, learn_search, learn_teach, *more])
+
+    def expect(self) -> None:
+        """Somebody has opened the app, and may come here next: the process that computes loads what it needs, unless a run is at work."""
+        if self._prepares and not self._computer.has_begun and not self._busy():
+            self._computer.begin()
 
     def learn_shelf(self, data: Any, request: gr.Request) -> Json:
         """All lessons and all stations of the tour, in order, and the glossary."""

@@ -17,15 +17,16 @@ Json = dict[str, Any]
 TITLES = {Mode.LOCAL: "This computer", Mode.CLASSROOM: "Class", Mode.SPACE: "Space", Mode.READ_ONLY: "Read-only"}
 
 
-def heading_functions(access: Access, provider: Provider | None) -> list[Callable[..., Any]]:
-    """What the line above the pages asks the server."""
-    return [where(access, provider), *ClassPage(access).functions()]
+def heading_functions(access: Access, provider: Provider | None, opened: Callable[[], None]) -> list[Callable[..., Any]]:
+    """What the line above the pages asks the server. ``opened`` is called whenever somebody opens the app."""
+    return [where(access, provider, opened), *ClassPage(access).functions()]
 
 
-def where(access: Access, provider: Provider | None = None) -> Callable[..., Any]:
+def where(access: Access, provider: Provider | None = None, opened: Callable[[], None] = lambda: None) -> Callable[..., Any]:
     """The server function of the line; with a ``provider``, owners are led to their login."""
 
     def where(data: Any, request: gr.Request) -> Json:
+        opened()
         role = access.role_of(request, data)
         told: Json = {"mode": access.mode.value, "title": TITLES[access.mode]}
         told["line"] = line_of(access, role, access.plays(request, data))
