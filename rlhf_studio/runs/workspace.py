@@ -113,14 +113,15 @@ class Workspace(RunFolders):
 
     # --- going on --------------------------------------------------------------------------------------------------------
 
-    def resume(self, run_id: str, *, from_start: bool = False) -> int:
+    def resume(self, run_id: str, *, from_start: bool = False, by: Admission = FREE) -> int:
         """Queue a run that was stopped, failed or was interrupted; returns its place in the queue.
 
-        A run that never got going is started from its beginning. Reads the files of the checkpoint that it will go on from.
+        A run that never got going is started from its beginning. Reads the files of the checkpoint that it will go on from. ``by``: who
+        resumes it; whoever started it stays the one who did.
 
         Raises:
             NoCheckpoint: it has steps but no checkpoint to go on from, and ``from_start`` does not say that this is wanted.
-            StoreError: the state does not allow it, or its records were read from a file.
+            StoreError: the state does not allow it, its records were read from a file, or this person may not have one more run.
         """
         folder = self.own_dir(run_id)
         if not from_start and self.status(run_id).state in resumed.RESUMABLE:
@@ -136,6 +137,7 @@ class Workspace(RunFolders):
             reader.config()  # a run whose configuration is damaged would only fail again
             fresh = reader.stored()[0] == "queued" and run.origin.parent_step is None  # a fork has a checkpoint to go on from
             mode: StartMode = "train" if fresh else "from-start" if from_start else "resume"
+            by.check(connection, folder)
             studio.append(connection, run_id, mode, seq=run.seq)
             return studio.place(connection, run_id)
 

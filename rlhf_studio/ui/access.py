@@ -19,6 +19,7 @@ import gradio as gr
 from starlette.types import Scope
 
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.visitors.limits import Admission
 from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.hosts import Hosts, host_name, is_loopback
@@ -144,6 +145,12 @@ class Access:
         if self.is_operator(request, data):
             return Starter("operator" if self.mode.visitors_play else "")
         return identity.starter_of(self.mode, token_in_cookies(request.headers.get("cookie", ""), identity.COOKIE), request)
+
+    def admission(self, request: Any, data: Any = None) -> Admission:
+        """Who starts or resumes a run with this request, and what they may have. Raises :class:`gradio.Error` for whoever may not start."""
+        if not self.may_start(request, data):
+            self.require_operator(request, data)
+        return Admission(self.starter(request, data), None if self.is_operator(request, data) else self.budget.limits)
 
     def owns(self, request: Any, data: Any, starter: Starter) -> bool:
         """Whether the sender is the visitor or student who started something."""

@@ -23,6 +23,7 @@ from rlhf_studio.config.wording import shortened
 from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.visitors.limits import FREE, Admission
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_charts, live_data, sent
 from rlhf_studio.ui.access import Access
@@ -75,9 +76,9 @@ def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Reques
     return "an operator"
 
 
-def steer(workspace: Workspace, action: str, data: Any, by: str = "") -> None:
+def steer(workspace: Workspace, action: str, data: Any, by: str = "", admission: Admission = FREE) -> None:
     """Carry out a button, which sent ``data``: the run, ``from_start`` to resume it from step 0, ``changes`` of settings. ``by`` goes on
-    record with a stop.
+    record with a stop; ``admission`` says how many runs whoever resumes one may have.
 
     ``stop_run`` on a run that still waits takes it out of the queue. Raises gr.Error with one sentence when the store refuses.
     """
@@ -88,7 +89,7 @@ def steer(workspace: Workspace, action: str, data: Any, by: str = "") -> None:
             changes = changed_settings(workspace.reader(run).config(), sent.member(data, "changes"))
             send_command(workspace.run_dir(run), "set", {"changes": changes})
         elif action == "resume_run":
-            workspace.resume(run, from_start=sent.member(data, "from_start") is True)
+            workspace.resume(run, from_start=sent.member(data, "from_start") is True, by=admission)
         elif action == "force_stop_run":
             workspace.force_stop(run)
         elif action == "stop_run" and workspace.queue_position(run) is not None:
@@ -226,7 +227,8 @@ def _handler(workspace: Workspace, access: Access, action: str, on_queue_change:
     def handle(event: gr.EventData, request: gr.Request) -> None:
         with _refusals():
             by = asked_by(workspace, access, event._data, request)
-        steer(workspace, action, event._data, by)
+            admission = access.admission(request, event._data) if action == "resume_run" else FREE
+        steer(workspace, action, event._data, by, admission)
         on_queue_change()
 
     handle.__name__ = action

@@ -230,10 +230,7 @@ class TrainPage:
         The page sends one ``nonce`` per intention to start, which comes back: a double click or a repeated request starts one run.
         Visitors and students start what their budget allows. Raises :class:`gradio.Error` for viewers.
         """
-        operator = self._access.is_operator(request, data)
-        if not self._access.may_start(request, data):
-            self._access.require_operator(request, data)
-        by = Admission(self._access.starter(request, data), None if operator else self._access.budget.limits)
+        by = self._access.admission(request, data)
         return {**self._once.answer(data, lambda: self._start(data, by)), "nonce": nonce_of(data)}
 
     def _start(self, data: Any, by: Admission) -> Json:

@@ -59,18 +59,22 @@ def admit(limits: Limits, known: Studio, starter: Starter, is_alive: Callable[[s
 
 @dataclass(frozen=True)
 class Admission:
-    """Who queues a new run, and what they may have; without ``limits`` as much as they like."""
+    """Who queues a run, a new one or one that is resumed, and what they may have; without ``limits`` as much as they like."""
 
     starter: Starter = NOBODY
     limits: Limits | None = None
 
     def queue(self, connection: sqlite3.Connection, folder: Path, mode: StartMode) -> None:
         """Put a new run at the end of the queue, in a transaction of ``studio.db``. Raises StoreError as :func:`admit`."""
+        self.check(connection, folder)
+        studio.append(connection, folder.name, mode, seq=0)
+        set_starter(connection, folder.name, self.starter)
+
+    def check(self, connection: sqlite3.Connection, folder: Path) -> None:
+        """Whether one more run may wait now, in the transaction that will queue it. Raises StoreError as :func:`admit`."""
         if self.limits is not None:
             known = Studio(studio.load_entries(connection), {}, starters=load_starters(connection))
             admit(self.limits, known, self.starter, lambda run: liveness.is_alive(folder.parent / run))
-        studio.append(connection, folder.name, mode, seq=0)
-        set_starter(connection, folder.name, self.starter)
 
 
 FREE = Admission()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import re
 import secrets
 from collections.abc import Mapping
@@ -36,8 +37,37 @@ def key_of(value: str) -> str:
 
 def address_of(mode: Mode, headers: Mapping[str, str], client: str) -> str:
     """A keyed hash of the sender's network address. Only on a Space is a header believed: there, the proxy in front of the app wrote it."""
-    forwarded = headers.get("x-forwarded-for", "").split(",")[0].strip() if mode is Mode.SPACE else ""
-    return hmac.new(_SALT, (forwarded or client).encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:24]
+    found = forwarded_for(headers) if mode is Mode.SPACE else ""
+    return hmac.new(_SALT, _household(found or client).encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:24]
+
+
+def forwarded_for(headers: Mapping[str, str]) -> str:
+    """The address that the outermost proxy of the Space saw; empty where none was told.
+
+    Every proxy adds the address of whoever it hears to the end of ``X-Forwarded-For``, and keeps what stood there before. So the end is
+    true, and the beginning is whatever the sender wrote. From the end, addresses of private networks are the Space's own proxies; the first
+    public one is the visitor's.
+    """
+    entries = ",".join(value for name, value in headers.items() if name.lower() == "x-forwarded-for").split(",")
+    for entry in reversed(entries):
+        try:
+            address = ipaddress.ip_address(entry.strip())
+        except ValueError:
+            return ""  # no proxy writes that: what stands before it is not true either
+        if address.is_global:
+            return str(address)
+    return ""
+
+
+def _household(address: str) -> str:
+    """What is counted as one address: of version 6 the network, because one person has 2^64 addresses of it."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if found.version == 4:
+        return address
+    return str(found.ipv4_mapped or ipaddress.ip_network((int(found) >> 64 << 64, 64)))
 
 
 def starter_of(mode: Mode, shown: str, request: Any) -> Starter:

@@ -1,0 +1,102 @@
+"""What somebody tries who wants more of a Space than others: other addresses, other cookies, runs that are resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+from starlette.datastructures import Headers
+
+from rlhf_studio.recipes import load_recipe
+from rlhf_studio.runs import studio
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.visitors.limits import Admission, Limits
+from rlhf_studio.runs.visitors.starters import Starter, set_starter
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import CLASS_HEADER, Access
+from rlhf_studio.ui.visiting.identity import address_of, forwarded_for
+from rlhf_studio.ui.visiting.modes import Mode
+from tests.ui.fake_run import FakeRun
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        ("81.2.69.142", "81.2.69.142"),
+        ("81.2.69.142, 10.16.3.80", "81.2.69.142"),  # a proxy inside the Space adds the address of the one in front of it
+        ("8.8.8.8, 81.2.69.142, 10.16.3.80, 10.16.4.1", "81.2.69.142"),  # the first one is what the visitor wrote
+        ("8.8.8.8, not an address", ""),
+        ("10.0.0.1, 192.168.0.2", ""),
+        ("", ""),
+        ("2a02:1234::1, fd00::1", "2a02:1234::1"),
+    ],
+)
+def test_only_what_a_proxy_added_counts_as_the_address(told: str, address: str) -> None:
+    assert forwarded_for({"x-forwarded-for": told}) == address
+
+
+def test_a_header_that_is_sent_twice_is_read_whole() -> None:
+    lines = [(b"x-forwarded-for", b"8.8.8.8"), (b"x-forwarded-for", b"81.2.69.142, 10.0.0.1")]
+    assert forwarded_for(Headers(raw=lines)) == "81.2.69.142"
+
+
+def hashed(told: str, mode: Mode = Mode.SPACE) -> str:
+    return address_of(mode, {"x-forwarded-for": told}, "10.0.0.9")
+
+
+def test_one_person_is_one_address_whatever_the_beginning_of_the_header_says() -> None:
+    assert hashed("1.1.1.1, 81.2.69.142") == hashed("9.9.9.9, 81.2.69.142") != hashed("81.2.69.143")
+    assert hashed("2a02:1234:0:7::1") == hashed("2a02:1234:0:7:ffff::2") != hashed("2a02:1234:0:8::1")
+    assert hashed("::ffff:81.2.69.142") == hashed("81.2.69.142")
+    assert hashed("1.1.1.1", Mode.CLASSROOM) == hashed("9.9.9.9", Mode.CLASSROOM)  # no proxy is believed there
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> str:
+    """A run that Ann started, and stopped before its first step."""
+    run = FakeRun(tmp_path)
+    run.run()
+    run.writer.set_state("stopped")
+    run.close()
+    with studio.change(tmp_path) as connection:
+        set_starter(connection, run.run_id, Starter("visitor", key="ann", address="home"))
+    return run.run_id
+
+
+def by(key: str, address: str = "home", **limits: Any) -> Admission:
+    return Admission(Starter("visitor", key=key, address=address), Limits(**limits))
+
+
+def test_a_resumed_run_is_one_of_the_runs_that_a_visitor_may_have(tmp_path: Path, stopped: str) -> None:
+    workspace, config = Workspace(tmp_path), load_recipe("world").config
+    waiting = workspace.submit(config, by=by("ann"))
+    with pytest.raises(StoreError, match="number 1 in the queue") as refused:
+        workspace.resume(stopped, from_start=True, by=by("ann"))
+    assert refused.value.reason == "limit" and workspace.status(stopped).state == "stopped"
+    workspace.cancel(waiting)
+    assert workspace.resume(stopped, from_start=True, by=by("ann")) == 1
+    with pytest.raises(StoreError, match="number 1 in the queue"):
+        workspace.submit(config, by=by("ann"))
+
+
+def test_a_full_queue_takes_no_resumed_run_of_a_visitor(tmp_path: Path, stopped: str) -> None:
+    workspace = Workspace(tmp_path)
+    workspace.submit(load_recipe("world").config, by=by("bob", "elsewhere"))
+    with pytest.raises(StoreError, match="1 runs wait"):
+        workspace.resume(stopped, from_start=True, by=by("ann", waiting=1))
+    with pytest.raises(StoreError, match="network address"):
+        workspace.resume(stopped, from_start=True, by=by("ann", "elsewhere", of_address=1))
+    assert workspace.resume(stopped, from_start=True) == 2  # an operator's resume has no limits
+
+
+def test_students_resume_nothing_while_the_teacher_does_not_let_them_start() -> None:
+    access = Access(Mode.CLASSROOM, loopback=False, token="of the teacher")
+    headers = Headers({"host": "lab", CLASS_HEADER: access.room.link()})
+    student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
+    assert access.admission(student).limits == access.budget.limits
+    access.room.students_start_runs = False
+    with pytest.raises(gr.Error, match="while the teacher allows it"):
+        access.admission(student)
