@@ -24,6 +24,7 @@ ENV HOME=/home/user \
     GRADIO_ANALYTICS_ENABLED=False \
     HF_HOME=/home/user/.cache/huggingface \
     RLHF_STUDIO_WORKSPACE=/home/user/workspace \
+    RLHF_STUDIO_STOP_RUNS=1 \
     PYTHONUNBUFFERED=1
 
 # What is written lies here and in /tmp, and nowhere else.

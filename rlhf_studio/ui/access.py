@@ -102,6 +102,9 @@ class Access:
         room: what a class shares: its link, another one than the raters', and whether students may start runs now.
         budget: what visitors and students may start.
         owners: the cookies of those who have logged in as the Space's owner.
+        path: for which the app's cookies are valid; another one than ``/`` where a proxy serves it below one.
+        duplicate: where people make a copy of the Space; empty elsewhere.
+        address: the Space's own, outside the frame of huggingface.co; empty elsewhere.
     """
 
     mode: Mode = Mode.LOCAL
@@ -113,6 +116,9 @@ class Access:
     room: Classroom = field(default_factory=Classroom)
     budget: Budget = field(default_factory=Budget)
     owners: owner.Sessions = field(default_factory=owner.Sessions)
+    path: str = "/"
+    duplicate: str = ""
+    address: str = ""
 
     @property
     def read_only(self) -> bool:

@@ -42,7 +42,10 @@ from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
-from rlhf_studio.ui.hosts import hosts_of, is_loopback
+from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
+from rlhf_studio.ui.hosted.launching import undisturbed
+from rlhf_studio.ui.hosted.space import duplicate_link, own_address
+from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.page import LearnPage
@@ -282,7 +285,8 @@ def launch(
     settings = launch_settings(host, port, access, demo)
     routes = [download_route(workspace), health_route(), *login_routes(provider_of(os.environ), access.owners)]
     settings["app_kwargs"]["routes"] = routes
-    _, url, _ = demo.launch(**settings)
+    with undisturbed(host):
+        _, url, _ = demo.launch(**settings)
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
     for thread in (dispatcher, janitor):
         if thread is not None:
@@ -300,7 +304,9 @@ def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: M
     token = token_of(environment)
     hosts = hosts_of(host, allow_hosts, environment)
     alone = is_loopback(host) and mode is not Mode.SPACE  # there, a proxy on the same machine may lead to the app
-    return Access(mode, alone, token or secrets.token_urlsafe(24), token_only=bool(token), hosts=hosts, budget=budget_for(mode))
+    about = {"path": cookie_path(environment), "duplicate": duplicate_link(environment), "address": own_address(environment)}
+    token_only, token = bool(token), token or secrets.token_urlsafe(24)
+    return Access(mode, alone, token, token_only=token_only, hosts=hosts, budget=budget_for(mode), **about)
 
 
 def rest_when_idle(demo: gr.Blocks) -> None:
@@ -340,6 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.host = options.host or ("0.0.0.0" if options.classroom else "127.0.0.1")
     try:
         permissions = _permissions(options)
+        stop_runs = stops_runs(os.environ) if options.stop_runs is None else options.stop_runs
         mode = mode_of(os.environ, read_only=options.read_only, classroom=options.classroom)
         keep_hub_token = options.share_hub_token or serves_one_person(options.host, os.environ)
         if not keep_hub_token:
@@ -359,11 +366,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     for line in greeting(server.url, server.workspace.root, server.access, options.host, os.environ.get("SPACE_HOST", "")):
         print(line, flush=True)
-    try:
-        server.wait()
-    except KeyboardInterrupt:
-        print("\nThe app has stopped. Runs that were working go on; start the app again to see them.", flush=True)
-    server.close()
+    with told_to_end():
+        try:
+            server.wait()
+        except KeyboardInterrupt:
+            say_goodbye(server, stop_runs=stop_runs and not server.access.read_only)
+        server.close()
     return 0
 
 

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 HOSTS_VARIABLE = "RLHF_STUDIO_HOSTS"
 _NAME = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:]+)(:\d{1,5})?")
 
+_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,=:@%/-]*")
+
 
 @dataclass(frozen=True)
 class Hosts:
@@ -68,6 +70,17 @@ def hosts_of(host: str, allowed: Iterable[str], environment: Mapping[str, str]) 
         short = machine.split(".")[0]
         own |= {machine, short, f"{short}.local"} - {"", ".local"}
     return Hosts(frozenset(own | {host_name(name) for name in told}), anywhere, frozenset(told))
+
+
+def cookie_path(environment: Mapping[str, str]) -> str:
+    """The path of the app under its names, for which its cookies are valid: ``/``, or that of ``GRADIO_ROOT_PATH``.
+
+    Raises ValueError for a path that a cookie cannot carry.
+    """
+    path = "/" + urlsplit(environment.get("GRADIO_ROOT_PATH", "")).path.strip("/")
+    if not _PATH.fullmatch(path):
+        raise ValueError(f"GRADIO_ROOT_PATH must be a path such as /studio, or an address that ends with one; {path!r} is none")
+    return path
 
 
 def is_address(name: str) -> bool:

@@ -52,6 +52,7 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.lab.varying import Source, source_of, told_of
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.sent import member
+from rlhf_studio.ui.visiting.allowed import Capped
 
 logger = logging.getLogger(__name__)
 
@@ -152,13 +153,13 @@ class TrainPage:
             except ConfigError:
                 return _only_problems(_told(wrong, data))
         operator, plays = self._access.is_operator(request, data), self._access.plays(request, data)
-        if plays and not operator:
-            wrong = [*wrong, *self._access.budget.problems(config, recipe)]
+        capped = self._access.budget.problems(config, recipe) if plays and not operator else []
+        wrong = [*wrong, *capped]
         report = self._look(config, data) if operator or (plays and not wrong) else None
         bad = {problem.field.split(".")[0] for problem in wrong}
         found = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if wrong:
-            return _only_problems(_told(wrong + found, data))
+            return {**_only_problems(_told(wrong + found, data)), **self._duplicate(bool(capped))}
         return {
             "problems": _told(found, data),
             "notes": report.notes if report and not found else [],  # one thing after the other
@@ -247,13 +248,18 @@ class TrainPage:
             else:
                 run_id = self._submit(source.varied(config), config.name, report.expected_peak, source.status.run_id, by=by)
         except ConfigError as error:
-            return {"problems": _told(error.problems, data)}
+            return {"problems": _told(error.problems, data), **self._duplicate(isinstance(error, Capped))}
         except (StoreError, OSError) as error:
             limited = getattr(error, "reason", "") == "limit"
             if not limited:
                 logger.exception("a run could not be created")
-            return {"problems": _told([Problem("", str(error) if limited else f"the run could not be created: {error}")], data)}
+            problem = Problem("", str(error) if limited else f"the run could not be created: {error}")
+            return {"problems": _told([problem], data), **self._duplicate(limited)}
         return {"run_id": run_id}
+
+    def _duplicate(self, capped: bool) -> Json:
+        """Where people have no limits, for whoever met one; nothing elsewhere than on a Space."""
+        return {"duplicate": self._access.duplicate} if capped and self._access.duplicate else {}
 
     def _resume(self, source: Source, config: StageConfig) -> str:
         """Queue the run that the settings came from, to go on with them. Raises ConfigError."""

@@ -56,7 +56,7 @@ def test_the_operator_link_leads_back_to_where_it_came_from_with_a_cookie_for_tl
     answer, _ = ask(server, f"/?operator={TOKEN}", NGINX)
     assert answer.status == 303 and answer.headers["Location"] == "./"  # relative: the browser stays below the path
     cookie = answer.headers["Set-Cookie"]
-    assert {"HttpOnly", "Secure", "SameSite=strict"} <= {part.strip() for part in cookie.split(";")}
+    assert {"HttpOnly", "Secure", "SameSite=strict", "Path=/studio"} <= {part.strip() for part in cookie.split(";")}
 
 
 @pytest.mark.parametrize("headers", [NGINX, SILENT], ids=["nginx", "a silent proxy"])

@@ -198,7 +198,7 @@ class Stub:
     """Enough of a server for :func:`main`."""
 
     def __init__(self, url: str = "http://127.0.0.1:7860/", token: str = "secret", root: Path = Path("/work")):
-        self.url, self.access, self.closed = url, Access(token=token), False
+        self.url, self.access, self.closed, self.dispatcher = url, Access(token=token), False, None
         self.workspace = Workspace(root)
 
     def wait(self) -> None:

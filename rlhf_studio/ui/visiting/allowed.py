@@ -24,6 +24,10 @@ FREE_SETTINGS = frozenset(
 """Settings that cost nothing, whatever their value."""
 
 
+class Capped(ConfigError):
+    """Settings that an operator may start, and visitors and students may not."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """What one run of a visitor or student may cost.
@@ -50,12 +54,12 @@ class Budget:
     who: str = "visitors"
 
     def require(self, config: StageConfig, recipe: Recipe, *, follows: bool) -> None:
-        """Raises ConfigError for what visitors and students may not start; ``follows``: the settings came from another run."""
+        """Raises :class:`Capped` for what visitors and students may not start; ``follows``: the settings came from another run."""
         found = self.problems(config, recipe)
         if follows:
             found = [Problem("", f"{self.here}, {self.who} start from a recipe, not from the settings of another run")]
         if found:
-            raise ConfigError(found)
+            raise Capped(found)
 
     def problems(self, config: StageConfig, recipe: Recipe) -> list[Problem]:
         """Why a visitor may not start this, by setting."""
@@ -75,7 +79,7 @@ class Budget:
     @property
     def _elsewhere(self) -> str:
         """What to do about a limit."""
-        return "duplicate the Space to have no limits" if self.who == "visitors" else "ask your teacher for more"
+        return "duplicate this Space to have no limits" if self.who == "visitors" else "ask your teacher for more"
 
 
 def budget_for(mode: Mode) -> Budget:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from rlhf_studio.config import add_permission_flags
+from rlhf_studio.ui.hosted.ending import VARIABLE as STOP_RUNS_VARIABLE
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE
 
 
@@ -35,6 +36,13 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--classroom", action="store_true", help="a class: students watch, learn and start small runs of their own")
     made.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
+    made.add_argument(
+        "--stop-runs",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="when the app is told to end (Ctrl-C, SIGTERM), let runs save a checkpoint and stop first, for machines that go with the app "
+        f"(default: on a Space yes, elsewhere no; also: {STOP_RUNS_VARIABLE}=1)",
+    )
     made.add_argument(
         "--share-hub-token",
         action="store_true",

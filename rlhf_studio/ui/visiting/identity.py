@@ -77,6 +77,11 @@ def starter_of(mode: Mode, shown: str, request: Any) -> Starter:
     return Starter(role, key=key_of(shown) or f"address:{address}", address=address)
 
 
+def is_known(request: Any) -> bool:
+    """Whether the sender shows a visitor's cookie: everyone does who has opened the page, and whose browser keeps it."""
+    return any(part.strip().startswith(f"{COOKIE}=") for part in request.headers.get("cookie", "").split(";"))
+
+
 class NewVisitors:
     """Middleware that gives whoever opens the page without the cookie a new one.
 
@@ -84,8 +89,8 @@ class NewVisitors:
     browsers allow where they refuse others.
     """
 
-    def __init__(self, app: ASGIApp, mode: Mode) -> None:
-        self._app, self._mode = app, mode
+    def __init__(self, app: ASGIApp, mode: Mode, path: str = "/") -> None:
+        self._app, self._mode, self._path = app, mode, path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on everything; answers to a first visit get the cookie."""
@@ -103,7 +108,7 @@ class NewVisitors:
     def _cookie(self) -> str:
         cookie: SimpleCookie = SimpleCookie()
         cookie[COOKIE] = new_value()
-        cookie[COOKIE].update({"httponly": True, "max-age": COOKIE_SECONDS, "path": "/", "samesite": "Lax"})
+        cookie[COOKIE].update({"httponly": True, "max-age": COOKIE_SECONDS, "path": self._path, "samesite": "Lax"})
         if self._mode is not Mode.SPACE:
             return cookie[COOKIE].OutputString()
         cookie[COOKIE].update({"samesite": "None", "secure": True})

@@ -67,7 +67,8 @@ class Links:
                 rest = [("tab", link.tab), *rest]
             response = RedirectResponse(f"?{urlencode(rest)}" if rest else "./", 303)
             secure = scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
-            response.set_cookie(link.cookie, shown[name], max_age=link.age, httponly=True, samesite="strict", secure=secure)
+            kept = {"max_age": link.age, "path": self._access.path, "secure": secure}
+            response.set_cookie(link.cookie, shown[name], httponly=True, samesite="strict", **kept)
         await response(scope, receive, send)
 
     async def _is_right(self, name: str, token: str) -> bool:

@@ -10,11 +10,17 @@ import gradio as gr
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.visiting.classroom import ClassPage
+from rlhf_studio.ui.visiting.identity import is_known
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Provider
 
 Json = dict[str, Any]
 TITLES = {Mode.LOCAL: "This computer", Mode.CLASSROOM: "Class", Mode.SPACE: "Space", Mode.READ_ONLY: "Read-only"}
+
+NO_COOKIES = (
+    "Your browser keeps no cookies for this page. You can learn, watch and start runs; but all people behind your network address count "
+    "as one visitor, who has one run, and each of you may stop it."
+)
 
 
 def heading_functions(access: Access, provider: Provider | None, opened: Callable[[], None]) -> list[Callable[..., Any]]:
@@ -31,9 +37,13 @@ def where(access: Access, provider: Provider | None = None, opened: Callable[[],
         told: Json = {"mode": access.mode.value, "title": TITLES[access.mode]}
         told["line"] = line_of(access, role, access.plays(request, data))
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
+        if role < Role.OPERATOR and access.duplicate:
+            told["duplicate"] = access.duplicate
         if access.mode is Mode.SPACE and provider is not None:
             address = LOGOUT if role >= Role.OPERATOR else LOGIN
             told |= {"login": provider.address + address, "login_word": "Log out" if address == LOGOUT else "Log in as the owner"}
+        if access.mode is Mode.SPACE and role < Role.OPERATOR and access.plays(request, data) and not is_known(request):
+            told |= {"notice": NO_COOKIES, "alone": access.address}
         return told
 
     return where
@@ -48,8 +58,7 @@ def line_of(access: Access, role: Role, plays: bool) -> str:
         return owner.get(access.mode, "")
     if plays and access.mode is Mode.SPACE:
         return (
-            f"You are a visitor. Learn and watch recorded runs, or start runs of the tiny world ({small}; "
-            f"kept for {limits.hours:g} hours). For more, duplicate this Space."
+            f"You are a visitor. Learn and watch recorded runs, or start runs of the tiny world ({small}; kept for {limits.hours:g} hours)."
         )
     if plays:
         return f"You are in a class. You may start runs of the tiny world ({small})."

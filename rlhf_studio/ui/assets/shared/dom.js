@@ -21,6 +21,9 @@ export function el(tag, properties, ...children) {
   return node;
 }
 
+/** A link to another website, in a tab of its own; null where there is no address. */
+export const newTab = (href, words) => (href ? el("a", { href, target: "_blank", rel: "noopener" }, words) : null);
+
 /** The same for SVG. */
 export function svg(tag, properties, ...children) {
   const node = apply(document.createElementNS(SVG, tag), properties);

@@ -1,6 +1,6 @@
 // What lies around the pages: the product's name, the way past the tabs, the theme, and the sheet of shortcuts.
 import { address } from "../shared/address.js";
-import { el, fill, show } from "../shared/dom.js";
+import { el, fill, newTab, show } from "../shared/dom.js";
 import { onlyWatches } from "../shared/visit.js";
 import { themeButton } from "./theme_button.js";
 import { classButton, followSwitch } from "./classroom.js";
@@ -62,11 +62,16 @@ function skip(event) {
 
 /** How the app is used, and what whoever looks at it may do; nothing where one person uses it and may do everything. */
 async function sayWhere(host, node, server) {
-  const { mode, teaches, title, line, login, login_word: word } = await server.where({ view: onlyWatches() });
-  if (!line) return;
-  const link = login ? el("a", { href: login, target: "_blank", rel: "noopener" }, word) : null;
-  fill(node, el("b", {}, title), " ", line, " ", link);
-  if (mode === "classroom") node.append(" ", teaches ? classButton(host, server) : followSwitch(server));
+  const told = await server.where({ view: onlyWatches() });
+  if (!told.line) return;
+  const links = [newTab(told.duplicate, "Duplicate this Space"), newTab(told.login, told.login_word)];
+  fill(node, el("b", {}, told.title), " ", told.line, " ", links);
+  if (told.mode === "classroom") node.append(" ", told.teaches ? classButton(host, server) : followSwitch(server));
+  if (told.notice) {
+    node.append(
+      el("span", { class: "rs-where-notice" }, told.notice, " ", newTab(told.alone, "Open the Space by itself")),
+    );
+  }
   show(node, true);
 }
 

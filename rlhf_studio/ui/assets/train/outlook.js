@@ -1,5 +1,5 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, newTab, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { MemoryPlan } from "./plan.js";
 
@@ -240,6 +240,9 @@ export class Outlook {
         {},
         answer.problems.map((problem) => el("li", {}, this.problem(problem))),
       ),
+      answer.duplicate
+        ? el("p", {}, newTab(answer.duplicate, "Duplicate this Space"), " to have a copy without limits.")
+        : null,
     );
     setText(this.command, answer.command);
     show(this.commandBox, Boolean(answer.command));

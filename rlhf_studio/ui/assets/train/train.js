@@ -299,7 +299,7 @@ class TrainPage {
     if (answer.nonce !== this.nonce) return;
     this.outlook.starting(false);
     if (answer.problems) {
-      this.show({ ...this.answer, problems: answer.problems });
+      this.show({ ...this.answer, problems: answer.problems, duplicate: answer.duplicate });
       if (answer.problems[0].field) this.sections.reveal(answer.problems[0].field);
     } else this.checkSoon();
   }

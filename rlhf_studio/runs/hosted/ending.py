@@ -1,0 +1,47 @@
+"""Ending all runs of a workspace with a checkpoint, because the machine is about to go."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from rlhf_studio.runs import liveness
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.errors import NotRunning, StoreError
+from rlhf_studio.runs.finding.folders import RunFolders
+
+logger = logging.getLogger(__name__)
+BY = "the host, which ends the app"
+_LOOK_SECONDS = 0.1
+
+
+def end_runs(folders: RunFolders, seconds: float) -> tuple[list[str], list[str]]:
+    """Ask every engine to save and stop, and wait until they have; (the runs that have ended, those at work after ``seconds``).
+
+    No engine is killed: one that needs longer goes on for as long as the machine lets it. Nothing may start another run meanwhile.
+    Raises StoreError when the workspace cannot be read.
+    """
+    asked = [folder for folder in folders.folders() if _ask(folder)]
+    deadline = time.monotonic() + seconds
+    while (left := [folder for folder in asked if _at_work(folder)]) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    return [folder.name for folder in asked if folder not in left], [folder.name for folder in left]
+
+
+def _ask(folder: Path) -> bool:
+    """Whether an engine of this run is at work, and has been asked to stop."""
+    try:
+        if not _at_work(folder):
+            return False
+        send_command(folder, "stop", {"by": BY})
+    except NotRunning:  # it ended meanwhile
+        return False
+    except StoreError as error:
+        logger.warning("The run %s could not be asked to stop: %s", folder.name, error)
+        return False
+    return True
+
+
+def _at_work(folder: Path) -> bool:
+    return liveness.is_starting(folder) or liveness.is_alive(folder)

@@ -1,0 +1,71 @@
+"""The end of the app: at Ctrl-C and at SIGTERM. On a machine that goes with the app, runs end first, with a checkpoint."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.hosted.ending import end_runs
+from rlhf_studio.runs.queue import Dispatcher
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.visiting.modes import on_a_space
+
+VARIABLE = "RLHF_STUDIO_STOP_RUNS"
+STOP_SECONDS = 25.0  # hosts wait for half a minute before they end everything
+
+
+def stops_runs(environment: Mapping[str, str]) -> bool:
+    """Whether runs end with the app where no flag says so. Raises ValueError for a value that says neither yes nor no."""
+    told = environment.get(VARIABLE, "")
+    if told not in ("", "0", "1"):
+        raise ValueError(f"{VARIABLE} must be 1 (runs end with the app) or 0 (they go on), not {told!r}")
+    return told == "1" if told else on_a_space(environment)
+
+
+@contextmanager
+def told_to_end() -> Iterator[None]:
+    """A block in which SIGTERM raises KeyboardInterrupt, as Ctrl-C does; a second one changes nothing."""
+
+    def raise_once(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, raise_once)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is raise_once:
+            signal.signal(signal.SIGTERM, before)
+
+
+class Ended(Protocol):
+    """What is needed of the app here."""
+
+    workspace: Workspace
+    dispatcher: Dispatcher | None
+
+
+def say_goodbye(server: Ended, *, stop_runs: bool) -> None:
+    """What happens to runs when the app ends, said and done."""
+    if not stop_runs:
+        _say("\nThe app has stopped. Runs that were working go on; start the app again to see them.")
+        return
+    _say("\nThe app was told to end. Runs that are at work save a checkpoint and stop.")
+    if server.dispatcher is not None:
+        server.dispatcher.stop()
+    try:
+        ended, left = end_runs(server.workspace, STOP_SECONDS)
+    except StoreError as error:
+        _say(f"The runs could not be asked to stop: {error}")
+        return
+    for run in ended:
+        _say(f"The run {run} has stopped. Resume lets it go on.")
+    for run in left:
+        _say(f"The run {run} was still at work after {STOP_SECONDS:g} seconds. If it is killed, Resume goes on from its last checkpoint.")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
