@@ -73,7 +73,9 @@ class Admission:
     def check(self, connection: sqlite3.Connection, folder: Path) -> None:
         """Whether one more run may wait now, in the transaction that will queue it. Raises StoreError as :func:`admit`."""
         if self.limits is not None:
-            known = Studio(studio.load_entries(connection), {}, starters=load_starters(connection))
+            starters = load_starters(connection)
+            starters.pop(folder.name, None)  # a run that is resumed is at work no more, also where its claim is not settled yet
+            known = Studio(studio.load_entries(connection), {}, starters=starters)
             admit(self.limits, known, self.starter, lambda run: liveness.is_alive(folder.parent / run))
 
 
