@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 DEEPEST = 32  # lists and objects inside each other; the form's values need 7
 SECONDS = 15.0  # to send a body
+REST_SECONDS = 3  # before somebody who was told that there is too much to do asks again
 LONGEST_WHOLE = 23  # characters of a whole number; JavaScript gives those of 1e21 and more an exponent
 COMPRESSION_LEVEL = 1  # a quarter of the time of level 9, for almost the same size
 SMALLEST = 1000  # bytes; what fits one packet anyway is not compressed
@@ -31,11 +32,12 @@ _OF_FILES = ("path", "meta")  # an object with one of these members is a file to
 
 
 class Refused(Exception):
-    """A request that is not answered by the app: HTTP ``status`` and one sentence."""
+    """A request that is not answered by the app: HTTP ``status`` and one sentence; with 503, pages rest for some seconds."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
         self.status, self.detail = status, detail
+        self.headers = {"connection": "close"} | ({"retry-after": str(REST_SECONDS)} if status == 503 else {})
 
 
 async def read_body(headers: Headers, receive: Receive, most: int) -> bytes:

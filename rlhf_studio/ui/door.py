@@ -133,7 +133,7 @@ class Door:
                 await send({"type": "websocket.close", "code": 1008})
                 return
             # the connection is closed, so that the rest of the body need not be read
-            await JSONResponse({"detail": refused.detail}, refused.status, {"connection": "close"})(scope, receive, send)
+            await JSONResponse({"detail": refused.detail}, refused.status, refused.headers)(scope, receive, send)
 
     def _is_our_name(self, scope: Scope) -> bool:
         names = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]

@@ -105,8 +105,10 @@ const shown = new Promise((resolve) => {
   SCRIPTS.forEach(preload);
   await shown;
   const scripts = [asset(ENTRY), asset("shared/visit.js")].map((name) => import(name));
-  const [page, { answering }] = await Promise.all([...scripts, ...STYLES.map(loadStyle)]);
-  await page.mount({ host, server: answering(server), trigger, watch, props, api, plotly: file(PLOTLY) });
+  const [page, { functionsOf }] = await Promise.all([...scripts, ...STYLES.map(loadStyle)]);
+  const own = config.components.find((component) => component.props.elem_id === PAGE + "-page");
+  const server = functionsOf(api + "/component_server/", own);
+  await page.mount({ host, server, trigger, watch, props, api, plotly: file(PLOTLY) });
 })().catch((error) => {
   console.error(error);
   host.textContent = "This page could not load its scripts. Reload the page; if that does not help, restart the app.";

@@ -337,6 +337,8 @@ def test_a_few_viewers_calls_run_at_once_and_an_operators_never_waits(server: Se
         async def send(message: Any) -> None:
             if message["type"] == "http.response.start":
                 answered.append(message["status"])
+                if message["status"] == 503:
+                    assert (b"retry-after", b"3") in message["headers"]
 
         headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"x-who", who.encode())]
         headers += [(b"x-forwarded-for", b"10.0.0.1")] if forwarded else []

@@ -19,6 +19,11 @@ class Mode(StrEnum):
         """Whether people who are no operators may start small runs of their own."""
         return self in (Mode.CLASSROOM, Mode.SPACE)
 
+    @property
+    def pace(self) -> float:
+        """How many times as long pages wait between two questions as in an app for a few people: on a Space anybody may come."""
+        return 2.5 if self is Mode.SPACE else 1.0
+
 
 def on_a_space(environment: Mapping[str, str]) -> bool:
     """Whether the app runs on Hugging Face Spaces."""

@@ -34,7 +34,7 @@ def where(access: Access, provider: Provider | None = None, opened: Callable[[],
     def where(data: Any, request: gr.Request) -> Json:
         opened()
         role = access.role_of(request, data)
-        told: Json = {"mode": access.mode.value, "title": TITLES[access.mode]}
+        told: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
         told["line"] = line_of(access, role, access.plays(request, data))
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
         if role < Role.OPERATOR and access.duplicate:

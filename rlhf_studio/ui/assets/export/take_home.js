@@ -1,9 +1,11 @@
 // The dialog "Take it home": weights as a zip or on the hub, the report, the tables; and what was made, to download.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
+import { waitAfter } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 
 const POLL_MS = 700;
+const HIDDEN = 5000;
 const KINDS = { adapter: "Adapter", merged: "Whole model" };
 const RECORDS = [
   ["html", "Report", "The whole story in one file that opens without a network."],
@@ -126,7 +128,8 @@ export class TakeHome {
     if (!this.dialog.open) return;
     if (answer.files) this.draw(answer);
     const working = answer.job?.state === "working" || answer.busy;
-    if (working || !answer.files) this.timer = setTimeout(() => this.look(), POLL_MS);
+    if (working || !answer.files)
+      this.timer = setTimeout(() => this.look(), waitAfter(document.hidden ? HIDDEN : POLL_MS));
   }
 
   /** Ask the server; says what is wrong. */

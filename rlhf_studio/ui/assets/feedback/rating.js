@@ -2,6 +2,7 @@
 import { el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, integer, readable } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
+import { waitAfter } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { Pair, Ranking, Stars } from "./answers.js";
 
@@ -202,7 +203,7 @@ export class Rating {
       if (!this.task) return;
       if (this.onScreen()) this.refresh();
       else this.later(wait);
-    }, wait);
+    }, waitAfter(wait));
   }
 
   receive(turn) {

@@ -1,24 +1,32 @@
 // How a page is looked at: on screen or not, and by someone who only wants to watch. And how it asks for what a person
 // waits for.
+import { waitAfter } from "./poll.js";
 
 /** What is said when the server gives no answer to something a person waits for. */
 export const NO_ANSWER = "The app does not answer. Try again in a moment.";
 
+const TOO_MUCH = [429, 503];
+const COOL_DOWN = 5000; // milliseconds, where the server does not say how long
+const SESSION = crypto.getRandomValues(new Uint32Array(4)).join("-");
+
 /**
- * The server's functions of a page, which reject when no answer comes. Gradio's own give `undefined` then, as if that
- * were the answer.
+ * The server's functions of a page: a call gives the answer, or rejects. Gradio's own give `undefined` when no answer
+ * comes, and do not say for how long a server that has too much to do wants to rest; the error's `restFor` says it here.
+ * @param address    where functions are asked
+ * @param component  the page's component, as Gradio's own configuration has it
  */
-export const answering = (server) =>
-  new Proxy(server, {
-    get: (functions, name) => {
-      if (typeof functions[name] !== "function") return functions[name];
-      return async (...sent) => {
-        const answer = await functions[name](...sent);
-        if (answer === undefined) throw new Error(`no answer from the app to ${String(name)}`);
-        return answer;
-      };
-    },
-  });
+export function functionsOf(address, component) {
+  const ask = async (name, data) => {
+    const body = JSON.stringify({ data, component_id: component.id, fn_name: name, session_hash: SESSION });
+    const reply = await fetch(address, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    if (reply.ok) return reply.json();
+    const error = new Error(`the app answered ${name} with HTTP ${reply.status}`);
+    const asked = 1000 * Number(reply.headers.get("Retry-After"));
+    if (TOO_MUCH.includes(reply.status)) error.restFor = asked || COOL_DOWN;
+    throw error;
+  };
+  return Object.fromEntries(component.props.server_fns.map((name) => [name, (data) => ask(name, data)]));
+}
 
 /**
  * Whether the address asks for pages that only watch (`?view=1`), whoever opens them. The server is told with every
@@ -34,7 +42,7 @@ export function whenShown(node, action) {
   new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && action()).observe(node);
 }
 
-const AGAIN = 4000;
+const AGAIN = 4000; // milliseconds
 
 /** Call `action` in a while, once `node` is on the screen; not when it is `wanted` no more. */
 export function later(node, wanted, action) {
@@ -42,7 +50,7 @@ export function later(node, wanted, action) {
     if (!wanted() || !node.isConnected) return;
     if (isOnScreen(node)) action();
     else later(node, wanted, action);
-  }, AGAIN);
+  }, waitAfter(AGAIN));
 }
 
 const MOST_OPEN = 20;

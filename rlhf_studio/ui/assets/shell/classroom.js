@@ -1,18 +1,17 @@
 // A class: the teacher's place, which students may follow, and the teacher's dialog with the class link.
 import { address } from "../shared/address.js";
 import { el, fill, memory, setText, show, svg } from "../shared/dom.js";
+import { Poller } from "../shared/poll.js";
 import { onlyWatches } from "../shared/visit.js";
 
 const LOOK = 2000; // milliseconds between two looks at where the teacher is
-const SPREAD = 600; // so that thirty students do not ask at the same moment
-const SLOWEST = 20000;
 
 /** A switch for students: follow the teacher from page to page, with a way back to one's own place. */
 export function followSwitch(server) {
   const box = el("input", { type: "checkbox", checked: memory.get("follow", true) });
   const back = el("button", { type: "button", class: "rs-link", hidden: true }, "Back to my own place");
   const node = el("span", { class: "rs-follow", hidden: true }, el("label", {}, box, " Follow the teacher"), " ", back);
-  let [seen, own, failures] = [0, null, 0];
+  let [seen, own] = [0, null];
 
   const go = ({ page, params }) => {
     own ??= { page: address.here, params: address.params(address.here) };
@@ -32,22 +31,19 @@ export function followSwitch(server) {
     if (box.checked && last?.seq) go(last);
   });
 
-  const look = async () => {
-    try {
-      if (document.visibilityState === "visible") {
-        last = await server.class_now({});
-        failures = 0;
-        show(node, last.seq > 0);
-        if (box.checked && last.seq > seen) go(last);
-        seen = Math.max(seen, last.seq);
-      }
-    } catch (error) {
-      failures += 1; // the page says elsewhere that the app does not answer
-      console.warn(error);
-    }
-    setTimeout(look, Math.min(SLOWEST, LOOK * 2 ** Math.min(failures, 4)) + Math.random() * SPREAD);
-  };
-  look();
+  const poller = new Poller({
+    ask: () => server.class_now({}),
+    onreply: (reply) => {
+      last = reply;
+      show(node, last.seq > 0);
+      if (box.checked && last.seq > seen) go(last);
+      seen = Math.max(seen, last.seq);
+      return LOOK;
+    },
+    onlost: () => {}, // the page says elsewhere that the app does not answer
+    awake: () => document.visibilityState === "visible",
+  });
+  poller.wake();
   return node;
 }
 

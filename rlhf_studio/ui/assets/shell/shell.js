@@ -1,6 +1,7 @@
 // What lies around the pages: the product's name, the way past the tabs, the theme, and the sheet of shortcuts.
 import { address } from "../shared/address.js";
 import { el, fill, newTab, show } from "../shared/dom.js";
+import { setPace } from "../shared/poll.js";
 import { onlyWatches } from "../shared/visit.js";
 import { themeButton } from "./theme_button.js";
 import { classButton, followSwitch } from "./classroom.js";
@@ -63,6 +64,7 @@ function skip(event) {
 /** How the app is used, and what whoever looks at it may do; nothing where one person uses it and may do everything. */
 async function sayWhere(host, node, server) {
   const told = await server.where({ view: onlyWatches() });
+  setPace(told.pace);
   if (!told.line) return;
   const links = [newTab(told.duplicate, "Duplicate this Space"), newTab(told.login, told.login_word)];
   fill(node, el("b", {}, told.title), " ", told.line, " ", links);

@@ -1,18 +1,16 @@
 // One prompt and the answers of both policies: follows the server's events until the last.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
+import { pause } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { Legend } from "../shared/tokens.js";
 import { Answer, sharedLimit } from "./answer.js";
 
-const QUICK = 120; // milliseconds between two questions while something comes
-const HOSTED = 500;
+const QUICK = 150; // milliseconds between two questions while something comes
 const HIDDEN = 1500;
+const AGAIN = 800; // after no answer
 const TRIES = 6;
 const SHOWN = 500; // characters of the prompt
-
-const wait = (time) => new Promise((resolve) => setTimeout(resolve, time));
-const interval = () => (document.hidden ? HIDDEN : location.hostname.endsWith(".hf.space") ? HOSTED : QUICK);
 
 /**
  * Follow an exchange to its end.
@@ -22,10 +20,12 @@ const interval = () => (document.hidden ? HIDDEN : location.hostname.endsWith(".
 export async function follow(server, key, onreply) {
   let since = 0;
   for (let failures = 0; failures < TRIES;) {
-    const reply = await server.news({ key, since, view: onlyWatches() }).catch(() => null);
-    if (!reply) {
+    let reply;
+    try {
+      reply = await server.news({ key, since, view: onlyWatches() });
+    } catch (error) {
       failures += 1;
-      await wait(400 * 2 ** failures);
+      await pause(AGAIN, failures, error);
       continue;
     }
     failures = 0;
@@ -36,7 +36,7 @@ export async function follow(server, key, onreply) {
     since += reply.events.length;
     onreply(reply);
     if (reply.state === "done" && !reply.more) return true;
-    if (!reply.more) await wait(interval());
+    if (!reply.more) await pause(document.hidden ? HIDDEN : QUICK);
   }
   return false;
 }

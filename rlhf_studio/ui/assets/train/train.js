@@ -1,6 +1,7 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
+import { pause, waitAfter } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { Cards } from "./cards.js";
 import { Field, same } from "./form.js";
@@ -14,6 +15,7 @@ import { TryIt } from "./tryit.js";
 const CHECK_AFTER = 300;
 const LOOK_AGAIN = 4000;
 const MEASURING = 1500;
+const BOOT_AGAIN = 2000;
 const OPEN_AT_FIRST = []; // the names of PPO frighten who sees them first
 const PREVIEWED = ["model.policy", "model.revision", "engine.seed"];
 const OPEN_FOR_OWN = ["model", "data", "reward"];
@@ -77,7 +79,15 @@ class TrainPage {
       this.checkSoon();
       showWanted(this);
     });
-    setInterval(() => isOnScreen(this.root) && this.outlook.last.waiting && this.checkSoon(), LOOK_AGAIN);
+  }
+
+  /** The next check by itself: while runs wait, and while the machine is measured. */
+  checkLater(failures = 0, error = null) {
+    clearTimeout(this.next);
+    const { waiting, measure } = this.outlook.last;
+    const usual = measure?.running ? MEASURING : waiting ? LOOK_AGAIN : 0;
+    const look = () => (isOnScreen(this.root) ? this.check(failures) : this.checkLater(failures, error));
+    if (usual) this.next = setTimeout(look, waitAfter(usual, failures, error));
   }
 
   nameField() {
@@ -216,7 +226,7 @@ class TrainPage {
     return this.server[what](this.payload(more));
   }
 
-  async check() {
+  async check(failures = 0) {
     const asked = (this.asked = Symbol("check"));
     const { values } = this.state;
     try {
@@ -225,9 +235,12 @@ class TrainPage {
       this.checked = values;
       this.show(answer);
       this.outlook.settled();
+      this.checkLater();
     } catch (error) {
       console.error("the settings could not be checked:", error);
-      if (asked === this.asked) this.outlook.lost();
+      if (asked !== this.asked) return;
+      this.outlook.lost();
+      this.checkLater(failures + 1, error);
     }
   }
 
@@ -286,11 +299,7 @@ class TrainPage {
   measure() {
     this.trigger("measure", { device: this.outlook.last.measure.device, view: onlyWatches() });
     this.outlook.show({ ...this.outlook.last, measure: { ...this.outlook.last.measure, running: true } });
-    const look = async () => {
-      await this.check();
-      if (this.outlook.last.measure?.running) setTimeout(look, MEASURING);
-    };
-    setTimeout(look, MEASURING);
+    this.checkLater();
   }
 
   /** The server's answer to Start. */
@@ -350,13 +359,13 @@ class TrainPage {
 /** Draw the page into `host`; called once when the component appears. */
 export async function mount({ host, server, trigger, watch, props }) {
   let boot = null;
-  while (!boot) {
+  for (let failures = 1; !boot; failures += 1) {
     try {
       boot = await server.boot({ view: onlyWatches() });
     } catch (error) {
       console.error("the Train page could not be loaded:", error);
       fill(host, el("p", { class: "rs-message rs-problem" }, "The app does not answer. Trying again."));
-      await new Promise((resolve) => setTimeout(resolve, 2000));
+      await pause(BOOT_AGAIN, failures, error);
     }
   }
   const page = new TrainPage(host, { server, trigger, boot });

@@ -2,6 +2,7 @@
 // this page asks it how far it is.
 import { el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, number } from "../shared/format.js";
+import { pause } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 const ASK_AGAIN = 400;
@@ -149,7 +150,7 @@ export class TryIt {
       while (answer.state === "working") {
         this.number = answer.number;
         this.say(answer.fraction ? `${answer.progress} (${Math.round(100 * answer.fraction)} %)` : answer.progress);
-        await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN));
+        await pause(ASK_AGAIN);
         answer = await this.ask({ op: "poll", number: this.number });
       }
       this.busy(false);
