@@ -37,7 +37,7 @@ export const pause = (...asked) => new Promise((resolve) => setTimeout(resolve, 
 
 /**
  * @param ask       async function that fetches one reply (rejects on failure)
- * @param onreply   called with each reply; returns the usual milliseconds to the next question, a second if it gives none
+ * @param onreply   called with each reply; returns the milliseconds to the next question, a second if it gives none
  * @param onlost    called with {since, retryAt} when the server was silent for too long, and with null when it is back
  * @param onfailure called after every failed question
  * @param awake     whether the page is on screen

@@ -11,7 +11,7 @@ const SESSION = crypto.getRandomValues(new Uint32Array(4)).join("-");
 
 /**
  * The server's functions of a page: a call gives the answer, or rejects. Gradio's own give `undefined` when no answer
- * comes, and do not say for how long a server that has too much to do wants to rest; the error's `restFor` says it here.
+ * comes, and do not say for how long a server that has too much to do wants to rest; here the error's `restFor` does.
  * @param address    where functions are asked
  * @param component  the page's component, as Gradio's own configuration has it
  */
