@@ -12,7 +12,7 @@ import hmac
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gradio as gr
@@ -22,13 +22,13 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.visitors.limits import Admission
 from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.classroom.room import Classroom
 from rlhf_studio.ui.hosts import Hosts, host_name, is_loopback
 from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.sent import only_watches, run_id
 from rlhf_studio.ui.visiting import identity, owner
 from rlhf_studio.ui.visiting.allowed import Budget
 from rlhf_studio.ui.visiting.modes import Mode, on_a_space
-from rlhf_studio.ui.visiting.room import Classroom
 
 COOKIE = "rlhf_studio_operator"
 HEADER = "x-rlhf-studio-token"
@@ -121,6 +121,11 @@ class Access:
     address: str = ""
 
     @property
+    def operator_token(self) -> str:
+        """What makes somebody an operator now: a teacher may have replaced the token with which the app was started."""
+        return self.room.teachers_token or self.token
+
+    @property
     def read_only(self) -> bool:
         """Whether nobody may change anything."""
         return self.mode is Mode.READ_ONLY
@@ -150,7 +155,8 @@ class Access:
         """Who starts a run with this request, as the run keeps it."""
         if self.is_operator(request, data):
             return Starter("operator" if self.mode.visitors_play else "")
-        return identity.starter_of(self.mode, token_in_cookies(request.headers.get("cookie", ""), identity.COOKIE), request)
+        starter = identity.starter_of(self.mode, token_in_cookies(request.headers.get("cookie", ""), identity.COOKIE), request)
+        return replace(starter, name=self.room.name_of(starter.key))
 
     def admission(self, request: Any, data: Any = None) -> Admission:
         """Who starts or resumes a run with this request, and what they may have. Raises :class:`gradio.Error` for whoever may not start."""
@@ -185,7 +191,8 @@ class Access:
         if only_watches(data) or dict(getattr(request, "query_params", None) or {}).get("view") == "1":
             return False
         shown = _shown(request, HEADER, COOKIE)
-        if self.token and hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode()):
+        token = self.operator_token
+        if token and hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode()):
             return True
         if self.mode is Mode.SPACE and self.owners.admits(token_in_cookies(request.headers.get("cookie", ""), owner.COOKIE)):
             return True

@@ -37,6 +37,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent, theme
 from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.bodies import Compressed
+from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.door import Door, health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
@@ -81,6 +82,7 @@ def build_app(
     feedback_page: FeedbackPage | None = None,
     playground_line: Line | None = None,
     learn_page: LearnPage | None = None,
+    class_page: ClassPage | None = None,
 ) -> gr.Blocks:
     """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
     wake = dispatcher.wake if dispatcher else lambda: None
@@ -94,11 +96,12 @@ def build_app(
     feedback_page = feedback_page or FeedbackPage(workspace, access, Feedback(workspace.root))
     playground = RewardPlayground(workspace, access, playground_line or _playground_line(workspace))
     learn_page = learn_page or LearnPage(workspace=workspace)
+    class_page = class_page or ClassPage(access, workspace, Breaking(workspace, access, wake), learn_page.computed)
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading(heading_functions(access, provider_of(os.environ), learn_page.expect))
+        html.heading(heading_functions(access, provider_of(os.environ), class_page, learn_page.expect))
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
-                learn_page.build(Breaking(workspace, access, wake).functions())
+                learn_page.build(class_page.breaking.functions())
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):
@@ -215,6 +218,7 @@ class Server:
     feedback_page: FeedbackPage | None = None
     playground_line: Line | None = None
     learn_page: LearnPage | None = None
+    class_page: ClassPage | None = None
     janitor: Janitor | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -233,7 +237,8 @@ class Server:
         self.feed.close()
         if self.feedback_page is not None:
             self.feedback_page.close()
-        for helper in (self.try_reward, self.talk_line, self.exports, self.desk, self.playground_line, self.learn_page):
+        pages = (self.try_reward, self.talk_line, self.exports, self.desk, self.playground_line, self.learn_page, self.class_page)
+        for helper in pages:
             if helper is not None:
                 helper.close()
 
@@ -278,7 +283,9 @@ def launch(
     desk = Desk(workspace, access, feed.insights, inspect, wake)
     playground_line = _playground_line(workspace, keep_hub_token=keep_hub_token)
     learn_page = LearnPage(workspace=workspace, prepares=prepare_lessons, busy=runs_alive(workspace))
-    pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line, learn_page)
+    class_page = ClassPage(access, workspace, Breaking(workspace, access, wake), learn_page.computed)
+    class_page.open()
+    pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line, learn_page, class_page)
     demo = build_app(workspace, feed, access, dispatcher, permissions, *pages)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)

@@ -31,8 +31,9 @@ FUNCTIONS: dict[str, Role] = {
     # above the pages
     "shell-page.where": _VIEWER,
     "shell-page.class_now": _VIEWER,
-    "shell-page.class_link": _OPERATOR,
-    "shell-page.class_change": _OPERATOR,
+    "shell-page.class_round": _VIEWER,  # whoever watches sees what is asked
+    **{f"shell-page.class_{name}": _PLAYER for name in ("answer", "name")},
+    **{f"shell-page.class_{name}": _OPERATOR for name in ("link", "change", "ready", "ask", "steer")},
     # Train
     "start_run": _OPERATOR,
     "measure": _OPERATOR,

@@ -1,4 +1,4 @@
-"""``feedback.db``: its tables, and one connection for each process that writes.
+"""``feedback.db``: its tables, and one connection for each process that writes. A class's rounds are kept by the same means.
 
 The journal is a write-ahead log where the disk allows it, so that readers never wait for the people who vote; every commit is on the
 disk before it is answered.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,14 +59,29 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX votes_of ON votes (task, annotator, number)",
     ),
 )
-VERSION = len(MIGRATIONS)
 
 
 class Database:
-    """The database below ``root``; made when something is written for the first time."""
+    """The database below ``root``; made when something is written for the first time.
 
-    def __init__(self, root: Path):
-        self.path = Path(root) / DATABASE
+    Args:
+        name: of the file.
+        migrations: its tables, one entry per version.
+        holds: what is in it, for people.
+        forgets: whether nothing of what is deleted may be left in the file.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        name: str = DATABASE,
+        migrations: Sequence[Sequence[str]] = MIGRATIONS,
+        holds: str = "feedback",
+        *,
+        forgets: bool = False,
+    ):
+        self.path = Path(root) / name
+        self._migrations, self._holds, self._forgets = migrations, holds, forgets
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._place: Place | None = None
@@ -78,7 +93,7 @@ class Database:
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
         """One transaction, committed when the block ends. Raises StoreError."""
-        with self._lock, _damage(self.path), schema.transaction(self._open(), self.path) as connection:
+        with self._lock, self._damage(), schema.transaction(self._open(), self.path) as connection:
             yield connection
 
     @contextmanager
@@ -89,10 +104,10 @@ class Database:
             return
         connection = schema.connect(self.path, read_only=True)
         try:
-            if schema.check_version(connection, self.path, VERSION, may_be_empty=True) == 0:
+            if schema.check_version(connection, self.path, len(self._migrations), may_be_empty=True) == 0:
                 yield None  # another process is making it just now
                 return
-            with _damage(self.path):
+            with self._damage():
                 connection.execute("BEGIN")
                 yield connection
         except sqlite3.Error as error:
@@ -107,6 +122,26 @@ class Database:
                 self._connection.close()
             self._connection = self._place = None
 
+    def tidy(self) -> None:
+        """Empty the journal, which still holds what was deleted just now; while somebody reads, the next call does it."""
+        with self._lock, self._damage():
+            try:
+                self._open().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as error:
+                raise store_error(error, self.path) from error
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        """Rows that no version of ours wrote. What people send is checked before a transaction begins, so it is never told as damage."""
+        try:
+            yield
+        except Refused:
+            raise
+        except DAMAGE as error:
+            raise StoreError(
+                f"{self.path} is damaged: {error}. Restore it from a copy, or move it away to begin with no {self._holds}.", "damaged"
+            ) from error
+
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and self._place is not None and self._place.is_ours():
             return self._connection
@@ -119,25 +154,14 @@ class Database:
         try:
             schema.set_journal(connection, "wal", 1.0)
             connection.execute("PRAGMA synchronous = FULL")
-            schema.migrate(connection, self.path, MIGRATIONS)
+            schema.migrate(connection, self.path, self._migrations)
+            if self._forgets:
+                connection.execute("PRAGMA secure_delete = ON")
         except BaseException:
             connection.close()
             raise
         self._connection, self._place = connection, Place(self.path)
         return connection
-
-
-@contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    """Rows that no version of ours wrote. What people send is checked before a transaction begins, so that it is never told as damage."""
-    try:
-        yield
-    except Refused:
-        raise
-    except DAMAGE as error:
-        raise StoreError(
-            f"{path} is damaged: {error}. Restore it from a copy, or move it away to begin with no feedback.", "damaged"
-        ) from error
 
 
 class Refused(Exception):

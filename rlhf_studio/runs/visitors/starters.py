@@ -53,3 +53,14 @@ def set_starter(connection: sqlite3.Connection, run_id: str, starter: Starter) -
 def forget_starter(connection: sqlite3.Connection, run_id: str) -> None:
     """The run is gone."""
     connection.execute("DELETE FROM starters WHERE run_id = ?", (run_id,))
+
+
+def forget_students(connection: sqlite3.Connection) -> None:
+    """The class is over: nothing tells who a student was but the name they typed."""
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("UPDATE starters SET key = '', address = '' WHERE role = 'student'")
+
+
+def forget_names(connection: sqlite3.Connection) -> None:
+    """The teacher has turned names off."""
+    connection.execute("UPDATE starters SET name = '' WHERE role = 'student'")

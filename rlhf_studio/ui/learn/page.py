@@ -106,6 +106,10 @@ class LearnPage:
         except (NotComputed, StoreError, ValueError) as error:
             return sent.as_json({"error": str(error)})
 
+    def computed(self, question: Json) -> Any:
+        """What :mod:`rlhf_studio.lessons.server` answers, for other pages. Raises NotComputed."""
+        return self._computer.ask(question)
+
     def close(self) -> None:
         """End the processes."""
         for threads in self._few.values():

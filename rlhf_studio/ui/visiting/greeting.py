@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
+from rlhf_studio.ui.classroom.link import address_for, class_link, printed_code
 from rlhf_studio.ui.hosts import is_loopback
-from rlhf_studio.ui.visiting.classroom import address_for, class_link, printed_code
 from rlhf_studio.ui.visiting.modes import Mode
 
 

@@ -54,7 +54,7 @@ class Links:
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True) if scope["type"] == "http" else []
         # "+" stands for a space in an address, and no token has a space
         shown = {key: value.replace(" ", "+") for key, value in query if key in LINKS}
-        if not shown or scope["method"] != "GET" or self._access.read_only or not self._access.token:
+        if not shown or scope["method"] != "GET" or self._access.read_only or not self._access.operator_token:
             await self._app(scope, receive, send)
             return
         name = next(key for key in LINKS if key in shown)
@@ -73,7 +73,7 @@ class Links:
 
     async def _is_right(self, name: str, token: str) -> bool:
         if name == QUERY:
-            return hmac.compare_digest(token.encode("utf-8", "replace"), self._access.token.encode())
+            return hmac.compare_digest(token.encode("utf-8", "replace"), self._access.operator_token.encode())
         if name == CLASS_QUERY:
             return self._access.mode is Mode.CLASSROOM and self._access.room.admits(token)
         return await asyncio.to_thread(self._access.raters.admits, token)

@@ -8,8 +8,8 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.roles import Role
-from rlhf_studio.ui.visiting.classroom import ClassPage
 from rlhf_studio.ui.visiting.identity import is_known
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Provider
@@ -23,9 +23,11 @@ NO_COOKIES = (
 )
 
 
-def heading_functions(access: Access, provider: Provider | None, opened: Callable[[], None]) -> list[Callable[..., Any]]:
+def heading_functions(
+    access: Access, provider: Provider | None, class_page: ClassPage, opened: Callable[[], None]
+) -> list[Callable[..., Any]]:
     """What the line above the pages asks the server. ``opened`` is called whenever somebody opens the app."""
-    return [where(access, provider, opened), *ClassPage(access).functions()]
+    return [where(access, provider, opened), *class_page.functions()]
 
 
 def where(access: Access, provider: Provider | None = None, opened: Callable[[], None] = lambda: None) -> Callable[..., Any]:

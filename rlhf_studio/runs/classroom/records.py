@@ -1,0 +1,156 @@
+"""What a class is asked and answers, with its bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+Kind = Literal["options", "curve"]
+State = Literal["open", "closed", "shown", "revealed", "over"]
+STATES: tuple[State, ...] = get_args(State)
+"""In this order: students answer; nobody answers any more; all see what the class answered; all see what is right; it is put away."""
+
+LONGEST_QUESTION, LONGEST_OPTION, LONGEST_NAME = 400, 120, 40
+MOST_OPTIONS = 6
+MOST_ROUNDS = 200  # of one workspace
+MOST_PEOPLE = 300  # who answer one round
+MOST_CHANGES = 200  # of one person's answer to one round
+POINTS = 32
+"""A drawn curve is kept as its heights at so many places, equally far from each other, from the first step to the last."""
+MOST_DRAWN = 400  # points that are sent
+EDGE = 0.1  # of the width that a drawn curve may leave out on each side
+Answer = int | tuple[float, ...]
+"""The number of the chosen option, from 0; or the heights of a curve."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked. Raises ValueError for what cannot be asked.
+
+    Attributes:
+        text: the question.
+        options: what can be chosen; empty where a curve is drawn.
+        right: the number of the right option, where it is known before; None otherwise.
+        metric, label: what the curve shows, as runs record it and as people read it.
+        first, last: the steps at the two ends of the field.
+        low, high: its lowest and highest value.
+        experiment, seed: the experiment of "Break it on purpose" whose runs answer; empty for none.
+        lesson, scene: where a question of a lesson stands; empty for none.
+    """
+
+    text: str
+    options: tuple[str, ...] = ()
+    right: int | None = None
+    metric: str = ""
+    label: str = ""
+    first: int = 1
+    last: int = 2
+    low: float = 0.0
+    high: float = 1.0
+    experiment: str = ""
+    seed: int = 0
+    lesson: str = ""
+    scene: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.text.strip() or len(self.text) > LONGEST_QUESTION:
+            raise ValueError(f"The question must have 1 to {LONGEST_QUESTION} characters.")
+        if self.metric and self.options:
+            raise ValueError("A question has options, or a curve to draw, not both.")
+        if self.metric:
+            self._check_field()
+        else:
+            self._check_options()
+
+    def _check_options(self) -> None:
+        if not 2 <= len(self.options) <= MOST_OPTIONS:
+            raise ValueError(f"A question needs 2 to {MOST_OPTIONS} options, each on a line of its own.")
+        if any(not option.strip() or len(option) > LONGEST_OPTION for option in self.options):
+            raise ValueError(f"An option must have 1 to {LONGEST_OPTION} characters.")
+        if len(set(self.options)) < len(self.options):
+            raise ValueError("Two options are the same.")
+        if self.right is not None and not 0 <= self.right < len(self.options):
+            raise ValueError("The right option is none of the options.")
+
+    def _check_field(self) -> None:
+        if not 0 <= self.first < self.last <= 1_000_000:
+            raise ValueError("The last step must be larger than the first one, and at most 1,000,000.")
+        if not (math.isfinite(self.low) and math.isfinite(self.high)) or not -1e9 <= self.low < self.high <= 1e9:
+            raise ValueError("The highest value must be larger than the lowest one.")
+
+    @property
+    def kind(self) -> Kind:
+        """How it is answered."""
+        return "curve" if self.metric else "options"
+
+    def places(self) -> np.ndarray:
+        """The steps at which a curve's heights are kept, shape (POINTS,); they need not be whole."""
+        return np.linspace(self.first, self.last, POINTS)
+
+
+@dataclass(frozen=True)
+class Round:
+    """A question that was asked. ``run``: the run whose curve answers it; empty as long as nobody knows."""
+
+    id: str
+    question: Question
+    state: State
+    run: str
+    asked_at: float
+    answered: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """One student's answer. ``person`` tells students apart while the class lasts; afterwards it says nothing."""
+
+    person: str
+    name: str
+    answer: Answer
+    changes: int
+    at: float
+
+
+def read_answer(question: Question, value: Any) -> Answer:
+    """An answer as a page sends it: the number of an option, or the points of a curve as ``[[step, value], ...]``.
+
+    Raises ValueError with one sentence for the student.
+    """
+    if question.kind == "options":
+        if type(value) is not int or not 0 <= value < len(question.options):
+            raise ValueError("Choose one of the options.")
+        return value
+    return resampled(question, _points(value))
+
+
+def _points(value: Any) -> list[tuple[float, float]]:
+    if not isinstance(value, list) or not 2 <= len(value) <= MOST_DRAWN:
+        raise ValueError(f"A curve needs 2 to {MOST_DRAWN} points.")
+    for point in value:
+        pair = isinstance(point, list) and len(point) == 2
+        if not pair or any(isinstance(one, bool) or not isinstance(one, int | float) or not math.isfinite(one) for one in point):
+            raise ValueError("A point of a curve is a step and a value, both numbers.")
+    return [(float(step), float(height)) for step, height in value]
+
+
+def resampled(question: Question, points: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    """The heights of a drawn curve at the places that are kept, inside the field. Raises ValueError for one that leaves out too much."""
+    heights = dict(points)  # of two points at one step the later one
+    steps = sorted(heights)
+    margin = EDGE * (question.last - question.first) + 1e-9
+    if steps[0] > question.first + margin or steps[-1] < question.last - margin:
+        raise ValueError("Draw the curve from the left edge to the right one.")
+    found = np.interp(question.places(), steps, [heights[step] for step in steps])
+    return tuple(round(float(one), 6) for one in np.clip(found, question.low, question.high))
+
+
+def clean_name(name: str) -> str:
+    """A name as it is kept. Raises ValueError for one that is too long or holds what cannot be seen."""
+    kept = " ".join(name.split())
+    if len(kept) > LONGEST_NAME or not kept.isprintable():
+        raise ValueError(f"A name has at most {LONGEST_NAME} characters.")
+    return kept

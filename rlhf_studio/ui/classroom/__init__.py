@@ -1,0 +1,1 @@
+"""A class: its link, where the teacher is, prediction rounds, and what is forgotten at its end."""

@@ -1,0 +1,295 @@
+"""What the line above the pages asks in a class. Everyone may look, students answer, and the teacher does all else.
+
+Answers are async and worked on by threads of their own, as votes are: thirty who answer at once neither wait for those who watch nor
+keep them waiting. What is asked every few seconds looks at memory alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gradio as gr
+from starlette.responses import Response
+
+from rlhf_studio.lessons.faults.pair import METRICS
+from rlhf_studio.runs import studio
+from rlhf_studio.runs.classroom.records import LONGEST_NAME, Question, clean_name
+from rlhf_studio.runs.classroom.results import as_lines, as_table, rows_of
+from rlhf_studio.runs.classroom.store import ClassStore
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.visitors.starters import forget_names, forget_students
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import sent
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.classroom import ready
+from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, teachers_link
+from rlhf_studio.ui.classroom.real import Answering
+from rlhf_studio.ui.classroom.rounds import Rounds, without_people
+from rlhf_studio.ui.feedback.sent import number, text, whole
+from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
+from rlhf_studio.ui.learn.breaking import Breaking
+from rlhf_studio.ui.learn.computing import NotComputed
+from rlhf_studio.ui.visiting.identity import COOKIE_SECONDS
+from rlhf_studio.ui.visiting.modes import Mode
+
+Json = dict[str, Any]
+PAGES = ("learn", "train", "live", "runs", "talk", "feedback", "evaluate", "road")
+MOST_PARAMETERS, LONGEST = 12, 300
+ANSWERING_THREADS, MOST_WAITING = 4, 400
+NO_CLASS = "This app was not started with --classroom."
+NOT_A_STUDENT = "Open the class link first: ask your teacher for it."
+_NAME = re.compile(r"[a-z_]{1,20}")
+
+
+class ClassPage:
+    """What one app's class can ask.
+
+    Args:
+        breaking: starts the runs of experiments.
+        compute: the numbers of a lesson.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        workspace: Workspace,
+        breaking: Breaking,
+        compute: Callable[[Json], Any],
+    ) -> None:
+        self._access, self._room, self._workspace = access, access.room, workspace
+        self.breaking, self._compute = breaking, compute
+        self._store, self._answering = ClassStore(workspace.root), Answering(workspace)
+        self._rounds = Rounds(self._store, self._answering)
+        self._students = Bounded("class-answers", ANSWERING_THREADS, MOST_WAITING)
+        self._teacher = Bounded("class-teacher", 2, 20)
+
+    def open(self) -> None:
+        """Begin with what an app before has left, such as one that was killed. Raises StoreError."""
+        if self._access.mode is Mode.CLASSROOM:
+            self._store.end_older(COOKIE_SECONDS)
+            self._room.know(self._store.names())
+            self._rounds.load()
+
+    def end(self) -> None:
+        """The class is over: the link ends, and nothing tells who a student was but the name they typed. Raises StoreError."""
+        self._room.end()
+        self._store.end_class()
+        if any(starter.role == "student" for starter in studio.read(self._workspace.root).starters.values()):
+            with studio.change(self._workspace.root) as connection:
+                forget_students(connection)
+        self._rounds.load()
+
+    def close(self) -> None:
+        """The app stops, and its class with it."""
+        for pool in (self._students, self._teacher):
+            pool.close()
+        if self._access.mode is Mode.CLASSROOM:
+            self.end()
+        self._store.close()
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """The server functions."""
+        students = [self._told(name, self._students) for name in ("answer", "name")]
+        teacher = [self._told(name, self._teacher) for name in ("ready", "ask", "steer", "change")]
+        return [self.class_now, self.class_link, self.class_round, *students, *teacher]
+
+    def _told(self, name: str, pool: Bounded) -> Callable[..., Any]:
+        """A server function that works in a thread, and tells refusals in one sentence."""
+        work = getattr(self, f"_{name}")
+
+        async def ask(data: Any, request: gr.Request) -> Response:
+            if self._access.mode is not Mode.CLASSROOM:
+                return sent.as_json({"problem": NO_CLASS})
+            try:
+                return sent.as_json(await pool.run(partial(work, data, request)))
+            except (Refused, NotComputed) as error:
+                return sent.as_json({"problem": str(error)})
+            except (StoreError, TooBusy) as error:
+                plain = str(error).replace(f"{self._workspace.root.resolve()}/", "").replace(f"{self._workspace.root}/", "")
+                return sent.as_json({"problem": plain, "retry": True})
+
+        ask.__name__ = f"class_{name}"
+        return ask
+
+    # --- everyone ---------------------------------------------------------------------------------------------------------------
+
+    async def class_now(self, data: Any, request: gr.Request) -> Json:
+        """Where the teacher is, and which round there is; asked every few seconds by everyone, so it looks at memory only."""
+        place = self._room.place
+        told: Json = {"seq": place.seq, "page": place.page, "params": dict(place.params), "ended": self._room.ended}
+        return told | {"round": self._rounds.version, "answered": self._rounds.answered}
+
+    async def class_round(self, data: Any, request: gr.Request) -> Response:
+        """The present round, with one's own answer."""
+        plays, person = self._person(data, request)
+        told = self._rounds.view(person)
+        told |= {"may": plays, "names": self._room.names_allowed, "name": self._room.name_of(person) if plays else ""}
+        return sent.as_json(told | {"longest_name": LONGEST_NAME})
+
+    def _person(self, data: Any, request: Any) -> tuple[bool, str]:
+        """(whether this is a student, the key by which students are told apart)."""
+        plays = self._access.plays(request, data) and not self._access.is_operator(request, data)
+        return plays, self._access.starter(request, data).key if plays else ""
+
+    def _student(self, data: Any, request: Any) -> str:
+        plays, person = self._person(data, request)
+        if not plays:
+            raise Refused(NOT_A_STUDENT)
+        return person
+
+    # --- students ---------------------------------------------------------------------------------------------------------------
+
+    def _answer(self, data: Any, request: Any) -> Json:
+        person = self._student(data, request)
+        self._rounds.answer(text(data, "round", 40), person, self._room.name_of(person), sent.member(data, "answer"))
+        return {"answered": self._rounds.answered}
+
+    def _name(self, data: Any, request: Any) -> Json:
+        person = self._student(data, request)
+        if not self._room.names_allowed:
+            raise Refused("Your teacher has turned names off.")
+        try:
+            name = clean_name(text(data, "name", 400))
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        self._store.set_name(person, name)
+        self._room.call(person, name)
+        return {"name": name}
+
+    # --- the teacher ------------------------------------------------------------------------------------------------------------
+
+    def class_link(self, data: Any, request: gr.Request) -> Json:
+        """The links with their QR code, and what students may do. For the teacher."""
+        if self._access.mode is not Mode.CLASSROOM:
+            return {"problem": NO_CLASS}
+        address, room = address_for(request.headers.get("host", "")), self._room
+        link = "" if room.ended else class_link(address, room.link())
+        told = {"link": link, "code": code_of(link) if link else [], "teacher": teachers_link(address, self._access.operator_token)}
+        return told | {"runs": room.students_start_runs, "names": room.names_allowed, "leads": room.place.seq > 0, "ended": room.ended}
+
+    def _change(self, data: Any, request: gr.Request) -> Json:
+        """What the teacher changes: ``renew`` the link (which also begins a class), the ``teacher``'s own link, ``runs`` and ``names`` of
+        students, where to ``lead`` ({page, params}, or null to stop), or the ``end``."""
+        self._access.require_operator(request, data)
+        room = self._room
+        if isinstance(data, dict) and "lead" in data:
+            room.lead(*_place_of(data["lead"]))
+            return {"leads": room.place.seq > 0}
+        if sent.member(data, "renew") is True:
+            room.link(renew=True)
+        if sent.member(data, "teacher") is True:
+            room.renew_teachers_token()
+        if isinstance(runs := sent.member(data, "runs"), bool):
+            room.students_start_runs = runs
+        if isinstance(names := sent.member(data, "names"), bool):
+            self._allow_names(names)
+        if sent.member(data, "end") is True:
+            self.end()
+        return self.class_link(data, request)
+
+    def _allow_names(self, allowed: bool) -> None:
+        """Names that are turned off are removed as well."""
+        self._room.names_allowed = allowed
+        if allowed:
+            return
+        self._room.know({})
+        self._store.remove_names()
+        if any(starter.role == "student" and starter.name for starter in studio.read(self._workspace.root).starters.values()):
+            with studio.change(self._workspace.root) as connection:
+                forget_names(connection)
+
+    def _ready(self, data: Any, request: gr.Request) -> Json:
+        """What a teacher can ask without writing it, what can be drawn, the runs that can answer, and the rounds there were."""
+        self._access.require_operator(request, data)
+        questions = {"experiments": ready.of_experiments(), "lessons": ready.of_lessons()}
+        rounds = [without_people(one) for one in self._store.rounds()]
+        return {**questions, "metrics": ready.metrics(), "runs": self._answering.runs(), "rounds": rounds}
+
+    def _ask(self, data: Any, request: gr.Request) -> Json:
+        """Begin a round with a ready question (``show`` with ``draw`` and ``seed``, or ``lesson`` and ``scene``) or an own one."""
+        self._access.require_operator(request, data)
+        if self._room.ended:
+            raise Refused("The class has ended. Make a new class link first.")
+        if show := text(data, "show", 60):
+            question = ready.experiment_question(show, text(data, "draw", 20), whole(data, "seed", 0))
+        elif lesson := text(data, "lesson", 60):
+            question = ready.lesson_question(lesson, text(data, "scene", 60), self._compute)
+        else:
+            question = _own_question(data)
+        run = text(data, "run", 100)
+        if run:
+            self._workspace.status(run)  # only one that there is
+        self._rounds.ask(question, run)
+        return {"round": self._rounds.present.id, "lesson": question.lesson, "scene": question.scene}
+
+    def _steer(self, data: Any, request: gr.Request) -> Json:
+        """``op`` says what becomes of a round: ``close``, ``show``, ``reveal``, ``over``; ``look`` at its run, ``start`` the runs of its
+        experiment, let a ``run`` answer it; its ``answers`` with names, its ``file``, or ``delete``."""
+        self._access.require_operator(request, data)
+        op, round_id = text(data, "op", 20), text(data, "round", 40)
+        moves: dict[str, Any] = {"close": "closed", "show": "shown", "reveal": "revealed", "over": "over"}
+        if op in moves:
+            self._rounds.move(round_id, moves[op])
+            return {} if op != "reveal" else self._rounds.look()
+        if op == "look":
+            return self._rounds.look()
+        if op == "start":
+            question = self._rounds.present.question
+            asked = {**data, "show": question.experiment, "seed": question.seed}
+            return self.breaking.break_start(asked, request) | self._rounds.look()
+        if op == "run":
+            self._rounds.set_run(round_id, self._workspace.status(text(data, "run", 100)).run_id)
+            return self._rounds.look()
+        if op == "delete":
+            self._rounds.delete(round_id)
+            return {}
+        return self._of_answers(op, *self._rounds.answers(round_id), table=sent.member(data, "table") is True)
+
+    def _of_answers(self, op: str, one: Any, answers: list[Any], *, table: bool) -> Json:
+        if op == "answers":
+            options = one.question.options
+            said = [options[given.answer] if isinstance(given.answer, int) else "" for given in answers]
+            rows = zip(answers, said, strict=True)
+            return {"answers": [{"name": given.name, "said": said, "changes": given.changes} for given, said in rows]}
+        if op == "file":
+            make, ending = (as_table, "csv") if table else (as_lines, "jsonl")
+            return {"name": f"round-{one.id}.{ending}", "text": make(rows_of(one, answers))}
+        raise Refused("There is no such thing to do with a round.")
+
+
+def _own_question(data: Any) -> Question:
+    """A question that the teacher has written. Raises Refused with what is wrong."""
+    asked, options, draw = text(data, "text", 1000).strip(), sent.member(data, "options"), text(data, "draw", 20)
+    try:
+        if draw:
+            if draw not in ready.FIELDS:
+                raise Refused("This curve cannot be drawn.")
+            field: Json = {"first": whole(data, "first", 1), "last": whole(data, "last", 20)}
+            low, high = ready.FIELDS[draw]
+            field |= {"low": number(data, "low", low), "high": number(data, "high", high)}
+            return Question(asked, metric=METRICS[draw], label=ready.label_of(draw), **field)
+        if not isinstance(options, list) or len(options) > 20 or not all(isinstance(one, str) for one in options):
+            raise Refused("The options must be a list of texts.")
+        right = sent.member(data, "right")
+        return Question(asked, options=tuple(one.strip() for one in options), right=right if type(right) is int else None)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+
+
+def _place_of(lead: Any) -> tuple[str, dict[str, str]]:
+    """The page and parameters that a teacher's page sent. Raises gr.Error for what is no place."""
+    if lead is None:
+        return "", {}
+    page, params = sent.member(lead, "page"), sent.member(lead, "params")
+    known = isinstance(params, dict) and len(params) <= MOST_PARAMETERS
+    if page not in PAGES or not known or not all(_is_parameter(name, value) for name, value in params.items()):
+        raise gr.Error("This is no place in the app.", print_exception=False)
+    return page, params
+
+
+def _is_parameter(name: Any, value: Any) -> bool:
+    return isinstance(name, str) and bool(_NAME.fullmatch(name)) and isinstance(value, str) and len(value) <= LONGEST

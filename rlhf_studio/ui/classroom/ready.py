@@ -1,0 +1,166 @@
+"""Questions that a teacher need not write: those of "Break it on purpose", answered by a choice or by a curve, and those of the lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rlhf_studio.lessons import shelf as lessons
+from rlhf_studio.lessons.faults import shelf as faults
+from rlhf_studio.lessons.faults.experiment import MOST_SEED, STEPS
+from rlhf_studio.lessons.faults.pair import METRICS
+from rlhf_studio.lessons.kit.text import LessonText
+from rlhf_studio.lessons.teaching.questions import question_of, questions_of
+from rlhf_studio.runs.classroom.records import LONGEST_QUESTION, Question
+from rlhf_studio.runs.feedback.store import Refused
+
+FIELDS: Mapping[str, tuple[float, float]] = {
+    "kl": (0, 60),
+    "gold": (-1.5, 1.5),
+    "score": (-1, 3),
+    "clip": (0, 0.5),
+    "value": (-1, 3),
+    "value_loss": (0, 0.5),
+    "explained": (-1, 1),
+    "length": (0, 32),
+    "entropy": (0, 2.5),
+    "gradient": (0, 2),
+}
+"""The metrics that can be drawn, by their short names, with the lowest and the highest value of the field. A run may leave the field."""
+DRAWN = ("kl", "gold", "score")  # of each experiment
+NUMBERED = ("first", "second", "third")  # options of lessons that stand for numbers
+PLAIN = {"yes": "Yes", "no": "No"}
+Json = dict[str, Any]
+
+
+def label_of(short: str) -> str:
+    """What people read at a curve's axis."""
+    return faults.text_of(faults.entries()[0]["name"]).words[short]
+
+
+def metrics() -> list[Json]:
+    """What can be drawn: names, labels and fields."""
+    return [{"name": name, "label": label_of(name), "low": low, "high": high} for name, (low, high) in FIELDS.items()]
+
+
+# --- Break it on purpose ------------------------------------------------------------------------------------------------------------
+
+
+def of_experiments() -> list[Json]:
+    """By experiment: ``ask``, which :func:`experiment_question` takes, and the text."""
+    found = []
+    for entry in faults.entries():
+        name, ask = entry["name"], _asked_of(entry["name"])
+        choices = [{"ask": {"show": name}, "text": plain(ask["question"], {}, {})}]
+        curves = [{"ask": {"show": name, "draw": short}, "text": f"Draw a curve: {label_of(short)}"} for short in DRAWN]
+        found.append({"group": f"Break it: {entry['title']}", "questions": [*choices, *curves]})
+    return found
+
+
+def experiment_question(show: str, draw: str, seed: int) -> Question:
+    """A question that the second run of an experiment answers. Raises Refused."""
+    try:
+        text, experiment = faults.text_of(show), faults.experiment_of(show)
+    except faults.NoExperiment as error:
+        raise Refused(str(error)) from None
+    if not 0 <= seed <= MOST_SEED:
+        raise Refused(f"The seed is a whole number from 0 to {MOST_SEED}.")
+    if draw:
+        if draw not in FIELDS:
+            raise Refused("This curve cannot be drawn.")
+        low, high = FIELDS[draw]
+        asked = f"{text.title}. What happens? Draw the curve from step 1 to step {STEPS}."
+        field: Json = {"metric": METRICS[draw], "label": label_of(draw), "first": 1, "last": STEPS, "low": low, "high": high}
+        return Question(asked, experiment=experiment.name, seed=seed, **field)
+    options = tuple(text.words[key] for key in option_keys(show))
+    question = plain(_asked_of(show)["question"], {}, {})
+    return Question(f"{text.title}. {question}", options=options, experiment=experiment.name, seed=seed)
+
+
+def option_keys(show: str) -> list[str]:
+    """The names of an experiment's options, in the order in which they are offered."""
+    return [key for key, _ in _asked_of(show)["answers"]]
+
+
+def _asked_of(show: str) -> Json:
+    """The question in an experiment's text."""
+    blocks = (block for scene in faults.text_of(show).scenes for block in scene.blocks)
+    return next(block for block in blocks if block["kind"] == "predict")
+
+
+# --- lessons ------------------------------------------------------------------------------------------------------------------------
+
+
+def of_lessons() -> list[Json]:
+    """By lesson: ``ask``, which :func:`lesson_question` takes, and the text with its numbers left out."""
+    found = []
+    for entry in lessons.entries():
+        text = lessons.text_of(entry.name)
+        rows = []
+        for one in questions_of(entry.name):
+            block = _question_block(text, one.scene)
+            rows.append({"ask": {"lesson": entry.name, "scene": one.scene}, "text": plain(block["question"], {}, text.words)})
+        if rows:
+            found.append({"group": f"Lesson {entry.number}: {entry.title}", "questions": rows})
+    return found
+
+
+def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> Question:
+    """The question of a scene, with the numbers that the scene has when a lesson is opened. Raises Refused."""
+    try:
+        one, text = question_of(lesson, scene), lessons.text_of(lesson)
+    except (lessons.NoLesson, ValueError) as error:
+        raise Refused(str(error)) from None
+    answer = compute({"op": "describe", "lesson": lesson, "language": "en"})
+    slots = answer["scenes"][scene]["shown"]["slots"]
+    block = _question_block(text, scene)
+    keys = [key for key, _ in block["answers"]]
+    known = slots[one.slot].removeprefix("@")
+    asked = plain(block["question"], slots, text.words)[:LONGEST_QUESTION]
+    options = tuple(_option(key, slots, text.words) for key in keys)
+    right = keys.index(known) if known in keys else None
+    return Question(asked, options=options, right=right, lesson=lesson, scene=scene)
+
+
+def _question_block(text: LessonText, scene: str) -> Json:
+    found = next(one for one in text.scenes if one.name == scene)
+    return next(block for block in found.blocks if block["kind"] == "predict")
+
+
+def _option(key: str, slots: Mapping[str, str], words: Mapping[str, str]) -> str:
+    """As the lesson writes its button: a number where the option stands for one, else the word."""
+    if key in NUMBERED:
+        number = next((text for name, text in slots.items() if name == key or name.startswith(f"{key}:")), "")
+        if number:
+            return _shown(number, words)
+    word = words.get(key) or PLAIN.get(key, key.replace("_", " "))
+    return word[:1].upper() + word[1:]
+
+
+# --- a line of text from its tree -----------------------------------------------------------------------------------------------------
+
+
+def plain(pieces: list[Any], slots: Mapping[str, str], words: Mapping[str, str]) -> str:
+    """A line of a text without its marks; a number that is not known is left open."""
+    return "".join(_plain(pieces, slots, words))
+
+
+def _plain(pieces: list[Any], slots: Mapping[str, str], words: Mapping[str, str]) -> Iterator[str]:
+    for piece in pieces:
+        if isinstance(piece, str):
+            yield piece
+        elif piece["kind"] == "slot":
+            yield _shown(slots.get(piece["key"], "…"), words)
+        elif piece["kind"] == "formula":
+            yield _flat(piece["tree"])
+        else:
+            yield piece["text"] if "text" in piece else plain(piece["content"], slots, words)
+
+
+def _shown(text: str, words: Mapping[str, str]) -> str:
+    return words.get(text[1:], text[1:]) if text.startswith("@") else text
+
+
+def _flat(tree: Any) -> str:
+    """The signs of a formula in a row."""
+    return tree if isinstance(tree, str) else "".join(_flat(part) for part in tree[2:])

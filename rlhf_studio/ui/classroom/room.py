@@ -1,0 +1,96 @@
+"""What a class shares for as long as the app runs: the links, where the teacher is, what students may do, and what they are called."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class TeachersPlace:
+    """Where the teacher is: a page and its parameters in the address. ``seq`` grows with every move; 0 leads nobody anywhere."""
+
+    seq: int = 0
+    page: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+class Classroom:
+    """What a class shares. Its methods may be called from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._token = secrets.token_urlsafe(9)  # short: some will type it
+        self._teachers_token = ""
+        self._place = TeachersPlace()
+        self._moves = 0
+        self._names: dict[str, str] = {}
+        self.students_start_runs = True
+        self.names_allowed = True
+
+    # --- links ----------------------------------------------------------------------------------------------------------------
+
+    def admits(self, shown: str) -> bool:
+        """Whether this is the token of the class link."""
+        return bool(self._token) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode())
+
+    def link(self, *, renew: bool = False) -> str:
+        """The token of the class link, empty when the class has ended; with ``renew`` a new one, which ends the old one at once."""
+        with self._lock:
+            if renew:
+                self._token = secrets.token_urlsafe(9)
+            return self._token
+
+    @property
+    def ended(self) -> bool:
+        """Whether the class is over. A new link begins another one."""
+        return not self._token
+
+    @property
+    def teachers_token(self) -> str:
+        """What has replaced the token with which the app was started; empty when nothing has."""
+        return self._teachers_token
+
+    def renew_teachers_token(self) -> str:
+        """Another token for the teacher; the one before ends at once."""
+        with self._lock:
+            self._teachers_token = secrets.token_urlsafe(24)
+            return self._teachers_token
+
+    # --- the teacher's place --------------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> TeachersPlace:
+        """Where the teacher leads."""
+        return self._place
+
+    def lead(self, page: str, params: Mapping[str, str]) -> None:
+        """The teacher is here now; an empty page leads nobody any more."""
+        with self._lock:
+            self._moves += 1
+            self._place = TeachersPlace(self._moves if page else 0, page, dict(params))
+
+    # --- names ----------------------------------------------------------------------------------------------------------------
+
+    def name_of(self, person: str) -> str:
+        """What a student has typed, by the key of the cookie; empty for none, and when names are off."""
+        return self._names.get(person, "") if self.names_allowed else ""
+
+    def call(self, person: str, name: str) -> None:
+        """A student has typed a name; an empty one is forgotten."""
+        with self._lock:
+            self._names = {**self._names, person: name} if name else {key: kept for key, kept in self._names.items() if key != person}
+
+    def know(self, names: Mapping[str, str]) -> None:
+        """These are the names, and no others."""
+        with self._lock:
+            self._names = dict(names)
+
+    def end(self) -> None:
+        """The class is over: its link admits nobody, the teacher leads nobody, and no name is known."""
+        with self._lock:
+            self._token, self._names = "", {}
+            self._place = TeachersPlace()

@@ -1,0 +1,137 @@
+"""The present round, in memory: thirty pages ask for it every few seconds, and none of them waits for the disk."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict
+from typing import Any
+
+from rlhf_studio.runs.classroom.records import STATES, Answer, Given, Question, Round, State, read_answer
+from rlhf_studio.runs.classroom.results import distribution
+from rlhf_studio.runs.classroom.store import GONE, ClassStore
+from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.ui.classroom.real import Answering
+
+Json = dict[str, Any]
+
+
+class Rounds:
+    """Rounds of one class. Its methods may be called from several threads; those that read wait for nobody."""
+
+    def __init__(self, store: ClassStore, answering: Answering) -> None:
+        self._store, self._answering = store, answering
+        self._changing = threading.Lock()
+        self._round: Round | None = None
+        self._given: dict[str, Answer] = {}
+        self._real: Json = {}
+        self._view: Json = {}
+        self.version = int(time.time())  # grows with every change that pages must see; another one after every start of the app
+
+    @property
+    def answered(self) -> int:
+        """How many students have answered the present round."""
+        return len(self._given)
+
+    @property
+    def present(self) -> Round:
+        """The present round. Raises Refused."""
+        if self._round is None:
+            raise Refused(GONE)
+        return self._round
+
+    def load(self) -> None:
+        """Begin with what the store has. Raises StoreError."""
+        with self._changing:
+            rounds = self._store.rounds()
+            self._take(rounds[0] if rounds and rounds[0].state != "over" else None)
+
+    def view(self, person: str) -> Json:
+        """What a page shows: the ``round``, empty for none, and the person's ``own`` answer to it."""
+        view, own = self._view, self._given.get(person)
+        return {"version": self.version, "round": view, "own": own if view and person else None, "answered": self.answered}
+
+    def ask(self, question: Question, run: str = "") -> None:
+        """Begin a round."""
+        with self._changing:
+            self._take(self._store.ask(question, run))
+
+    def answer(self, round_id: str, person: str, name: str, value: Any) -> None:
+        """Keep a student's answer. Raises Refused, with a sentence for the student."""
+        one = self.present
+        if one.id != round_id:
+            raise Refused("Your teacher asks something else now.")
+        try:
+            answer = read_answer(one.question, value)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        with self._changing:
+            self._store.answer(round_id, person, name, answer)
+            if self._round is not None and self._round.id == round_id:
+                self._given = {**self._given, person: answer}
+
+    def move(self, round_id: str, state: State) -> None:
+        """Take the present round on."""
+        with self._changing:
+            one = self._store.move(round_id, state)
+            if self._round is not None and self._round.id == round_id:
+                self._take(None if one.state == "over" else one)
+
+    def set_run(self, round_id: str, run: str) -> None:
+        """Say which run answers the present round."""
+        with self._changing:
+            one = self._store.set_run(round_id, run)
+            if self._round is not None and self._round.id == round_id:
+                self._take(one)
+
+    def delete(self, round_id: str) -> None:
+        """Remove a round with its answers."""
+        with self._changing:
+            self._store.delete(round_id)
+            if self._round is not None and self._round.id == round_id:
+                self._take(None)
+
+    def look(self) -> Json:
+        """How the run stands that answers the present round; pages are told where it shows them something new."""
+        one = self.present
+        real = self._answering.look(one)
+        with self._changing:
+            if self._round is not None and self._round.id == one.id and real != self._real:
+                self._real = real
+                self._publish()
+        return {**real, "curve": bool(real.get("curve", {}).get("steps"))}
+
+    def answers(self, round_id: str) -> tuple[Round, list[Given]]:
+        """A round with its answers."""
+        return self._store.round(round_id), self._store.answers(round_id)
+
+    def _take(self, one: Round | None) -> None:
+        before, self._round = self._round, one
+        if one is None or before is None or before.id != one.id:
+            self._given = {given.person: given.answer for given in self._store.answers(one.id)} if one else {}
+            self._real = {}
+        if one is not None and one.run != (before.run if before else ""):
+            self._real = {}
+        self._publish()
+
+    def _publish(self) -> None:
+        """Make what pages see. What the class answered is in it only when the teacher shows it, and what is right after that."""
+        one = self._round
+        view: Json = {}
+        if one is not None:
+            question = asdict(one.question)
+            right = question.pop("right")
+            view = {"id": one.id, "state": one.state, "kind": one.question.kind, "question": question}
+            if STATES.index(one.state) >= STATES.index("shown"):
+                given = [Given(person, "", answer, 0, 0.0) for person, answer in self._given.items()]
+                view["results"] = {**distribution(one.question, given), "answered": len(given)}
+            if one.state == "revealed":
+                real = self._real.get("right", right)
+                view["real"] = {"curve": self._real.get("curve"), "right": real, "name": self._real.get("name", "")}
+        self._view = view
+        self.version += 1
+
+
+def without_people(one: Round) -> Json:
+    """A round of the list of earlier ones."""
+    return {"id": one.id, "text": one.question.text, "kind": one.question.kind, "state": one.state, "at": one.asked_at, "n": one.answered}

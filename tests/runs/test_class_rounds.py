@@ -1,0 +1,143 @@
+"""Rounds of a class: each student counts once, curves have their bounds, and nothing tells who answered once the class is over."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.runs.classroom.records import POINTS, Given, Question, read_answer
+from rlhf_studio.runs.classroom.results import as_lines, as_table, distribution, rows_of
+from rlhf_studio.runs.classroom.store import ClassStore
+from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.studio import change, read
+from rlhf_studio.runs.visitors.starters import Starter, forget_students, set_starter
+
+CHOICE = Question("Higher or lower?", options=("Higher", "Lower"), right=1)
+CURVE = Question("Draw the KL.", metric="objective/kl", label="KL", first=1, last=20, low=0, high=60)
+
+
+def test_each_student_counts_once_and_the_last_answer_counts(tmp_path: Path) -> None:
+    store = ClassStore(tmp_path)
+    one = store.ask(CHOICE)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: store.answer(one.id, f"key{number % 30}", "", number % 2), range(90)))
+    assert store.answer(one.id, "key0", "", 1) == 30
+    given = store.answers(one.id)
+    assert len(given) == len({answer.person for answer in given}) == 30
+    assert next(answer.answer for answer in given if answer.person == "key0") == 1
+    store.move(one.id, "closed")
+    with pytest.raises(Refused, match="closed"):
+        store.answer(one.id, "late", "", 0)
+    assert store.move(one.id, "open").state == "closed"  # never back
+    second = store.ask(CURVE)
+    assert [kept.state for kept in store.rounds()] == ["open", "over"] and store.round(second.id).question == CURVE
+
+
+def test_a_new_program_finds_the_round_again(tmp_path: Path) -> None:
+    first = ClassStore(tmp_path)
+    first.answer(first.ask(CHOICE).id, "ann", "Ann", 1)
+    first.close()
+    (found,) = ClassStore(tmp_path).rounds()
+    assert (found.state, found.answered, found.question) == ("open", 1, CHOICE)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ([[1, 0], [10, 5]], "left edge to the right"),
+        ([[5, 0], [20, 5]], "left edge to the right"),
+        ([[1, 0]], "2 to 400"),
+        ([[1, float("nan")], [20, 1]], "numbers"),
+        ([[1, True], [20, 1]], "numbers"),
+        ("x", "2 to 400"),
+        ([[1, 0]] * 401, "2 to 400"),
+    ],
+)
+def test_what_is_no_curve_is_refused(value: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read_answer(CURVE, value)
+
+
+def test_a_curve_is_kept_at_equal_steps_inside_the_field() -> None:
+    heights = read_answer(CURVE, [[1, 0], [20, 95]])
+    assert isinstance(heights, tuple) and len(heights) == POINTS
+    for place, height in enumerate(heights):
+        assert height == pytest.approx(min(95 * place / (POINTS - 1), 60), abs=1e-5)
+
+
+@pytest.mark.parametrize("value", [-1, 2, True, "0", None, [[1, 2]]])
+def test_what_is_no_option_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="one of the options"):
+        read_answer(CHOICE, value)
+
+
+def given(answer: Any, name: str = "") -> Given:
+    return Given("key", name, answer, 0, 0.0)
+
+
+def test_the_middle_of_all_curves() -> None:
+    levels = [3.0, 10.0, 11.0, 12.0, 50.0, 7.0]
+    found = distribution(CURVE, [given((level,) * POINTS) for level in levels])
+    low, median, high = statistics.quantiles(levels, n=4, method="inclusive")
+    for name, value in (("low", low), ("median", median), ("high", high)):
+        assert found[name] == pytest.approx([value] * POINTS)
+    assert distribution(CHOICE, [given(1), given(1), given(0)]) == {"counts": [1, 2]}
+    assert distribution(CURVE, [])["curves"] == []
+
+
+def test_at_the_end_of_a_class_only_names_are_left_even_in_the_bytes(tmp_path: Path) -> None:
+    store = ClassStore(tmp_path)
+    one = store.ask(CHOICE)
+    for key, name in (("k" * 24, "Ann"), ("m" * 24, "")):
+        store.set_name(key, name)
+        store.answer(one.id, key, name, 0)
+    with change(tmp_path) as connection:
+        set_starter(connection, "run", Starter("student", "Ann", "k" * 24, "a" * 24))
+    store.end_class()
+    with change(tmp_path) as connection:
+        forget_students(connection)
+    assert read(tmp_path).starters["run"] == Starter("student", "Ann")
+    assert sorted(answer.name for answer in store.answers(one.id)) == ["", "Ann"]
+    assert store.names() == {} and store.round(one.id).state == "over"
+    store.close()
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob("class.db*"))
+    assert b"k" * 24 not in kept and b"m" * 24 not in kept and b"Ann" in kept
+
+
+def test_a_class_that_nobody_ended_is_ended_when_it_is_old(tmp_path: Path) -> None:
+    now = [1000.0]
+    store = ClassStore(tmp_path, now=lambda: now[0])
+    store.set_name("ann", "Ann")
+    now[0] += 100
+    store.end_older(200)
+    assert store.names() == {"ann": "Ann"}
+    store.end_older(50)
+    assert store.names() == {}
+
+
+def test_names_that_are_turned_off_are_removed(tmp_path: Path) -> None:
+    store = ClassStore(tmp_path)
+    one = store.ask(CHOICE)
+    store.set_name("ann", "Ann")
+    store.answer(one.id, "ann", "Ann", 0)
+    store.remove_names()
+    assert store.names() == {} and store.answers(one.id)[0].name == ""
+
+
+def test_a_round_as_rows(tmp_path: Path) -> None:
+    store = ClassStore(tmp_path)
+    one = store.ask(CHOICE)
+    store.answer(one.id, "ann", "=cmd()", 1)
+    rows = [json.loads(line) for line in as_lines(rows_of(one, store.answers(one.id))).splitlines()]
+    assert [(row["name"], row["answer"], row["right"]) for row in rows] == [("=cmd()", "Lower", True)]
+    (row,) = csv.DictReader(io.StringIO(as_table(rows_of(one, store.answers(one.id)))))
+    assert row["name"] == "'=cmd()" and "ann" not in row.values()
+    drawn = list(csv.DictReader(io.StringIO(as_table(rows_of(one.__class__("r", CURVE, "over", "", 0, 1), [given((2.0,) * POINTS)])))))
+    assert float(drawn[0]["step 1"]) == float(drawn[0]["step 20"]) == 2

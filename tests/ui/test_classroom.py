@@ -1,0 +1,266 @@
+"""A class: its links, following the teacher, names, prediction rounds, and the end of the class; all of it by raw HTTP."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.lessons.faults.experiment import WHICH
+from rlhf_studio.lessons.faults.shelf import experiment_of
+from rlhf_studio.runs import paths, studio
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.lab.fault import note_of
+from rlhf_studio.runs.visitors.starters import Starter, set_starter
+from rlhf_studio.ui.access import CLASS_HEADER, HEADER
+from rlhf_studio.ui.app import Server
+from rlhf_studio.ui.visiting import identity
+from rlhf_studio.ui.visiting.modes import Mode
+from tests.ui.breaking_stand_in import write_run
+from tests.ui.test_roles import functions_of
+from tests.ui.test_visiting import TOKEN, raw_of, served
+
+TEACHER = {HEADER: TOKEN}
+
+
+@pytest.fixture
+def lesson(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        running = served(Mode.CLASSROOM, tmp_path, tmp_path_factory.mktemp("world"), patch)
+        yield running
+        running.close()
+
+
+def asked(server: Server, name: str, data: Any, headers: dict[str, str]) -> tuple[int, Any]:
+    path, body = functions_of(server)[name]
+    status, text = raw_of(server).send("POST", path, body(data), headers)
+    return status, json.loads(text) if status in (200, 403) else text
+
+
+def test_the_class_link_makes_a_student_until_it_is_renewed(lesson: Server) -> None:
+    teacher = {HEADER: TOKEN}
+    shown = asked(lesson, "shell-page.class_link", {}, teacher)[1]
+    token = shown["link"].partition("class=")[2]
+    student = {CLASS_HEADER: token}
+    assert "You are in a class" in asked(lesson, "shell-page.where", {}, student)[1]["line"]
+    assert asked(lesson, "shell-page.class_link", {}, student)[0] == 403
+    assert asked(lesson, "start_run", {}, {})[0] == 403
+    renewed = asked(lesson, "shell-page.class_change", {"renew": True}, teacher)[1]
+    assert renewed["link"] != shown["link"]
+    assert "You are in a class" not in asked(lesson, "shell-page.where", {}, student)[1]["line"]
+
+
+def test_students_follow_where_the_teacher_leads(lesson: Server) -> None:
+    teacher, student = {HEADER: TOKEN}, {CLASS_HEADER: lesson.access.room.link()}
+    assert asked(lesson, "shell-page.class_now", {}, student)[1]["seq"] == 0
+    place: dict[str, Any] = {"page": "live", "params": {"run": "r", "step": "3", "token": "7"}}
+    assert asked(lesson, "shell-page.class_change", {"lead": place}, student)[0] == 403
+    assert asked(lesson, "shell-page.class_change", {"lead": place}, teacher)[0] == 200
+    now = asked(lesson, "shell-page.class_now", {}, student)[1]
+    assert {name: now[name] for name in ("seq", "page", "params")} == {"seq": 1, **place}
+    for wrong in ({"page": "elsewhere", "params": {}}, {"page": "live", "params": {"run": "x" * 301}}, {"page": "live", "params": []}, 7):
+        assert asked(lesson, "shell-page.class_change", {"lead": wrong}, teacher)[0] != 200
+    asked(lesson, "shell-page.class_change", {"lead": None}, teacher)
+    assert asked(lesson, "shell-page.class_now", {}, student)[1]["seq"] == 0
+
+
+def test_the_teacher_decides_whether_students_start_runs(lesson: Server) -> None:
+    from types import SimpleNamespace
+
+    from starlette.datastructures import Headers
+
+    headers = Headers({"host": "lab", CLASS_HEADER: lesson.access.room.link()})
+    student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
+    assert lesson.access.may_start(student)
+    asked(lesson, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
+    assert not lesson.access.may_start(student) and lesson.access.plays(student)
+
+
+def test_a_qr_code_has_three_corners_and_the_size_of_its_version() -> None:
+    from rlhf_studio.ui.classroom.link import code_of, printed_code
+
+    rows = code_of("http://192.168.1.20:7860/?class=abcdefghijkl")
+    assert len(rows) in range(21, 60, 4) and all(len(row) == len(rows) for row in rows)
+    for top, left in ((0, 0), (0, -7), (-7, 0)):
+        corner = [row[left:][:7] for row in rows[top:][:7]]
+        assert corner == ["1111111", "1000001", "1011101", "1011101", "1011101", "1000001", "1111111"]
+    assert len(printed_code("a")) == 13  # 21 rows and a border of 2 on each side, two in a line
+
+
+def student(server: Server, number: int) -> dict[str, str]:
+    """The headers of a student, who has a cookie of their own."""
+    return {CLASS_HEADER: server.access.room.link(), "Cookie": f"{identity.COOKIE}={str(number).rjust(22, 's')}"}
+
+
+def told(server: Server, name: str, data: Any, headers: dict[str, str]) -> dict[str, Any]:
+    status, answer = asked(server, f"shell-page.class_{name}", data, headers)
+    assert status == 200, answer
+    assert isinstance(answer, dict)
+    return answer
+
+
+def begun(server: Server, **question: Any) -> str:
+    """Ask the class; gives the round."""
+    answer = told(server, "ask", question or {"text": "Higher or lower?", "options": ["Higher", "Lower"], "right": 1}, TEACHER)
+    return str(answer["round"])
+
+
+def test_thirty_students_who_answer_at_once_are_all_counted_once(lesson: Server) -> None:
+    one = begun(lesson)
+    pages = list(range(30)) * 2  # each sends the same answer twice, as a page does that got no reply
+    began = time.monotonic()
+    with ThreadPoolExecutor(30) as pool:
+        answers = list(pool.map(lambda n: told(lesson, "answer", {"round": one, "answer": n % 3 == 0}, student(lesson, n)), pages))
+        assert all("problem" in answer for answer in answers)  # true and false are no numbers
+        answers = list(pool.map(lambda n: told(lesson, "answer", {"round": one, "answer": int(n % 3 == 0)}, student(lesson, n)), pages))
+    assert all("problem" not in answer for answer in answers), answers
+    assert told(lesson, "now", {}, TEACHER)["answered"] == 30
+    assert time.monotonic() - began < 20  # no promise, only that nobody waits for another's turn
+    told(lesson, "answer", {"round": one, "answer": 0}, student(lesson, 0))  # changed
+    told(lesson, "steer", {"op": "close", "round": one}, TEACHER)
+    assert "closed" in told(lesson, "answer", {"round": one, "answer": 1}, student(lesson, 0))["problem"]
+    assert "results" not in told(lesson, "round", {}, student(lesson, 1))["round"]
+    told(lesson, "steer", {"op": "show", "round": one}, TEACHER)
+    seen = told(lesson, "round", {}, student(lesson, 0))
+    assert seen["round"]["results"]["counts"] == [21, 9] and seen["own"] == 0 and "real" not in seen["round"]
+    told(lesson, "steer", {"op": "reveal", "round": one}, TEACHER)
+    assert told(lesson, "round", {}, {})["round"]["real"]["right"] == 1
+
+
+def test_who_may_answer_and_who_may_ask(lesson: Server) -> None:
+    one = begun(lesson)
+    data = {"round": one, "answer": 0, "name": "x", "op": "close", "text": "?", "options": ["a", "b"], "end": True}
+    for name in ("ask", "steer", "change", "ready", "link"):
+        for headers in ({}, student(lesson, 1)):
+            assert asked(lesson, f"shell-page.class_{name}", data, headers)[0] == 403
+    for name in ("answer", "name"):
+        assert asked(lesson, f"shell-page.class_{name}", data, {})[0] == 403
+        assert "class link" in told(lesson, name, data, TEACHER)["problem"]  # a teacher's own answer would count as a student's
+    assert asked(lesson, "shell-page.class_answer", {**data, "view": True}, student(lesson, 1))[1]["problem"]
+    assert told(lesson, "round", {}, {})["may"] is False and told(lesson, "round", {}, student(lesson, 1))["may"] is True
+    assert "something else" in told(lesson, "answer", {"round": "0" * 12, "answer": 0}, student(lesson, 1))["problem"]
+    assert told(lesson, "now", {}, TEACHER)["answered"] == 0
+
+
+def test_names_are_the_teachers_to_see_and_to_turn_off(lesson: Server) -> None:
+    one, ann = begun(lesson), student(lesson, 1)
+    assert told(lesson, "name", {"name": "  Ann\n B. "}, ann) == {"name": "Ann B."}
+    assert "40" in told(lesson, "name", {"name": "x" * 41}, ann)["problem"]
+    told(lesson, "answer", {"round": one, "answer": 1}, ann)
+    assert told(lesson, "round", {}, ann)["name"] == "Ann B."
+    assert "Ann" not in json.dumps(told(lesson, "round", {}, student(lesson, 2)))
+    assert told(lesson, "steer", {"op": "answers", "round": one}, TEACHER)["answers"] == [{"name": "Ann B.", "said": "Lower", "changes": 0}]
+    assert "Ann B." in told(lesson, "steer", {"op": "file", "round": one, "table": True}, TEACHER)["text"]
+    told(lesson, "change", {"names": False}, TEACHER)
+    assert told(lesson, "steer", {"op": "answers", "round": one}, TEACHER)["answers"][0]["name"] == ""
+    assert "off" in told(lesson, "name", {"name": "Ann"}, ann)["problem"]
+
+
+def test_the_end_of_a_class_ends_its_link_and_forgets_who_was_there(lesson: Server) -> None:
+    one, ann = begun(lesson), student(lesson, 1)
+    told(lesson, "name", {"name": "Ann"}, ann)
+    told(lesson, "answer", {"round": one, "answer": 1}, ann)
+    with studio.change(lesson.workspace.root) as connection:
+        set_starter(connection, "run", Starter("student", "Ann", identity.key_of("s" * 21 + "1"), "address"))
+    ended = told(lesson, "change", {"end": True}, TEACHER)
+    assert ended["ended"] is True and ended["link"] == ""
+    assert asked(lesson, "shell-page.class_answer", {"round": one, "answer": 0}, ann)[0] == 403
+    now = told(lesson, "now", {}, ann)
+    assert now["ended"] is True and now["seq"] == 0 and told(lesson, "round", {}, ann)["round"] == {}
+    assert studio.read(lesson.workspace.root).starters["run"] == Starter("student", "Ann")
+    assert "ended" in told(lesson, "ask", {"text": "?", "options": ["a", "b"]}, TEACHER)["problem"]
+    told(lesson, "change", {"renew": True}, TEACHER)
+    begun(lesson)
+    assert told(lesson, "round", {}, student(lesson, 1))["own"] is None
+
+
+def test_a_new_teachers_link_ends_the_old_one(lesson: Server) -> None:
+    fresh = told(lesson, "change", {"teacher": True}, TEACHER)["teacher"].partition("operator=")[2]
+    assert fresh != TOKEN and asked(lesson, "shell-page.class_link", {}, TEACHER)[0] == 403
+    assert told(lesson, "link", {}, {HEADER: fresh})["link"]
+
+
+def write_pair(root: Path, seed: int) -> None:
+    """Both runs of the experiment without a KL penalty, which have ended; nothing is trained."""
+    made = experiment_of("no_kl")
+    for which in WHICH:
+        folder = paths.run_dir(root, paths.new_run_id())
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        create_run(folder, made.config(which, seed), name=made.run_name(which, seed), files=note_of(""))
+        write_run(folder)
+
+
+def test_a_drawn_curve_and_the_runs_own(lesson: Server) -> None:
+    one = begun(lesson, show="no_kl", draw="kl", seed=3)
+    view = told(lesson, "round", {}, student(lesson, 1))["round"]
+    assert view["kind"] == "curve" and view["question"]["metric"] == "objective/kl" and view["question"]["last"] == 20
+    assert "left edge" in told(lesson, "answer", {"round": one, "answer": [[1, 0], [9, 9]]}, student(lesson, 1))["problem"]
+    for number, end in enumerate((10, 20, 60)):
+        assert "problem" not in told(lesson, "answer", {"round": one, "answer": [[1, 0], [20, end]]}, student(lesson, number))
+    assert told(lesson, "steer", {"op": "look", "round": one}, TEACHER) == {"run": "", "startable": True, "ended": False, "curve": False}
+    write_pair(lesson.workspace.root, 3)
+    for op in ("close", "show", "reveal"):
+        told(lesson, "steer", {"op": op, "round": one}, TEACHER)
+    seen = told(lesson, "round", {}, student(lesson, 1))["round"]
+    assert seen["results"]["median"][-1] == 20 and seen["results"]["low"][-1] == 15
+    assert seen["real"]["curve"] == {"steps": [1, 2, 3], "values": [6.0, 12.0, 18.0]}
+
+
+def test_the_two_runs_say_which_option_is_right(lesson: Server) -> None:
+    one = begun(lesson, show="no_kl", seed=4)
+    write_pair(lesson.workspace.root, 4)
+    for op in ("close", "show", "reveal"):
+        told(lesson, "steer", {"op": op, "round": one}, TEACHER)
+    view = told(lesson, "round", {}, TEACHER)["round"]
+    assert view["question"]["options"][view["real"]["right"]] == "Lower"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text": "", "options": ["a", "b"]},
+        {"text": "x" * 401, "options": ["a", "b"]},
+        {"text": "?", "options": ["a"]},
+        {"text": "?", "options": ["a", "a"]},
+        {"text": "?", "options": ["a"] * 7},
+        {"text": "?", "options": ["a", 3]},
+        {"text": "?", "draw": "rm -rf"},
+        {"text": "?", "draw": "kl", "low": 5, "high": 5},
+        {"text": "?", "draw": "kl", "first": 20, "last": 3},
+        {"show": "elsewhere"},
+        {"show": "no_kl", "seed": 1000},
+        {"lesson": "../../etc", "scene": "x"},
+        {"text": "?", "options": ["a", "b"], "run": "../.."},
+        7,
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_a_sentence(lesson_of_module: Server, wrong: Any) -> None:
+    assert told(lesson_of_module, "ask", wrong, TEACHER)["problem"].endswith((".", "!"))
+    assert told(lesson_of_module, "round", {}, TEACHER)["round"] == {}
+
+
+@pytest.fixture(scope="module")
+def lesson_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        running = served(Mode.CLASSROOM, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world"), patch)
+        yield running
+        running.close()
+
+
+def test_every_ready_question_can_be_asked() -> None:
+    """The lessons' numbers come from a stand-in: what counts here is that each question is a question."""
+    from rlhf_studio.ui.classroom import ready
+
+    for group in ready.of_experiments():
+        for row in group["questions"]:
+            question = ready.experiment_question(row["ask"]["show"], row["ask"].get("draw", ""), 0)
+            assert question.options in ((), *[question.options]) and bool(question.metric) != bool(question.options)
+    lessons = [row for group in ready.of_lessons() for row in group["questions"]]
+    assert len(lessons) > 50
+    for row in lessons:
+        assert "@" not in row["text"] and row["text"]
