@@ -53,7 +53,7 @@ STYLES = {
         "learn/breaking.css",
         "pictures/view.css",
     ),
-    "shell": (*_SHARED_STYLES, "shell/shell.css"),
+    "shell": (*_SHARED_STYLES, "shared/colours.css", "shell/shell.css", "classroom/classroom.css", "rounds/card.css"),
 }
 _TEMPLATES = {
     "train": '<div class="rs-page rs-train"></div>',

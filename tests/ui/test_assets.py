@@ -34,7 +34,7 @@ def test_files_load_nothing_from_elsewhere(path):
     assert not outside and "@import" not in text
 
 
-PARTS = {"export", "pictures", "playground"}  # folders of what stands on more than one page, or may
+PARTS = {"classroom", "export", "pictures", "playground", "rounds"}  # folders of what stands on more than one page, or may
 
 
 def imports_of(path: Path) -> dict[Path, set[str]]:

@@ -203,11 +203,13 @@ class ClassPage:
                 forget_names(connection)
 
     def _ready(self, data: Any, request: gr.Request) -> Json:
-        """What a teacher can ask without writing it, what can be drawn, the runs that can answer, and the rounds there were."""
+        """The questions of experiments, what can be drawn, the runs that can answer, and the rounds there were; ``what``: "lessons" for the
+        questions of lessons instead."""
         self._access.require_operator(request, data)
-        questions = {"experiments": ready.of_experiments(), "lessons": ready.of_lessons()}
+        if sent.member(data, "what") == "lessons":  # reading them all takes seconds when nobody has yet
+            return {"lessons": ready.of_lessons()}
         rounds = [without_people(one) for one in self._store.rounds()]
-        return {**questions, "metrics": ready.metrics(), "runs": self._answering.runs(), "rounds": rounds}
+        return {"experiments": ready.of_experiments(), "metrics": ready.metrics(), "runs": self._answering.runs(), "rounds": rounds}
 
     def _ask(self, data: Any, request: gr.Request) -> Json:
         """Begin a round with a ready question (``show`` with ``draw`` and ``seed``, or ``lesson`` and ``scene``) or an own one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from rlhf_studio.lessons import shelf as lessons
@@ -46,6 +47,7 @@ def metrics() -> list[Json]:
 # --- Break it on purpose ------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def of_experiments() -> list[Json]:
     """By experiment: ``ask``, which :func:`experiment_question` takes, and the text."""
     found = []
@@ -91,6 +93,7 @@ def _asked_of(show: str) -> Json:
 # --- lessons ------------------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def of_lessons() -> list[Json]:
     """By lesson: ``ask``, which :func:`lesson_question` takes, and the text with its numbers left out."""
     found = []

@@ -99,7 +99,8 @@ class Rounds:
             if self._round is not None and self._round.id == one.id and real != self._real:
                 self._real = real
                 self._publish()
-        return {**real, "curve": bool(real.get("curve", {}).get("steps"))}
+        choose = {"runs": self._answering.runs()} if one.question.kind == "curve" and not one.question.experiment else {}
+        return {**real, "curve": bool(real.get("curve", {}).get("steps")), **choose}
 
     def answers(self, round_id: str) -> tuple[Round, list[Given]]:
         """A round with its answers."""

@@ -31,11 +31,11 @@ export const tone = (name) =>
 export const text = (x, y, words, properties = {}) => svg("text", { x, y, ...properties }, words);
 
 /** The frame of a picture with two axes: {node, x, y, box}, with scales in pixels. */
-export function frame({ x_range, y_range, x: xName, y: yName }, width, word, name) {
-  const box = { left: EDGES.left, right: width - EDGES.right, top: EDGES.top, bottom: HEIGHT - EDGES.bottom };
+export function frame({ x_range, y_range, x: xName, y: yName }, width, word, name, height = HEIGHT) {
+  const box = { left: EDGES.left, right: width - EDGES.right, top: EDGES.top, bottom: height - EDGES.bottom };
   const x = scale(x_range, [box.left, box.right]);
   const y = scale(y_range, [box.bottom, box.top]);
-  const node = svg("svg", { width, height: HEIGHT, role: "img", "aria-label": name });
+  const node = svg("svg", { width, height, role: "img", "aria-label": name });
   for (const value of ticks(y_range, 5)) {
     const zero = Math.abs(value) < 1e-12;
     node.append(
@@ -56,7 +56,7 @@ export function frame({ x_range, y_range, x: xName, y: yName }, width, word, nam
     );
   }
   node.append(
-    text((box.left + box.right) / 2, HEIGHT - 6, word(xName), {
+    text((box.left + box.right) / 2, height - 6, word(xName), {
       "text-anchor": "middle",
       class: "rs-picture-axis-name",
     }),

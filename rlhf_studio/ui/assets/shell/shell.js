@@ -4,7 +4,7 @@ import { el, fill, newTab, show } from "../shared/dom.js";
 import { setPace } from "../shared/poll.js";
 import { onlyWatches } from "../shared/visit.js";
 import { themeButton } from "./theme_button.js";
-import { classButton, followSwitch } from "./classroom.js";
+import { classTools } from "../classroom/classroom.js";
 import { openSheet } from "./sheet.js";
 
 const SETTLED = 100; // milliseconds: a chosen tab is shown a moment after it is selected
@@ -68,13 +68,13 @@ async function sayWhere(host, node, server) {
   if (!told.line) return;
   const links = [newTab(told.duplicate, "Duplicate this Space"), newTab(told.login, told.login_word)];
   fill(node, el("b", {}, told.title), " ", told.line, " ", links);
-  if (told.mode === "classroom") node.append(" ", told.teaches ? classButton(host, server) : followSwitch(server));
   if (told.notice) {
     node.append(
       el("span", { class: "rs-where-notice" }, told.notice, " ", newTab(told.alone, "Open the Space by itself")),
     );
   }
   show(node, true);
+  if (told.mode === "classroom") classTools(host, node, server, told.teaches);
 }
 
 export function mount({ host, server }) {

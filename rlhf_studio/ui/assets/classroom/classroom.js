@@ -1,0 +1,73 @@
+// A class: everyone looks where the teacher is and what is asked; the teacher has two buttons, students a switch.
+import { address } from "../shared/address.js";
+import { el, setText, show } from "../shared/dom.js";
+import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { AskDialog } from "../rounds/ask.js";
+import { RoundCard } from "../rounds/card.js";
+import { ClassDialog } from "./dialog.js";
+import { Follow, lookAtClass } from "./follow.js";
+import { NameLine } from "./name.js";
+
+/** What the line above the pages and the place below it show in a class. */
+export function classTools(host, line, server, teaches) {
+  const card = new RoundCard(server, teaches);
+  line.after(card.node);
+  const parts = teaches ? teacherTools(host, server, () => look(true)) : studentTools(server);
+  line.append(...parts.nodes);
+  let seen = null;
+  const look = async (anyway = false) => {
+    const told = await server.class_round({ view: onlyWatches() });
+    if (!anyway && told.version === seen) return;
+    seen = told.version;
+    card.take(told);
+    parts.round?.(told);
+  };
+  card.moved = () => look(true).catch((error) => console.error(error));
+  lookAtClass(server, (now) => {
+    parts.now(now);
+    card.counted(now.answered);
+    if (now.round !== seen) look().catch((error) => console.error(error));
+  });
+}
+
+function studentTools(server) {
+  const [follow, name] = [new Follow(), new NameLine(server)];
+  const over = el("b", { hidden: true }, " The class has ended.");
+  const now = (told) => {
+    follow.take(told);
+    show(over, told.ended);
+  };
+  return { nodes: [follow.node, name.node, over], now, round: (told) => name.take(told) };
+}
+
+/** The teacher's buttons: one opens the class link, and says whether the class is led; the other asks the class. */
+function teacherTools(host, server, changed) {
+  const button = el("button", { type: "button", class: "rs-button rs-small" }, "Class");
+  const ask = el("button", { type: "button", class: "rs-button rs-small" }, "Ask the class");
+  const said = el("span", { class: "rs-class-said", role: "status" });
+  let leading = false;
+  const tell = (change) => server.class_change({ ...change, view: onlyWatches() });
+  const here = () => ({ page: address.here, params: address.params(address.here) });
+  address.onmove(() => leading && tell({ lead: here() }).catch((error) => console.error(error)));
+  const lead = async (on) => {
+    leading = on;
+    await tell({ lead: on ? here() : null });
+    setText(button, on ? "Class: leading" : "Class");
+  };
+  const open = async (make) => {
+    const dialog = await make().catch((error) => (console.error(error), null));
+    setText(said, dialog ? "" : ` ${NO_ANSWER}`);
+    if (!dialog) return;
+    host.append(dialog.node);
+    dialog.node.showModal();
+  };
+  button.addEventListener("click", () =>
+    open(async () => new ClassDialog(await server.class_link({}), tell, lead, changed)),
+  );
+  ask.addEventListener("click", () => open(async () => new AskDialog(await server.class_ready({}), server, changed)));
+  const now = (told) => {
+    if (leading && told.seq === 0) leading = false; // the class was ended, or another teacher has stopped leading
+    setText(button, leading ? "Class: leading" : "Class");
+  };
+  return { nodes: [button, ask, said], now };
+}

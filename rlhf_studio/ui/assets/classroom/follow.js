@@ -1,0 +1,67 @@
+// Where the teacher is: everyone in a class looks every few seconds, and students may follow.
+import { address } from "../shared/address.js";
+import { el, memory, show } from "../shared/dom.js";
+import { Poller } from "../shared/poll.js";
+import { pointing } from "./pointing.js";
+
+const LOOK = 2000; // milliseconds between two looks
+
+/** Look at the class again and again: `told(now)` is called with what the server says. */
+export function lookAtClass(server, told) {
+  const poller = new Poller({
+    ask: () => server.class_now({}),
+    onreply: (now) => {
+      told(now);
+      return LOOK;
+    },
+    onlost: () => {}, // the page says elsewhere that the app does not answer
+    awake: () => document.visibilityState === "visible",
+  });
+  poller.wake();
+}
+
+/** A switch for students: follow the teacher from page to page, with a way back to one's own place. */
+export class Follow {
+  constructor() {
+    this.box = el("input", { type: "checkbox", checked: memory.get("follow", true) });
+    this.back = el("button", { type: "button", class: "rs-link", hidden: true }, "Back to my own place");
+    const label = el("label", {}, this.box, " Follow the teacher");
+    this.node = el("span", { class: "rs-follow", hidden: true }, label, " ", this.back);
+    [this.seen, this.own, this.last] = [0, null, null];
+    this.back.addEventListener("click", () => this.leave());
+    this.box.addEventListener("change", () => {
+      memory.set("follow", this.box.checked);
+      if (this.box.checked && this.last?.seq) this.go();
+      else this.point();
+    });
+  }
+
+  /** What the server says of the class. */
+  take(now) {
+    this.last = now;
+    show(this.node, now.seq > 0);
+    if (this.box.checked && now.seq > this.seen) this.go();
+    if (now.seq === 0) this.point();
+    this.seen = now.seq; // it begins anew when the teacher's app does
+  }
+
+  go() {
+    this.own ??= { page: address.here, params: address.params(address.here) };
+    this.point();
+    address.lead(this.last.page, this.last.params);
+    show(this.back, true);
+  }
+
+  point() {
+    pointing.set(this.box.checked && this.last?.seq > 0 ? this.last : null);
+  }
+
+  leave() {
+    this.box.checked = false;
+    memory.set("follow", false);
+    this.point();
+    address.lead(this.own.page, this.own.params);
+    this.own = null;
+    show(this.back, false);
+  }
+}

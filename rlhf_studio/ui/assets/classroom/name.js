@@ -1,0 +1,51 @@
+// The name that a student may type.
+import { el, setText, show } from "../shared/dom.js";
+import { NO_ANSWER } from "../shared/visit.js";
+
+/** A line with the student's name, and a field to change it. */
+export class NameLine {
+  constructor(server) {
+    this.server = server;
+    this.text = el("span", {});
+    this.edit = el("button", { type: "button", class: "rs-link" }, "Add your name");
+    this.field = el("input", {
+      class: "rs-input",
+      type: "text",
+      autocomplete: "off",
+      "aria-label": "Your name",
+      placeholder: "Your name",
+    });
+    const save = el("button", { type: "submit", class: "rs-button rs-small" }, "Save");
+    this.said = el("span", { class: "rs-help", role: "status" });
+    this.form = el("form", { class: "rs-class-name", hidden: true }, this.field, save);
+    this.node = el("span", { hidden: true }, " ", this.text, " ", this.edit, this.form, this.said);
+    this.edit.addEventListener("click", () => this.open());
+    this.form.addEventListener("submit", (event) => (event.preventDefault(), this.save()));
+  }
+
+  /** What the server says: whether names are on, and this one. */
+  take({ may, names, name, longest_name: longest }) {
+    show(this.node, Boolean(may && names));
+    this.field.maxLength = longest;
+    this.name = name;
+    setText(this.text, name ? `You are ${name}.` : "");
+    setText(this.edit, name ? "Change" : "Add your name");
+  }
+
+  open() {
+    this.field.value = this.name || "";
+    show(this.form, true);
+    show(this.edit, false);
+    setText(this.said, "Only your teacher sees it in the list of answers; it also stands at the runs you start.");
+    this.field.focus();
+  }
+
+  async save() {
+    const told = await this.server.class_name({ name: this.field.value }).catch(() => ({ problem: NO_ANSWER }));
+    setText(this.said, told.problem || "");
+    if (told.problem) return;
+    this.take({ may: true, names: true, name: told.name, longest_name: this.field.maxLength });
+    show(this.form, false);
+    show(this.edit, true);
+  }
+}

@@ -1,0 +1,83 @@
+// How a student answers: options to choose from, or a field to draw in, and one button that sends.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { NO_ANSWER } from "../shared/visit.js";
+import { CurveField } from "./field.js";
+
+const MAY_CHANGE = "You can change it until your teacher closes the round.";
+
+export class Answering {
+  /** @param view  {id, kind, question}; `own` is the answer that the server has, null for none */
+  constructor(server, view, own, sent) {
+    Object.assign(this, { server, view, own, sent, chosen: typeof own === "number" ? own : null });
+    this.send = el("button", {
+      type: "button",
+      class: "rs-button rs-primary rs-class-send",
+      onclick: () => this.give(),
+    });
+    this.status = el("p", { class: "rs-class-status", role: "status" });
+    this.clear = el("button", { type: "button", class: "rs-button", onclick: () => this.field.clear() }, "Clear");
+    this.node = el(
+      "div",
+      { class: "rs-class-answering" },
+      view.kind === "curve" ? this.drawing() : this.options(),
+      el("div", { class: "rs-class-send-row" }, this.send, view.kind === "curve" ? this.clear : null, this.status),
+    );
+    this.update(own === null ? MAY_CHANGE : `Sent. ${MAY_CHANGE}`);
+  }
+
+  drawing() {
+    this.field = new CurveField(this.view.question, () => this.touched());
+    if (Array.isArray(this.own)) this.field.set(this.own);
+    return el(
+      "div",
+      {},
+      this.field.node,
+      el("p", { class: "rs-help" }, `${this.field.help} `, el("span", { class: "rs-class-keys" }, this.field.keys)),
+    );
+  }
+
+  options() {
+    const choose = (place) => {
+      this.chosen = place;
+      this.touched();
+    };
+    this.buttons = this.view.question.options.map((option, place) =>
+      el("button", { type: "button", class: "rs-class-choice", onclick: () => choose(place) }, option),
+    );
+    return el("div", { class: "rs-class-choices", role: "group", "aria-label": "Your answer" }, this.buttons);
+  }
+
+  get ready() {
+    return this.field ? this.field.whole : this.chosen !== null;
+  }
+
+  /** What would be sent now. */
+  get answer() {
+    return this.field ? this.field.points : this.chosen;
+  }
+
+  touched() {
+    this.dirty = this.field ? true : this.chosen !== this.own;
+    const half = this.field && !this.ready && this.field.points.length > 0;
+    this.update(half ? "Draw from the left edge to the right one." : MAY_CHANGE);
+  }
+
+  update(text) {
+    this.buttons?.forEach((button, place) => button.setAttribute("aria-pressed", String(place === this.chosen)));
+    setText(this.send, this.own === null ? "Send" : this.dirty ? "Send the change" : "Sent");
+    this.send.disabled = !this.ready || (this.own !== null && !this.dirty);
+    setText(this.status, text);
+  }
+
+  async give() {
+    if (!this.ready) return;
+    this.send.disabled = true;
+    const answer = this.answer;
+    const told = await this.server.class_answer({ round: this.view.id, answer }).catch(() => ({ problem: NO_ANSWER }));
+    if (!told.problem) {
+      Object.assign(this, { own: answer, dirty: false });
+      this.sent(answer);
+    }
+    this.update(told.problem || `Sent. ${MAY_CHANGE}`);
+  }
+}

@@ -1,0 +1,172 @@
+// The teacher's dialog for a question: ready ones, one's own, and the rounds there were.
+import { address } from "../shared/address.js";
+import { el, fill, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
+import { Segments } from "../shared/segments.js";
+import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { OwnQuestion } from "./own.js";
+
+const KINDS = [
+  { value: "experiments", label: "Break it" },
+  { value: "lessons", label: "Lessons" },
+  { value: "own", label: "Your own" },
+  { value: "rounds", label: "Earlier rounds" },
+];
+const MOST_SEED = 999;
+
+export class AskDialog {
+  /**
+   * @param ready  {experiments, metrics, runs, rounds}; the lessons' questions are fetched when they are wanted
+   * @param asked  called when a round has begun
+   */
+  constructor(ready, server, asked) {
+    Object.assign(this, { ready, server, asked, wanted: null });
+    this.tabs = new Segments({ "aria-label": "Which questions" }, KINDS, "experiments", (kind) => this.choose(kind));
+    this.body = el("div", { class: "rs-class-ask-body" });
+    this.own = new OwnQuestion(ready);
+    this.seed = el("input", { class: "rs-input", type: "number", min: 0, max: MOST_SEED, value: 0 });
+    this.seeds = el("label", { class: "rs-class-seed" }, "Seed of the runs ", this.seed);
+    this.status = el("p", { class: "rs-problem", role: "status" });
+    this.send = el(
+      "button",
+      { type: "button", class: "rs-button rs-primary", onclick: () => this.ask() },
+      "Ask the class",
+    );
+    const close = el("button", { type: "button", class: "rs-button", onclick: () => this.node.close() }, "Close");
+    this.node = el(
+      "dialog",
+      { class: "rs-dialog rs-class-ask", "aria-labelledby": "rs-class-ask-title" },
+      el("h2", { id: "rs-class-ask-title" }, "Ask the class"),
+      this.tabs.node,
+      this.body,
+      this.seeds,
+      this.status,
+      el("div", { class: "rs-dialog-buttons" }, close, this.send),
+    );
+    this.node.addEventListener("close", () => this.node.remove());
+    this.choose("experiments");
+  }
+
+  choose(kind) {
+    this.kind = kind;
+    this.tabs.show(kind);
+    this.wanted = null;
+    setText(this.status, "");
+    show(this.send, kind !== "rounds");
+    show(this.seeds, kind === "experiments");
+    this.send.disabled = kind !== "own";
+    if (kind === "own") fill(this.body, this.own.node);
+    else if (kind === "rounds") this.earlier();
+    else if (kind === "lessons" && !this.ready.lessons) this.readLessons();
+    else this.groups(this.ready[kind]);
+  }
+
+  async readLessons() {
+    fill(this.body, el("p", { class: "rs-help" }, "Reading the lessons"));
+    const told = await this.server.class_ready({ what: "lessons" }).catch(() => ({ problem: NO_ANSWER }));
+    Object.assign(this.ready, told.problem ? {} : told);
+    if (this.kind !== "lessons") return;
+    setText(this.status, told.problem || "");
+    if (told.lessons) this.groups(told.lessons);
+  }
+
+  groups(groups) {
+    const names = groups.map(({ group }, place) => el("option", { value: place }, group));
+    const choice = el("select", { class: "rs-input", "aria-label": "Questions of" }, names);
+    const list = el("div", { class: "rs-class-ready", role: "group", "aria-label": "Questions" });
+    const draw = () => {
+      this.wanted = null;
+      this.send.disabled = true;
+      const buttons = groups[Number(choice.value)].questions.map(({ ask, text }) =>
+        el(
+          "button",
+          { type: "button", class: "rs-class-choice", "aria-pressed": "false", onclick: (event) => pick(event, ask) },
+          text,
+        ),
+      );
+      fill(list, buttons);
+    };
+    const pick = ({ currentTarget }, ask) => {
+      this.wanted = ask;
+      this.send.disabled = false;
+      for (const button of list.children) button.setAttribute("aria-pressed", String(button === currentTarget));
+    };
+    choice.addEventListener("change", draw);
+    fill(this.body, choice, list);
+    draw();
+  }
+
+  async ask() {
+    const question = this.kind === "own" ? this.own.question : this.wanted;
+    const seed = this.kind === "experiments" ? { seed: Number(this.seed.value) } : {};
+    this.send.disabled = true;
+    setText(this.status, "");
+    const sent = { ...question, ...seed, view: onlyWatches() };
+    const told = await this.server.class_ask(sent).catch(() => ({ problem: NO_ANSWER }));
+    this.send.disabled = false;
+    setText(this.status, told.problem || "");
+    if (told.problem) return;
+    this.node.close();
+    this.asked();
+    if (told.lesson) address.lead("learn", { lesson: told.lesson, scene: told.scene });
+  }
+
+  // --- earlier rounds ---
+
+  earlier() {
+    const { rounds } = this.ready;
+    if (!rounds.length) return fill(this.body, el("p", { class: "rs-help" }, "There were no rounds yet."));
+    const day = (at) => new Date(1000 * at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
+    const rows = rounds.map((one) =>
+      el(
+        "tr",
+        {},
+        el("td", {}, one.text, el("div", { class: "rs-help" }, `${day(one.at)}, ${counted(one.n, "answer")}`)),
+        el(
+          "td",
+          { class: "rs-class-files" },
+          this.action("CSV", () => this.save(one, true)),
+          this.action("JSON Lines", () => this.save(one, false)),
+          this.action("Delete", (button) => this.remove(one, button)),
+        ),
+      ),
+    );
+    return fill(this.body, el("table", {}, el("tbody", {}, rows)));
+  }
+
+  action(words, act) {
+    return el(
+      "button",
+      { type: "button", class: "rs-button rs-small", onclick: (event) => act(event.currentTarget) },
+      words,
+    );
+  }
+
+  async steer(op, one, more = {}) {
+    const sent = { op, round: one.id, view: onlyWatches(), ...more };
+    const told = await this.server.class_steer(sent).catch(() => ({ problem: NO_ANSWER }));
+    setText(this.status, told.problem || "");
+    return told;
+  }
+
+  async save(one, table) {
+    const told = await this.steer("file", one, { table });
+    if (told.problem) return;
+    const url = URL.createObjectURL(new Blob([told.text], { type: table ? "text/csv" : "application/jsonl" }));
+    el("a", { href: url, download: told.name }).click();
+    URL.revokeObjectURL(url);
+  }
+
+  async remove(one, button) {
+    if (button.dataset.sure !== "yes") {
+      button.dataset.sure = "yes";
+      setText(button, "Delete it now");
+      return;
+    }
+    const told = await this.steer("delete", one);
+    if (told.problem) return;
+    this.ready.rounds = this.ready.rounds.filter((other) => other !== one);
+    this.earlier();
+    this.asked();
+  }
+}

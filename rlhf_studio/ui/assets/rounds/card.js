@@ -1,0 +1,104 @@
+// The card above the pages: what the teacher asks, how a student answers, and what the class answered.
+import { el, fill, setText, show } from "../shared/dom.js";
+import { Answering } from "./answering.js";
+import { bars, curves } from "./results.js";
+import { Steering } from "./steering.js";
+
+const CLOSED = "Your teacher has closed the round.";
+
+export class RoundCard {
+  constructor(server, teaches) {
+    Object.assign(this, { server, teaches, view: null });
+    this.lead = el("span", { class: "rs-class-lead" }, teaches ? "You ask the class" : "Your teacher asks");
+    this.count = el("span", { class: "rs-class-count", role: "status" });
+    this.fold = el(
+      "button",
+      { type: "button", class: "rs-link", onclick: () => this.folded(!this.body.hidden) },
+      "Fold",
+    );
+    this.question = el("h2", { class: "rs-class-question" });
+    this.answer = el("div", {});
+    this.results = el("div", { class: "rs-class-results" });
+    this.body = el("div", {}, this.answer, this.results);
+    this.node = el(
+      "section",
+      { class: "rs-page rs-class-card", "aria-label": "A question to the class", hidden: true },
+      el("div", { class: "rs-class-head" }, this.lead, this.count, this.fold),
+      this.question,
+      this.body,
+    );
+    new ResizeObserver(() => this.width !== this.results.clientWidth && this.draw()).observe(this.results);
+  }
+
+  folded(away) {
+    show(this.body, !away);
+    setText(this.fold, away ? "Unfold" : "Fold");
+  }
+
+  counted(answered) {
+    setText(
+      this.count,
+      answered === 0 ? "nobody has answered yet" : answered === 1 ? "1 has answered" : `${answered} have answered`,
+    );
+  }
+
+  /** What the server says of the round. */
+  take({ round: view, own, may, answered }) {
+    const fresh = view.id !== this.view?.id;
+    const was = this.view?.state;
+    Object.assign(this, { view: view.id ? view : null, own, may });
+    show(this.node, Boolean(view.id));
+    if (!view.id) {
+      fill(this.answer);
+      return;
+    }
+    this.counted(answered);
+    setText(this.question, view.question.text);
+    if (fresh) this.folded(false);
+    if (this.teaches) this.steer(fresh);
+    else if (fresh || was !== view.state) this.ask();
+    this.draw();
+  }
+
+  ask() {
+    const { view, own, may } = this;
+    const open = view.state === "open";
+    if (open && may) {
+      fill(this.answer, new Answering(this.server, view, own, (answer) => (this.own = answer)).node);
+      return;
+    }
+    const said = may && own === null ? `${CLOSED} You have not answered.` : CLOSED;
+    const watching = "You are watching. Who has opened the class link can answer.";
+    fill(
+      this.answer,
+      open
+        ? el("p", { class: "rs-help" }, watching)
+        : view.results
+          ? null
+          : el("p", { class: "rs-class-status" }, said),
+    );
+  }
+
+  steer(fresh) {
+    if (fresh) {
+      this.steering = new Steering(this.server, this.view);
+      this.steering.moved = () => this.moved?.();
+      fill(this.answer, this.steering.node);
+    } else this.steering.take(this.view);
+  }
+
+  draw() {
+    const { view, own } = this;
+    this.width = this.results.clientWidth;
+    if (!view?.results || !this.width) {
+      if (!view?.results) fill(this.results);
+      return;
+    }
+    fill(this.results, view.kind === "curve" ? curves(view, this.kept(own), this.width) : bars(view, own));
+  }
+
+  /** A student's own curve as the server has kept it: at equal distances. */
+  kept(own) {
+    return Array.isArray(own) && own.length === this.view.results.steps.length && !Array.isArray(own[0]) ? own : null;
+  }
+}

@@ -1,0 +1,87 @@
+// The form for a question of the teacher's own.
+import { el, show } from "../shared/dom.js";
+import { Segments } from "../shared/segments.js";
+
+const LONGEST = 400;
+const STEPS = 20;
+
+const field = (words, node) => el("label", { class: "rs-class-own-field" }, words, node);
+const numberField = (value) => el("input", { class: "rs-input", type: "number", step: "any", value });
+
+export class OwnQuestion {
+  constructor({ metrics, runs }) {
+    this.metrics = metrics;
+    this.text = el("textarea", { class: "rs-input", rows: 2, maxlength: LONGEST });
+    this.options = el("textarea", { class: "rs-input", rows: 4, placeholder: "Higher\nLower\nAbout the same" });
+    this.right = el("input", { class: "rs-input", type: "number", min: 1, max: 6, placeholder: "none" });
+    this.metric = el(
+      "select",
+      { class: "rs-input" },
+      metrics.map(({ name, label }) => el("option", { value: name }, label)),
+    );
+    [this.last, this.low, this.high] = [numberField(STEPS), numberField(0), numberField(1)];
+    const names = runs.map(({ run, name }) => el("option", { value: run }, name));
+    this.run = el("select", { class: "rs-input" }, el("option", { value: "" }, "Choose it later"), names);
+    this.metric.addEventListener("change", () => this.reach());
+    const kinds = [
+      { value: "options", label: "Options" },
+      { value: "curve", label: "A curve to draw" },
+    ];
+    this.kind = "options";
+    const choice = new Segments({ "aria-label": "How they answer" }, kinds, this.kind, (kind) => {
+      this.kind = kind;
+      choice.show(kind);
+      this.update();
+    });
+    this.choices = el(
+      "div",
+      {},
+      field("Options, one on each line", this.options),
+      field("Number of the right one", this.right),
+    );
+    this.drawing = el(
+      "div",
+      {},
+      field("What is drawn", this.metric),
+      el(
+        "div",
+        { class: "rs-class-row" },
+        field("Last step", this.last),
+        field("Lowest", this.low),
+        field("Highest", this.high),
+      ),
+      field("The run that answers", this.run),
+    );
+    this.node = el(
+      "div",
+      { class: "rs-class-own" },
+      field("Question", this.text),
+      choice.node,
+      this.choices,
+      this.drawing,
+    );
+    this.reach();
+    this.update();
+  }
+
+  reach() {
+    const { low, high } = this.metrics.find(({ name }) => name === this.metric.value);
+    [this.low.value, this.high.value] = [low, high];
+  }
+
+  update() {
+    show(this.choices, this.kind === "options");
+    show(this.drawing, this.kind === "curve");
+  }
+
+  /** As the server takes it. */
+  get question() {
+    const text = this.text.value;
+    if (this.kind === "options") {
+      const options = this.options.value.split("\n").filter((line) => line.trim());
+      return { text, options, ...(this.right.value ? { right: Number(this.right.value) - 1 } : {}) };
+    }
+    const [last, low, high] = [this.last, this.low, this.high].map((one) => Number(one.value));
+    return { text, draw: this.metric.value, last, low, high, run: this.run.value };
+  }
+}

@@ -1,0 +1,81 @@
+// What a class answered, drawn: bars for options; for curves everybody's, faint, with their middle and the run's own on top.
+import { el, svg } from "../shared/dom.js";
+import { counted, number, percent } from "../shared/format.js";
+import { frame } from "../pictures/axes.js";
+import { pathOf } from "./field.js";
+
+const HEIGHT = 380;
+const NARROW = 600;
+
+/** One row for each option: its text, a bar, and how many chose it. */
+export function bars({ question, results, real }, own) {
+  const rows = question.options.map((option, place) => {
+    const count = results.counts[place];
+    const right = real?.right === place;
+    const notes = [right ? "right" : "", own === place ? "your answer" : ""].filter(Boolean);
+    return el(
+      "li",
+      { class: "rs-class-bar", data: { right: String(right) } },
+      el(
+        "span",
+        { class: "rs-class-option" },
+        right ? "\u2713 " : "",
+        option,
+        notes.length ? el("em", {}, ` ${notes.join(", ")}`) : "",
+      ),
+      el(
+        "span",
+        { class: "rs-class-track" },
+        el("i", { style: { width: `${(100 * count) / Math.max(1, results.answered)}%` } }),
+      ),
+      el("b", {}, `${count}`, el("small", {}, ` ${percent(results.answered ? count / results.answered : 0, 0)}`)),
+    );
+  });
+  return el("ul", { class: "rs-class-bars" }, rows);
+}
+
+const ends = (values) => number(values.at(-1), 1);
+
+/** The same for curves, `width` pixels wide. */
+export function curves({ question, results, real }, own, width) {
+  const run = real?.curve?.steps.length ? real.curve : null;
+  const heights = run ? run.values : [];
+  const reach = [Math.min(question.low, ...heights), Math.max(question.high, ...heights)];
+  const steps = [question.first, Math.max(question.last, ...(run ? run.steps : []))];
+  const height = width < NARROW ? 300 : HEIGHT;
+  const axes = { x_range: steps, y_range: reach, x: "Step", y: question.label };
+  const { node, x, y } = frame(axes, width, String, summary(results, run), height);
+  const path = (at, values, name) =>
+    svg("path", { class: name, d: pathOf(values.map((value, place) => [x(at[place]), y(value)])) });
+  node.append(...results.curves.map((one) => path(results.steps, one, "rs-class-one")));
+  if (results.median.length) {
+    const around = [...results.steps.map((step, place) => [x(step), y(results.high[place])])];
+    around.push(...results.steps.map((step, place) => [x(step), y(results.low[place])]).reverse());
+    node.append(svg("path", { class: "rs-class-half", d: `${pathOf(around)}Z` }));
+    node.append(path(results.steps, results.median, "rs-class-median"));
+  }
+  if (own) node.append(path(results.steps, own, "rs-class-own"));
+  if (run) node.append(path(run.steps, run.values, "rs-class-real"));
+  const keys = [
+    ["one", `Each of ${counted(results.curves.length, "curve")}`],
+    ["half", "The middle half"],
+    ["median", "The median"],
+    ...(own ? [["own", "Yours"]] : []),
+    ...(run ? [["real", real.name ? `The run: ${real.name}` : "The run"]] : []),
+  ];
+  const legend = keys.map(([name, words]) => el("li", {}, el("i", { class: `rs-class-key-${name}` }), words));
+  return el(
+    "div",
+    { class: "rs-class-picture" },
+    node,
+    el("ul", { class: "rs-class-legend" }, legend),
+    el("p", { class: "rs-help" }, summary(results, run)),
+  );
+}
+
+/** What the picture shows, in words. */
+function summary({ curves: all, median, low, high }, run) {
+  if (!all.length) return "Nobody has drawn a curve.";
+  const middle = `The class's median ends at ${ends(median)}; the middle half between ${ends(low)} and ${ends(high)}.`;
+  return run ? `${middle} The run ${run.values.length > 1 ? "is at" : "begins at"} ${ends(run.values)}.` : middle;
+}

@@ -1,0 +1,139 @@
+// What the teacher does with a round: close it, show what was answered, run what answers it, show what is right.
+import { address } from "../shared/address.js";
+import { el, fill, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
+import { pause } from "../shared/poll.js";
+import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
+
+const LOOK = 3000; // milliseconds between two looks at the run
+const NEXT = {
+  open: ["close", "Close the round"],
+  closed: ["show", "Show what the class answered"],
+  shown: ["reveal", "Show what is right"],
+  revealed: ["over", "Put it away"],
+};
+const STATES = {
+  queued: "waits",
+  loading: "is loading",
+  running: "is at work",
+  paused: "pauses",
+  failed: "has failed",
+};
+
+export class Steering {
+  constructor(server, view) {
+    Object.assign(this, { server, view, once: new Once() });
+    this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go() });
+    this.away = el("button", { type: "button", class: "rs-button", onclick: () => this.steer("over") }, "Put it away");
+    this.start = el(
+      "button",
+      { type: "button", class: "rs-button", hidden: true, onclick: () => this.begin() },
+      "Start the runs",
+    );
+    this.open = el(
+      "button",
+      { type: "button", class: "rs-button", hidden: true, onclick: () => this.openRun() },
+      "Open the run",
+    );
+    this.choice = el("select", { class: "rs-input", "aria-label": "The run that answers", hidden: true });
+    this.choice.addEventListener("change", () => this.choice.value && this.look("run", { run: this.choice.value }));
+    this.run = el("span", { class: "rs-class-run", role: "status" });
+    this.said = el("p", { class: "rs-problem", role: "status" });
+    this.names = el("div", {});
+    const list = el("details", {}, el("summary", {}, "Answers one by one"), this.names);
+    list.addEventListener("toggle", () => list.open && this.list());
+    this.node = el(
+      "div",
+      { class: "rs-class-steering" },
+      el("div", { class: "rs-class-buttons" }, this.next, this.start, this.open, this.choice, this.run, this.away),
+      this.said,
+      list,
+    );
+    this.take(view);
+    this.watch();
+  }
+
+  take(view) {
+    this.view = view;
+    const [, words] = NEXT[view.state];
+    setText(this.next, words);
+    show(this.away, view.state !== "revealed");
+  }
+
+  async ask(op, more = {}) {
+    const sent = { op, round: this.view.id, view: onlyWatches(), ...more };
+    const told = await this.server.class_steer(sent).catch(() => ({ problem: NO_ANSWER }));
+    setText(this.said, told.problem || "");
+    return told;
+  }
+
+  go() {
+    return this.steer(NEXT[this.view.state][0]);
+  }
+
+  async steer(op) {
+    await this.ask(op);
+    this.moved?.();
+  }
+
+  begin() {
+    return this.once.ask({ round: this.view.id }, (sent) => this.look("start", sent));
+  }
+
+  async look(op = "look", more = {}) {
+    const told = await this.ask(op, more);
+    if (!told.problem || "run" in told) this.tell(told);
+    if (op !== "look") this.moved?.();
+    return told;
+  }
+
+  tell({ run, name, state, step, steps, startable, runs, ended }) {
+    Object.assign(this, { runId: run, ended: ended && !startable });
+    show(this.start, Boolean(startable));
+    show(this.open, Boolean(run));
+    const how = STATES[state] || "has ended";
+    setText(this.run, run ? `The run “${name}” ${how}, at step ${step} of ${steps}.` : "");
+    if (!runs) return;
+    const known = [...this.choice.options].slice(1).map((option) => option.value);
+    show(this.choice, runs.length > 0);
+    if (known.join() === runs.map((one) => one.run).join()) return;
+    const options = runs.map((one) => el("option", { value: one.run }, `${one.name}, ${counted(one.steps, "step")}`));
+    fill(this.choice, el("option", { value: "" }, "Choose the run that answers"), options);
+    this.choice.value = run || "";
+  }
+
+  /** Look at the run as long as it may change. */
+  async watch() {
+    if (!this.node.isConnected && this.began) return;
+    const shown =
+      document.visibilityState === "visible" && (this.view.kind === "curve" || this.view.question.experiment);
+    if (shown && !(this.ended && this.view.state === "revealed")) await this.look();
+    this.began = true;
+    await pause(LOOK);
+    this.watch();
+  }
+
+  openRun() {
+    const { experiment, seed } = this.view.question;
+    if (experiment && this.view.state === "revealed")
+      address.lead("learn", { place: "break", show: experiment, seed: `${seed}` });
+    else address.lead("live", { run: this.runId });
+  }
+
+  async list() {
+    const told = await this.ask("answers");
+    const rows = (told.answers || []).map(({ name, said, changes }) =>
+      el(
+        "tr",
+        {},
+        el("td", {}, name || "no name"),
+        el("td", {}, said || "a curve"),
+        el("td", {}, changes ? `changed ${counted(changes, "time")}` : ""),
+      ),
+    );
+    fill(
+      this.names,
+      rows.length ? el("table", {}, el("tbody", {}, rows)) : el("p", { class: "rs-help" }, "Nobody has answered yet."),
+    );
+  }
+}
