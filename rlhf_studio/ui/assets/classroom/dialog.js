@@ -1,4 +1,4 @@
-// The teacher's dialog: the class link with its code, what students may do, the teacher's own link, and the end of the class.
+// The teacher's dialog: the class link with its code, what students may do, the own link, and the end of the class.
 import { el, fill, setText, show, svg } from "../shared/dom.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
@@ -96,7 +96,8 @@ export class ClassDialog {
     const answer = await this.tell(change).catch((error) => (console.error(error), null));
     setText(this.status, answer ? answer.problem || said : NO_ANSWER);
     if (!answer || answer.problem) return;
-    if (change.teacher) await fetch(new URL(answer.teacher).search, { redirect: "manual" }); // this browser keeps the new one
+    // so that this browser keeps the new token
+    if (change.teacher) await fetch(new URL(answer.teacher).search, { redirect: "manual" });
     this.draw(answer);
     this.changed();
   }

@@ -1,4 +1,4 @@
-// What a class answered, drawn: bars for options; for curves everybody's, faint, with their middle and the run's own on top.
+// What a class answered: bars for options; for curves everybody's, faint, with their middle and the run's own on top.
 import { el, svg } from "../shared/dom.js";
 import { counted, number, percent } from "../shared/format.js";
 import { frame } from "../pictures/axes.js";
