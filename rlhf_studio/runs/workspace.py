@@ -14,6 +14,7 @@ from rlhf_studio.runs import checkpoints, launch, liveness, paths, studio
 from rlhf_studio.runs.create import clear_left, clear_unfinished, create_run, replace_config
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.runs.finding.folders import RunFolders
+from rlhf_studio.runs.finding.recordings import Recordings
 from rlhf_studio.runs.lab import fork as forks
 from rlhf_studio.runs.lab import longer, names, resumed, sweeps, taken_back
 from rlhf_studio.runs.reader import RunReader
@@ -34,7 +35,14 @@ class Workspace(RunFolders):
 
     Every method raises StoreError when ``studio.db`` cannot be used. Methods that take a run id raise it (reason ``missing``)
     when there is no such run; and those that change a run or go on from it raise OnlyRead for a recording.
+
+    Attributes:
+        deleted: is told the id of each run that :meth:`delete` has removed.
     """
+
+    def __init__(self, root: Path, recordings: Recordings | None = None):
+        super().__init__(root, recordings)
+        self.deleted: Callable[[str], None] = lambda run_id: None
 
     # --- queueing ------------------------------------------------------------------------------------------------------
 
@@ -320,6 +328,7 @@ class Workspace(RunFolders):
         finally:
             lock.release()
             ticket.close()
+        self.deleted(run_id)
         _remove(trash)
 
     def adopt(self) -> list[str]:

@@ -21,7 +21,6 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio i
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import gradio as gr
-from starlette.middleware import Middleware
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
@@ -30,21 +29,21 @@ from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.finding.recordings import Recordings
+from rlhf_studio.runs.hosted.keeper import Keeper, keeper_of
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import html, live_page, sent, theme
+from rlhf_studio.ui import html, live_page, sent
 from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
-from rlhf_studio.ui.bodies import Compressed
 from rlhf_studio.ui.classroom.page import ClassPage
-from rlhf_studio.ui.door import Door, health_route
+from rlhf_studio.ui.door import health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
-from rlhf_studio.ui.hosted.launching import undisturbed
+from rlhf_studio.ui.hosted.launching import launch_settings, rest_when_idle, undisturbed
 from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
 from rlhf_studio.ui.lab.desk import Desk
@@ -66,7 +65,6 @@ from rlhf_studio.ui.visiting.owner import login_routes, provider_of
 from rlhf_studio.ui.visiting.where import heading_functions
 
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
-QUEUE_SECONDS = 0.05
 
 
 def build_app(
@@ -83,12 +81,16 @@ def build_app(
     playground_line: Line | None = None,
     learn_page: LearnPage | None = None,
     class_page: ClassPage | None = None,
+    kept_problem: Callable[[], str] = lambda: "",
 ) -> gr.Blocks:
-    """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed."""
+    """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed.
+
+    ``kept_problem`` says why runs are not copied into the bucket; empty when all is well.
+    """
     wake = dispatcher.wake if dispatcher else lambda: None
     inspect = partial(inspect_run, permissions=permissions)
     desk = desk or Desk(workspace, access, feed.insights, inspect, wake)
-    runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", feed.insights)
+    runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", feed.insights, kept_problem)
     train_page = TrainPage(workspace.root, access, workspace.submit, runs_page.waiting, inspect, permissions)
     try_reward = try_reward or TryReward(access, permissions)
     exports = exports or Exports(workspace, access)
@@ -98,7 +100,7 @@ def build_app(
     learn_page = learn_page or LearnPage(workspace=workspace)
     class_page = class_page or ClassPage(access, workspace, Breaking(workspace, access, wake), learn_page.computed)
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading(heading_functions(access, provider_of(os.environ), class_page, learn_page.expect))
+        html.heading(heading_functions(access, provider_of(os.environ), class_page, learn_page.expect, kept_problem))
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
                 learn_page.build(class_page.breaking.functions())
@@ -220,6 +222,7 @@ class Server:
     learn_page: LearnPage | None = None
     class_page: ClassPage | None = None
     janitor: Janitor | None = None
+    keeper: Keeper | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
@@ -230,7 +233,7 @@ class Server:
     def close(self) -> None:
         """Stop serving. Runs go on."""
         self._stopped.set()
-        for thread in (self.dispatcher, self.janitor):
+        for thread in (self.dispatcher, self.janitor, self.keeper):
             if thread is not None:
                 thread.stop()
         self.demo.close(verbose=False)
@@ -286,7 +289,11 @@ def launch(
     class_page = ClassPage(access, workspace, Breaking(workspace, access, wake), learn_page.computed)
     class_page.open()
     pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line, learn_page, class_page)
-    demo = build_app(workspace, feed, access, dispatcher, permissions, *pages)
+    keeper = None if access.read_only else keeper_of(os.environ, workspace, space=mode is Mode.SPACE)
+    if keeper is not None:
+        workspace.deleted = keeper.forget
+    kept_problem = (lambda: keeper.problem) if keeper else (lambda: "")
+    demo = build_app(workspace, feed, access, dispatcher, permissions, *pages, kept_problem=kept_problem)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo)
@@ -295,10 +302,10 @@ def launch(
     with undisturbed(host):
         _, url, _ = demo.launch(**settings)
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
-    for thread in (dispatcher, janitor):
+    for thread in (dispatcher, janitor, keeper):
         if thread is not None:
             thread.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, *pages, janitor=janitor)
+    return Server(url, access, demo, workspace, feed, dispatcher, *pages, janitor=janitor, keeper=keeper)
 
 
 def _playground_line(workspace: Workspace, *, keep_hub_token: bool = False) -> Line:
@@ -314,37 +321,6 @@ def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: M
     about = {"path": cookie_path(environment), "duplicate": duplicate_link(environment), "address": own_address(environment)}
     token_only, token = bool(token), token or secrets.token_urlsafe(24)
     return Access(mode, alone, token, token_only=token_only, hosts=hosts, budget=budget_for(mode), **about)
-
-
-def rest_when_idle(demo: gr.Blocks) -> None:
-    """Let Gradio's queue look for work twenty times a second, not a thousand: nobody notices, and a run on this machine needs the CPU."""
-    demo._queue.sleep_when_free = demo._queue.progress_update_sleep_when_free = QUEUE_SECONDS
-
-
-def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks) -> dict[str, Any]:
-    """What is passed to Gradio: nothing is shared, recorded, monitored or served that the pages do not need."""
-    return {
-        "server_name": host,
-        "server_port": port,
-        "app_kwargs": {"middleware": [Middleware(Door, access=access, demo=demo), Middleware(Compressed)]},
-        "prevent_thread_lock": True,
-        "quiet": True,
-        "share": False,
-        "inbrowser": False,
-        "show_error": access.loopback,
-        "run_history": False,
-        "enable_monitoring": False,
-        "mcp_server": False,
-        "ssr_mode": False,
-        "pwa": False,
-        "strict_cors": True,
-        "allowed_paths": [],
-        "max_file_size": "5mb",
-        "state_session_capacity": 1000,  # no page keeps anything there; without a limit, invented sessions could fill the memory
-        "footer_links": [],
-        "theme": theme.theme(),
-        "css": theme.page_css(),
-    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -145,7 +145,8 @@ def _text(note: Any) -> str | None:
 
 
 class RunsPage:
-    """What the Runs page can ask and do. ``queue_problem`` says why queued runs do not start; empty when all is well.
+    """What the Runs page can ask and do. ``queue_problem`` says why queued runs do not start; empty when all is well. ``kept_problem`` says
+    why ended runs are not copied into the bucket, for operators.
 
     In a read-only app and in a Space, where most people only look, the recordings stand before the runs of the workspace, and are shown
     without being asked for. Elsewhere they stand behind them, and are shown without being asked for as long as there is no other run.
@@ -157,12 +158,13 @@ class RunsPage:
         access: Access,
         queue_problem: Callable[[], str] = lambda: "",
         insights: Insights | None = None,
+        kept_problem: Callable[[], str] = lambda: "",
     ) -> None:
         self._recordings_first = access.mode in (Mode.READ_ONLY, Mode.SPACE)
         self._recordings_problem = ""
         self._workspace = workspace
         self._access = access
-        self._queue_problem = queue_problem
+        self._queue_problem, self._kept_problem = queue_problem, kept_problem
         self._insights = insights
         self._all = Listing(workspace)
         self._lock = threading.Lock()
@@ -185,7 +187,8 @@ class RunsPage:
             version, rows = self._rows()
         except StoreError as error:
             return {**own, "problem": str(error)}
-        told = {**own, "problem": " ".join(filter(None, [self._queue_problem(), self._recordings_problem])), "version": version}
+        problems = [self._queue_problem(), self._recordings_problem, self._kept_problem() if operator else ""]
+        told = {**own, "problem": " ".join(filter(None, problems)), "version": version}
         has = member(data, "version")
         if has == version:
             return {**told, "same": True}

@@ -24,10 +24,11 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import app as app_module
 from rlhf_studio.ui import html
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
-from rlhf_studio.ui.app import Server, access_for, build_app, launch, launch_settings, main
+from rlhf_studio.ui.app import Server, access_for, build_app, launch, main
 from rlhf_studio.ui.bodies import Compressed
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.hosted.launching import launch_settings
 from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
@@ -198,7 +199,7 @@ class Stub:
     """Enough of a server for :func:`main`."""
 
     def __init__(self, url: str = "http://127.0.0.1:7860/", token: str = "secret", root: Path = Path("/work")):
-        self.url, self.access, self.closed, self.dispatcher = url, Access(token=token), False, None
+        self.url, self.access, self.closed, self.dispatcher, self.keeper = url, Access(token=token), False, None, None
         self.workspace = Workspace(root)
 
     def wait(self) -> None:

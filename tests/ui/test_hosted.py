@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from rlhf_studio.ui.access import TOKEN_VARIABLE
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import access_for, launch
 from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path
+from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.where import where
 from tests.ui.test_visiting import ANN
+from tests.ui.train_helpers import OPERATOR, VIEWER
 
 SPACE = {"SPACE_ID": "ada/rlhf-studio", "SPACE_HOST": "ada-rlhf-studio.hf.space"}
 LINK = "https://huggingface.co/spaces/ada/rlhf-studio?duplicate=true"
@@ -45,6 +48,14 @@ def test_a_visitor_whose_browser_keeps_no_cookie_is_told_what_works() -> None:
     told = asked(SPACE, Mode.SPACE)
     assert "keeps no cookies" in told["notice"] and told["alone"] == "https://ada-rlhf-studio.hf.space/"
     assert "notice" not in asked(SPACE, Mode.SPACE, f"{identity.COOKIE}={ANN}")
+
+
+def test_what_is_wrong_with_the_bucket_is_said_to_the_owner_alone(tmp_path: Path) -> None:
+    page = RunsPage(Workspace(tmp_path), Access(), kept_problem=lambda: "The bucket is full.")
+    assert page.runs({}, OPERATOR)["problem"] == "The bucket is full."
+    assert page.runs({}, VIEWER)["problem"] == ""
+    line = where(Access(), kept_problem=lambda: "The bucket is full.")
+    assert line({}, OPERATOR)["notice"] == "The bucket is full." and "notice" not in line({}, VIEWER)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.hosted.ending import end_runs
+from rlhf_studio.runs.hosted.keeper import Keeper
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.visiting.modes import on_a_space
 
 VARIABLE = "RLHF_STUDIO_STOP_RUNS"
-STOP_SECONDS = 25.0  # hosts wait for half a minute before they end everything
+STOP_SECONDS, COPY_SECONDS = 20.0, 8.0  # hosts wait for half a minute before they end everything
 
 
 def stops_runs(environment: Mapping[str, str]) -> bool:
@@ -46,6 +47,7 @@ class Ended(Protocol):
 
     workspace: Workspace
     dispatcher: Dispatcher | None
+    keeper: Keeper | None
 
 
 def say_goodbye(server: Ended, *, stop_runs: bool) -> None:
@@ -65,6 +67,9 @@ def say_goodbye(server: Ended, *, stop_runs: bool) -> None:
         _say(f"The run {run} has stopped. Resume lets it go on.")
     for run in left:
         _say(f"The run {run} was still at work after {STOP_SECONDS:g} seconds. If it is killed, Resume goes on from its last checkpoint.")
+    if server.keeper is not None:
+        done = server.keeper.finish(COPY_SECONDS)
+        _say("All ended runs of the owner are in the bucket." if done else "Not all ended runs could be copied into the bucket.")
 
 
 def _say(line: str) -> None:

@@ -1,11 +1,21 @@
-"""The variables that Gradio reads while it launches, as this app needs them."""
+"""How Gradio is launched: what it is given, and the variables that it reads."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import gradio as gr
+from starlette.middleware import Middleware
+
+from rlhf_studio.ui import theme
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.bodies import Compressed
+from rlhf_studio.ui.door import Door
+
+QUEUE_SECONDS = 0.05
 _DIRECTLY = ("NO_PROXY", "no_proxy")
 _HIDDEN = "SYSTEM"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -31,3 +41,34 @@ def undisturbed(host: str) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+def rest_when_idle(demo: gr.Blocks) -> None:
+    """Let Gradio's queue look for work twenty times a second, not a thousand: nobody notices, and a run on this machine needs the CPU."""
+    demo._queue.sleep_when_free = demo._queue.progress_update_sleep_when_free = QUEUE_SECONDS
+
+
+def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks) -> dict[str, Any]:
+    """What is passed to Gradio: nothing is shared, recorded, monitored or served that the pages do not need."""
+    return {
+        "server_name": host,
+        "server_port": port,
+        "app_kwargs": {"middleware": [Middleware(Door, access=access, demo=demo), Middleware(Compressed)]},
+        "prevent_thread_lock": True,
+        "quiet": True,
+        "share": False,
+        "inbrowser": False,
+        "show_error": access.loopback,
+        "run_history": False,
+        "enable_monitoring": False,
+        "mcp_server": False,
+        "ssr_mode": False,
+        "pwa": False,
+        "strict_cors": True,
+        "allowed_paths": [],
+        "max_file_size": "5mb",
+        "state_session_capacity": 1000,  # no page keeps anything there; without a limit, invented sessions could fill the memory
+        "footer_links": [],
+        "theme": theme.theme(),
+        "css": theme.page_css(),
+    }

@@ -24,14 +24,27 @@ NO_COOKIES = (
 
 
 def heading_functions(
-    access: Access, provider: Provider | None, class_page: ClassPage, opened: Callable[[], None]
+    access: Access,
+    provider: Provider | None,
+    class_page: ClassPage,
+    opened: Callable[[], None],
+    kept_problem: Callable[[], str] = lambda: "",
 ) -> list[Callable[..., Any]]:
-    """What the line above the pages asks the server. ``opened`` is called whenever somebody opens the app."""
-    return [where(access, provider, opened), *class_page.functions()]
+    """What the line above the pages asks the server. Arguments as :func:`where`, and the functions of a class."""
+    return [where(access, provider, opened, kept_problem), *class_page.functions()]
 
 
-def where(access: Access, provider: Provider | None = None, opened: Callable[[], None] = lambda: None) -> Callable[..., Any]:
-    """The server function of the line; with a ``provider``, owners are led to their login."""
+def where(
+    access: Access,
+    provider: Provider | None = None,
+    opened: Callable[[], None] = lambda: None,
+    kept_problem: Callable[[], str] = lambda: "",
+) -> Callable[..., Any]:
+    """The server function of the line.
+
+    With a ``provider``, owners are led to their login. ``opened`` is called whenever somebody opens the app; ``kept_problem`` says why runs
+    are not copied into the bucket.
+    """
 
     def where(data: Any, request: gr.Request) -> Json:
         opened()
@@ -44,6 +57,8 @@ def where(access: Access, provider: Provider | None = None, opened: Callable[[],
         if access.mode is Mode.SPACE and provider is not None:
             address = LOGOUT if role >= Role.OPERATOR else LOGIN
             told |= {"login": provider.address + address, "login_word": "Log out" if address == LOGOUT else "Log in as the owner"}
+        if role >= Role.OPERATOR and (problem := kept_problem()):
+            told["notice"] = problem
         if access.mode is Mode.SPACE and role < Role.OPERATOR and access.plays(request, data) and not is_known(request):
             told |= {"notice": NO_COOKIES, "alone": access.address}
         return told

@@ -65,7 +65,7 @@ function skip(event) {
 async function sayWhere(host, node, server) {
   const told = await server.where({ view: onlyWatches() });
   setPace(told.pace);
-  if (!told.line) return;
+  if (!told.line && !told.notice) return;
   const links = [newTab(told.duplicate, "Duplicate this Space"), newTab(told.login, told.login_word)];
   fill(node, el("b", {}, told.title), " ", told.line, " ", links);
   if (told.notice) {

@@ -1,0 +1,211 @@
+"""A bucket: a folder, usually on a network, that outlives this machine's disk. It holds copies of ended runs.
+
+The copy of a run is a folder ``RUN.NUMBER`` with the run's files and, written last, :data:`MARK`: it names every file with its size and
+hash. A copy without that file, or with one that was cut off, is not whole, and is passed over. A newer copy is a folder of its own, and
+only when it is whole the older ones go; so there is no moment without a whole copy, and no file is ever changed or renamed. Nothing here
+is a database that is in use.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rlhf_studio.runs import paths
+
+MARK = "kept.json"
+FORMAT = 1
+_NAME = re.compile(r"(.{1,100})\.([1-9][0-9]{0,8})")
+_CHUNK = 1 << 20
+Json = dict[str, Any]
+
+
+class BucketError(Exception):
+    """The bucket cannot be used just now; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A whole copy of a run.
+
+    Attributes:
+        about: what was noted of the run: ``run``, ``mark``, and what the caller of :meth:`Bucket.write` gave.
+        files: bytes and hash by the path in the run's folder.
+    """
+
+    run_id: str
+    number: int
+    folder: Path
+    about: Json
+    files: Mapping[str, tuple[int, str]]
+
+
+class Bucket:
+    """Every method raises :class:`BucketError` when the bucket cannot be read or written, or is another disk than at first.
+
+    Args:
+        root: the folder; it need not be there yet.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._disk: int | None = None
+
+    def names(self) -> set[str]:
+        """The names of all copies, whole or not."""
+        self._check()
+        try:
+            return {entry.name for entry in os.scandir(self.root) if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)}
+        except OSError as error:
+            raise _said(self.root, "read", error) from error
+
+    def copies(self) -> tuple[dict[str, Copy], list[str]]:
+        """(the newest whole copy of each run by its id, the ids of runs of which there is none but a part of one)."""
+        whole: dict[str, Copy] = {}
+        broken = set()
+        for name in sorted(self.names()):
+            copy = self._read(name)
+            run_id = _split(name)[0]
+            if copy is None:
+                broken.add(run_id)
+            elif run_id not in whole or whole[run_id].number < copy.number:
+                whole[run_id] = copy
+        return whole, sorted(broken - whole.keys())
+
+    def write(self, run_id: str, sources: Mapping[str, Path], about: Json, check: Callable[[], None]) -> Copy:
+        """Copy these files as a new copy of a run, read every one again, and remove older copies.
+
+        ``check`` is called when all files are there, and raises an error when they do not belong together. Raises OSError when a source
+        cannot be read, as well.
+        """
+        number = 1 + max((_split(name)[1] for name in self.names() if _split(name)[0] == run_id), default=0)
+        folder = self.root / f"{run_id}.{number}"
+        try:
+            folder.mkdir()
+            files = {name: self._write_file(source, folder / name) for name, source in sources.items()}
+            check()
+            noted = {"format": FORMAT, "run": run_id, **about, "files": files}
+            text = json.dumps(noted, sort_keys=True, allow_nan=False)
+            with (folder / MARK).open("xb") as file:
+                _put(file, f"{text}\n{_hash(text)}\n".encode())
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, _SourceError):
+                raise error.cause from error
+            if isinstance(error, OSError):
+                raise _said(folder, "written", error) from error
+            raise
+        copy = self._read(folder.name)
+        if copy is None:
+            raise BucketError(f"The bucket {self.root} did not keep what was written: {folder.name}/{MARK} reads differently.")
+        self._remove(run_id, below=number)
+        return copy
+
+    def remove(self, run_id: str) -> None:
+        """Remove all copies of a run."""
+        self._remove(run_id, below=None)
+
+    def _remove(self, run_id: str, below: int | None) -> None:
+        for name in self.names():
+            run, number = _split(name)
+            if run == run_id and (below is None or number < below):
+                try:
+                    (self.root / name / MARK).unlink(missing_ok=True)  # first: what is left after a failure is no whole copy
+                    shutil.rmtree(self.root / name)
+                except OSError as error:
+                    raise _said(self.root / name, "removed", error) from error
+
+    def _check(self) -> None:
+        """That the bucket is there, and the same as at first: a disk that is taken away leaves an empty folder in its place."""
+        try:
+            disk = self.root.stat().st_dev if self.root.is_dir() else None
+        except OSError as error:
+            raise _said(self.root, "read", error) from error
+        if disk is None:
+            raise BucketError(f"The bucket {self.root} is not there.")
+        self._disk = disk if self._disk is None else self._disk
+        if disk != self._disk:
+            raise BucketError(f"The bucket {self.root} is not mounted any more.")
+
+    def _read(self, name: str) -> Copy | None:
+        """A copy, where it is whole as far as its last file says."""
+        run_id, number = _split(name)
+        try:
+            text, told, end = (self.root / name / MARK).read_text(encoding="utf-8").split("\n")
+            noted = json.loads(text)
+            files = {path: (size, digest) for path, (size, digest) in noted["files"].items()}
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _said(self.root / name, "read", error) from error
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+        right = not end and _hash(text) == told and noted.get("format") == FORMAT and noted.get("run") == run_id
+        return Copy(run_id, number, self.root / name, noted, files) if right and all(map(paths.is_plain_path, files)) else None
+
+    def _write_file(self, source: Path, target: Path) -> tuple[int, str]:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _opened(source) as given, target.open("xb") as file:
+            size, digest = copy_hashed(given, file)
+        with target.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise BucketError(f"The bucket {self.root} did not keep what was written: {target.name} reads differently.")
+        return size, digest
+
+
+class _SourceError(Exception):
+    """What was to be copied cannot be read: that is not the bucket's doing."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _opened(source: Path) -> BinaryIO:
+    try:
+        return source.open("rb")
+    except OSError as error:
+        raise _SourceError(error) from error
+
+
+def copy_hashed(given: BinaryIO, file: BinaryIO) -> tuple[int, str]:
+    """Copy a file, and wait until the disk has it; (its size, its hash). Raises OSError."""
+    digest, size = hashlib.sha256(), 0
+    while chunk := given.read(_CHUNK):
+        file.write(chunk)
+        digest.update(chunk)
+        size += len(chunk)
+    _put(file, b"")
+    return size, digest.hexdigest()
+
+
+def _put(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _split(name: str) -> tuple[str, int]:
+    match = _NAME.fullmatch(name)
+    assert match is not None  # names() gives no other
+    return match[1], int(match[2])
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _said(path: Path, verb: str, error: OSError) -> BucketError:
+    why = "it is full" if error.errno in _FULL else error.strerror or str(error)
+    return BucketError(f"{path} in the bucket could not be {verb}: {why}.")
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -1,0 +1,162 @@
+"""A thread of the app that brings runs back from a bucket when the app starts, and copies runs there when they have ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlhf_studio.runs import paths, studio
+from rlhf_studio.runs.errors import RunExists, StoreError
+from rlhf_studio.runs.finding.folders import RunFolders
+from rlhf_studio.runs.hosted.bucket import Bucket, BucketError, Copy
+from rlhf_studio.runs.hosted.copying import Changed, fetch, noted, send
+from rlhf_studio.runs.records import ENDED, RunStatus
+
+logger = logging.getLogger(__name__)
+VARIABLE, VISITORS_VARIABLE = "RLHF_STUDIO_BUCKET", "RLHF_STUDIO_BUCKET_VISITORS"
+USUAL = Path("/data")  # where a Space's bucket is mounted, unless it was told another place
+LAST_WORDS = "The runs on this machine's disk are whole; it is tried again every minute."
+
+
+def bucket_of(environment: Mapping[str, str], *, space: bool) -> Path | None:
+    """The folder of the bucket: the one that a person named, or on a Space the one that is mounted at the usual place; None for none."""
+    told = environment.get(VARIABLE, "").strip()
+    if told:
+        return Path(told)
+    return USUAL if space and os.path.ismount(USUAL) else None
+
+
+class Keeper:
+    """Keeps copies of the owner's ended runs.
+
+    Args:
+        visitors: whether runs of visitors and students are copied as well.
+        interval: seconds between two looks; after a failure three times as many.
+
+    Attributes:
+        problem: what is wrong, for the owner; empty when all is well.
+    """
+
+    def __init__(self, folders: RunFolders, bucket: Bucket, *, visitors: bool = False, interval: float = 20.0) -> None:
+        self._folders, self._bucket, self._visitors, self._interval = folders, bucket, visitors, interval
+        self.problem = ""
+        self._copies: dict[str, Copy] = {}
+        self._awaited = True  # until everything is back that can be brought back
+        self._deleted: set[str] = set()
+        self._turn = threading.Lock()
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin in a daemon thread: a bucket that does not answer keeps nobody from using the app."""
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End the thread after what it is doing, or after ``seconds``: a copy that is cut off is not taken for a whole one."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def finish(self, seconds: float) -> bool:
+        """Copy what has just ended, for at most ``seconds``; whether all is copied."""
+        self.stop(seconds)
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        last = threading.Thread(target=self._look_and_say, name="keeper-last", daemon=True)
+        last.start()
+        last.join(seconds)
+        return not last.is_alive() and not self.problem
+
+    def forget(self, run_id: str) -> None:
+        """A person has deleted a run: its copies go as well, at the next look."""
+        self._deleted.add(run_id)
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            self._look_and_say()
+            self._wake.wait(self._interval * (3 if self.problem else 1))
+
+    def _look_and_say(self) -> None:
+        before = self.problem
+        try:
+            said = self.look()
+        except (BucketError, StoreError) as error:
+            said = f"{error} {LAST_WORDS}"
+        except Exception as error:  # a mistake in here must not end the thread: nothing would be kept any more
+            logger.exception("Keeping runs in the bucket failed")
+            said = f"Keeping runs in the bucket failed because of an error in the program: {error}. {LAST_WORDS}"
+        self.problem = said
+        if said and said != before:
+            logger.warning("%s", said)
+        if before and not said:
+            logger.warning("The bucket %s can be used again.", self._bucket.root)
+
+    def look(self) -> str:
+        """One round: bring back, remove, copy; what could not be brought back, in one sentence. Raises BucketError and StoreError."""
+        with self._turn:
+            names = self._bucket.names()
+            broken = self._bring_back() if self._awaited else ""
+            self._copies = {run: copy for run, copy in self._copies.items() if copy.folder.name in names}
+            for run_id in sorted(self._deleted):
+                self._bucket.remove(run_id)
+                self._copies.pop(run_id, None)
+                self._deleted.discard(run_id)
+            known = studio.read(self._folders.root)
+            for run in self._folders.runs():
+                if self._is_kept(run):
+                    self._send(run, known)
+            self._awaited = bool(broken)
+            return broken
+
+    def _bring_back(self) -> str:
+        whole, parts = self._bucket.copies()
+        self._copies |= whole
+        failed = [
+            f"Of the run {run} the bucket holds only a part of a copy, which is of no use: remove it."
+            for run in parts
+            if not self._is_here(run)
+        ]
+        for run_id in sorted(whole, reverse=True):  # ids begin with the time: the newest first
+            if self._is_here(run_id) or run_id in self._deleted:
+                continue
+            try:
+                fetch(self._folders, whole[run_id])
+                logger.warning("The run %s was brought back from the bucket.", run_id)
+            except RunExists:
+                continue
+            except (BucketError, StoreError) as error:
+                failed.append(f"The run {run_id} could not be brought back from the bucket: {error}")
+        return " ".join(failed)
+
+    def _is_here(self, run_id: str) -> bool:
+        return (self._folders.root / paths.RUNS / run_id).exists()
+
+    def _is_kept(self, run: RunStatus) -> bool:
+        ended = run.state in ENDED and run.last_recorded_step > 0
+        return ended and not run.recording and run.run_id not in self._deleted and (self._visitors or not run.starter.plays)
+
+    def _send(self, run: RunStatus, known: studio.Studio) -> None:
+        copy = self._copies.get(run.run_id)
+        now = noted(run, known)
+        if copy is not None and all(copy.about.get(name) == value for name, value in now.items()):
+            return
+        try:
+            self._copies[run.run_id] = send(self._folders, self._bucket, run.run_id)
+        except Changed:
+            logger.info("The run %s went on while it was copied into the bucket.", run.run_id)
+
+
+def keeper_of(environment: Mapping[str, str], folders: RunFolders, *, space: bool) -> Keeper | None:
+    """The keeper of an app that is started in this environment. Raises ValueError for a value that says neither yes nor no."""
+    told = environment.get(VISITORS_VARIABLE, "")
+    if told not in ("", "0", "1"):
+        raise ValueError(f"{VISITORS_VARIABLE} must be 1 (runs of visitors are copied as well) or 0, not {told!r}")
+    place = bucket_of(environment, space=space)
+    return None if place is None else Keeper(folders, Bucket(place), visitors=told == "1")

@@ -1,0 +1,261 @@
+"""Copies of ended runs in a bucket: whole ones come back on an empty disk, and whatever goes wrong on the way, nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.runs.hosted import bucket as bucket_module
+from rlhf_studio.runs.hosted import copying
+from rlhf_studio.runs.hosted.bucket import MARK, Bucket, BucketError
+from rlhf_studio.runs.hosted.keeper import Keeper, bucket_of, keeper_of
+from rlhf_studio.runs.studio import change
+from rlhf_studio.runs.visitors.starters import Starter, set_starter
+from rlhf_studio.runs.workspace import Workspace
+from tests.ui.fake_run import FakeRun
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    folder = tmp_path / "bucket"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "disk")
+
+
+def ended(workspace: Workspace, steps: int = 21, starter: Starter | None = None) -> FakeRun:
+    run = FakeRun(workspace.root)
+    run.run()
+    run.step(steps)
+    run.writer.set_state("finished")
+    run.close()
+    if starter is not None:
+        with change(workspace.root) as connection:
+            set_starter(connection, run.run_id, starter)
+    return run
+
+
+def look(workspace: Workspace, place: Path, **more: Any) -> Keeper:
+    """One round of a keeper that has just started."""
+    keeper = Keeper(workspace, Bucket(place), **more)
+    keeper.problem = keeper.look()
+    return keeper
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Hashes of all files of a run but locks and what SQLite keeps beside its database."""
+    skipped = ("engine.lock", "start.lock", "reserve.bin", "run.db", "run.db-wal", "run.db-shm", MARK)
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in skipped]
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_run_comes_back_on_an_empty_disk_as_it_was(workspace: Workspace, place: Path) -> None:
+    run = ended(workspace)
+    workspace.rename(run.run_id, "the good one")
+    workspace.mark(run.run_id, tags=["keep", "ü"], note="look at step 7", archived=True)
+    look(workspace, place)
+    (copy,) = place.iterdir()
+    assert sorted(path.name for path in copy.glob("run.db*")) == ["run.db"]  # closed: nothing of a log beside it
+    with sqlite3.connect(f"{(copy / 'run.db').as_uri()}?immutable=1", uri=True) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert database.execute("SELECT max(step) FROM steps").fetchone() == (21,)
+    assert not list(workspace.root.glob(f"{copying.STAGING}*"))
+
+    empty = Workspace(workspace.root.parent / "new disk")
+    assert look(empty, place).problem == ""
+    was, now = workspace.status(run.run_id), empty.status(run.run_id)
+    assert (now.name, now.marks, now.state, now.step, now.seq) == (was.name, was.marks, "finished", 21, was.seq)
+    assert now.name == "the good one" and now.marks.tags == ("keep", "ü")
+    assert contents(empty.run_dir(run.run_id)) == contents(run.folder) == contents(copy)
+    assert empty.reader(run.run_id).rollouts(21) is not None and len(empty.reader(run.run_id).checkpoints()) == 1
+    seen = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    look(empty, place)  # what came back is not copied again
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == seen
+
+
+def test_only_runs_of_the_owner_that_have_ended_are_copied(workspace: Workspace, place: Path) -> None:
+    at_work = FakeRun(workspace.root)
+    at_work.run()
+    at_work.step()
+    visitors = ended(workspace, starter=Starter("visitor", key="ann"))
+    own = ended(workspace, starter=Starter("operator"))
+    look(workspace, place)
+    assert [path.name for path in place.iterdir()] == [f"{own.run_id}.1"]
+    look(workspace, place, visitors=True)
+    assert {path.name for path in place.iterdir()} == {f"{own.run_id}.1", f"{visitors.run_id}.1"}
+    empty = Workspace(workspace.root.parent / "new disk")
+    look(empty, place)
+    assert empty.status(visitors.run_id).starter == Starter("visitor", key="ann")
+    at_work.close()
+
+
+def test_a_run_that_went_on_is_copied_anew_and_the_old_copy_goes(workspace: Workspace, place: Path) -> None:
+    run = ended(workspace)
+    keeper = look(workspace, place)
+    workspace.rename(run.run_id, "another name")
+    keeper.look()
+    assert [path.name for path in place.iterdir()] == [f"{run.run_id}.2"]
+
+
+def failing(number: int, error: int = errno.ENOSPC) -> Callable[..., Any]:
+    """Copies files until the ``number``-th, which is cut off."""
+    whole, count = bucket_module.copy_hashed, [0]
+
+    def copy(given: Any, file: Any) -> Any:
+        count[0] += 1
+        if count[0] == number:
+            file.write(given.read(10))
+            raise OSError(error, os.strerror(error))
+        return whole(given, file)
+
+    return copy
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+@pytest.mark.parametrize(("error", "said"), [(errno.ENOSPC, "it is full"), (errno.EIO, "Input/output error"), (errno.ENOTCONN, "")])
+def test_a_copy_that_is_cut_off_takes_nothing_away(
+    number: int, error: int, said: str, workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ended(workspace)
+    keeper = look(workspace, place)
+    workspace.rename(run.run_id, "newer")
+    with monkeypatch.context() as patch:
+        patch.setattr(bucket_module, "copy_hashed", failing(number, error))
+        keeper._look_and_say()
+    assert said in keeper.problem and "are whole" in keeper.problem
+    whole, parts = Bucket(place).copies()
+    assert whole[run.run_id].number == 1 and parts == []
+    assert workspace.status(run.run_id).step == 21
+    keeper._look_and_say()
+    assert keeper.problem == "" and Bucket(place).copies()[0][run.run_id].number == 2
+
+
+def test_a_bucket_that_goes_away_and_comes_back(workspace: Workspace, place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = ended(workspace)
+    keeper = look(workspace, place)
+    place.rename(place.with_name("elsewhere"))
+    for _ in range(3):
+        keeper._look_and_say()
+    assert "is not there" in keeper.problem and workspace.status(run.run_id).state == "finished"
+    assert len([record for record in caplog.records if "is not there" in record.message]) == 1  # once, not each time
+    place.with_name("elsewhere").rename(place)
+    keeper._look_and_say()
+    assert keeper.problem == "" and "can be used again" in caplog.text
+    shutil.rmtree(place / f"{run.run_id}.1")
+    keeper.look()  # somebody emptied it: what is here is copied again
+    assert run.run_id in Bucket(place).copies()[0]
+
+
+def test_an_empty_folder_in_the_place_of_a_disk_is_not_the_bucket(workspace: Workspace, place: Path) -> None:
+    bucket = Bucket(place)
+    bucket.names()
+    bucket._disk = -1  # as if it had been another disk at first
+    with pytest.raises(BucketError, match="not mounted any more"):
+        Keeper(workspace, bucket).look()
+
+
+def cut_mark(copy: Path) -> None:
+    text = (copy / MARK).read_bytes()
+    (copy / MARK).write_bytes(text[: len(text) // 2])
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda copy: (copy / MARK).unlink(), "only a part"),
+        (cut_mark, "only a part"),
+        (lambda copy: (copy / MARK).write_text('{"format": 1}\nx\n'), "only a part"),
+        (lambda copy: (copy / "run.db").write_bytes((copy / "run.db").read_bytes()[:-1]), "damaged"),
+        (lambda copy: (copy / "config.yaml").write_text("{}"), "damaged"),
+        (lambda copy: (copy / "config.yaml").unlink(), "could not be read"),
+    ],
+)
+def test_half_a_run_never_comes_back(harm: Callable[[Path], Any], said: str, workspace: Workspace, place: Path) -> None:
+    run, other = ended(workspace), ended(workspace)
+    look(workspace, place)
+    harm(place / f"{run.run_id}.1")
+    empty = Workspace(workspace.root.parent / "new disk")
+    keeper = look(empty, place)
+    assert said in keeper.problem and run.run_id in keeper.problem
+    assert [folder.name for folder in empty.folders()] == [other.run_id]
+    assert sorted(path.name for path in (empty.root / "runs").iterdir()) == [other.run_id]
+
+
+def test_a_copy_that_names_files_elsewhere_is_none(workspace: Workspace, place: Path) -> None:
+    run = ended(workspace)
+    look(workspace, place)
+    mark = place / f"{run.run_id}.1" / MARK
+    text = mark.read_text().split("\n")[0].replace('"config.yaml"', '"../../config.yaml"')
+    mark.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
+    assert Bucket(place).copies() == ({}, [run.run_id])
+
+
+def test_a_full_disk_leaves_the_run_in_the_bucket(workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ended(workspace)
+    look(workspace, place)
+    empty = Workspace(workspace.root.parent / "new disk")
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "copy_hashed", failing(2))
+        keeper = look(empty, place)
+    assert "disk is full" in keeper.problem and empty.folders() == []
+    keeper._look_and_say()
+    assert keeper.problem == "" and empty.status(run.run_id).step == 21
+
+
+def test_a_run_that_goes_on_while_it_is_copied_is_copied_later(workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ended(workspace)
+    copy = bucket_module.copy_hashed
+
+    def renamed_meanwhile(given: Any, file: Any) -> Any:
+        workspace.rename(run.run_id, "meanwhile")
+        return copy(given, file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bucket_module, "copy_hashed", renamed_meanwhile)
+        keeper = look(workspace, place)
+    assert list(place.iterdir()) == []
+    keeper.look()
+    assert Bucket(place).copies()[0][run.run_id].about["name"] == "meanwhile"
+
+
+def test_what_a_person_deletes_goes_from_the_bucket_as_well(workspace: Workspace, place: Path) -> None:
+    run, other = ended(workspace), ended(workspace)
+    keeper = look(workspace, place)
+    workspace.deleted = keeper.forget
+    workspace.delete(run.run_id)
+    keeper.look()
+    assert [path.name for path in place.iterdir()] == [f"{other.run_id}.1"]
+    shutil.rmtree(other.folder)  # not deleted by anybody: a disk that was emptied
+    keeper.look()
+    assert [path.name for path in place.iterdir()] == [f"{other.run_id}.1"]
+
+
+def test_the_last_round_is_made_when_the_app_ends(workspace: Workspace, place: Path) -> None:
+    keeper = Keeper(workspace, Bucket(place), interval=3600)
+    keeper.start()
+    run = ended(workspace)
+    assert keeper.finish(20)
+    assert f"{run.run_id}.1" in {path.name for path in place.iterdir()}
+
+
+def test_which_folder_is_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bucket_of({}, space=False) is None
+    assert bucket_of({"RLHF_STUDIO_BUCKET": "/b"}, space=False) == Path("/b")
+    monkeypatch.setattr("os.path.ismount", lambda path: True)
+    assert bucket_of({}, space=True) == Path("/data") and bucket_of({}, space=False) is None
+    monkeypatch.setattr("os.path.ismount", lambda path: False)
+    assert bucket_of({}, space=True) is None
+    with pytest.raises(ValueError, match="RLHF_STUDIO_BUCKET_VISITORS"):
+        keeper_of({"RLHF_STUDIO_BUCKET": "/b", "RLHF_STUDIO_BUCKET_VISITORS": "yes"}, Workspace(tmp_path), space=False)
