@@ -53,6 +53,7 @@ from rlhf_studio.ui.live_feed import LiveFeed
 from rlhf_studio.ui.playground.page import COMMAND, RewardPlayground
 from rlhf_studio.ui.road.page import RoadPage
 from rlhf_studio.ui.runs_page import RunsPage
+from rlhf_studio.ui.serving.connections import limit_connections
 from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.page import TalkPage, runs_alive
 from rlhf_studio.ui.train_page import TrainPage
@@ -301,6 +302,7 @@ def launch(
     settings["app_kwargs"]["routes"] = routes
     with undisturbed(host):
         _, url, _ = demo.launch(**settings)
+    limit_connections(demo)
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
     for thread in (dispatcher, janitor, keeper):
         if thread is not None:

@@ -8,7 +8,6 @@ of 400 and above; nothing is printed.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import posixpath
 import re
@@ -30,6 +29,7 @@ from rlhf_studio.ui import bodies, html, roles
 from rlhf_studio.ui.access import Access, with_our_cookie_only
 from rlhf_studio.ui.bodies import Refused
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.serving.direct import Direct, answer, direct_of
 from rlhf_studio.ui.visiting.identity import NewVisitors
 from rlhf_studio.ui.visiting.links import Links
 from rlhf_studio.ui.visiting.modes import Mode
@@ -57,7 +57,7 @@ class Function:
 
     role: Role
     queued: bool = False
-    waits: bool = False  # an async function: it waits without holding a thread, so it is not one of VIEWERS_AT_ONCE
+    direct: Direct | None = None  # an async function: it is answered here, and holds no thread, so it is not one of VIEWERS_AT_ONCE
 
 
 def row_of(function: Callable[..., Any], component: Any = None) -> str:
@@ -77,7 +77,7 @@ def handlers_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[int, Function]
 def server_functions_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[tuple[int, str], Function]:
     """The server functions of an app by component and name."""
     return {
-        (index, function.__name__): Function(roles.role_for(row_of(function, block), mode), waits=inspect.iscoroutinefunction(function))
+        (index, function.__name__): Function(roles.role_for(row_of(function, block), mode), direct=direct_of(function))
         for index, block in demo.blocks.items()
         for function in getattr(block, "server_fns", None) or ()
     }
@@ -126,6 +126,9 @@ class Door:
                 await self._app(_without(scope, b"range"), receive, _asked_again(send) if _is_asset(path, scope) else send)
                 return
             call, function = await self._call(path, role, Headers(scope=scope), receive)
+            if function is not None and function.direct is not None:
+                await answer(function.direct, call["data"], scope, receive, send)
+                return
             async with self._turn(role, function):
                 await self._app(*_with_body(scope, receive, call), send)
         except Refused as refused:
@@ -198,7 +201,7 @@ class Door:
     @asynccontextmanager
     async def _turn(self, role: Role, function: Function | None) -> AsyncIterator[None]:
         """Let a few calls of people who may only watch run at once, so that they cannot keep the machine from its operator."""
-        if role >= Role.OPERATOR or function is None or function.waits or function.queued:
+        if role >= Role.OPERATOR or function is None or function.queued:
             yield
             return
         if self._waiting >= VIEWERS_WAITING:

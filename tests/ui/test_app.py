@@ -303,6 +303,7 @@ def test_a_server_waits_until_it_is_closed(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_read_only_app_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://x/", None))
+    monkeypatch.setattr(app_module, "limit_connections", lambda demo: None)
     reading = launch(tmp_path, mode=Mode.READ_ONLY)
     assert reading.dispatcher is None and not reading.access.is_operator(None)
     working = launch(tmp_path)

@@ -263,6 +263,7 @@ def test_the_app_takes_the_flags_and_hands_them_on(
     file.write_text("def score(p, r): ...")
     seen: list[Permissions] = []
     monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://127.0.0.1:1/", None))
+    monkeypatch.setattr("rlhf_studio.ui.app.limit_connections", lambda demo: None)
     monkeypatch.setattr(app_module, "Dispatcher", lambda workspace, start: seen.append(start.keywords["permissions"]))
     monkeypatch.setattr(app_module.Server, "wait", lambda self: seen.append(self.try_reward._permissions))
     flags = ["--workspace", str(tmp_path / "w"), "--allow-custom-rewards", str(file), "--reward-url", "judge=http://x"]
@@ -281,6 +282,7 @@ def test_the_app_takes_the_flags_and_hands_them_on(
 def test_an_app_without_flags_starts_engines_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
     monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://127.0.0.1:1/", None))
+    monkeypatch.setattr("rlhf_studio.ui.app.limit_connections", lambda demo: None)
     monkeypatch.setattr(app_module, "Dispatcher", lambda workspace, start: started.append(start))
     launch(tmp_path).close()
     assert started == [app_module.start_engine]

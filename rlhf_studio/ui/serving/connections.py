@@ -1,0 +1,95 @@
+"""Connections that are slow, or do nothing: the server ends them, so that they keep nobody else out.
+
+Whoever wants to harm an app opens many connections and sends little on them, or reads nothing of the answer. A request's head must be there
+within :data:`HEAD_SECONDS`, and an answer that nobody reads is given up after :data:`UNREAD_SECONDS`. Beyond :data:`MOST` connections, the
+one that has waited longest without a request makes room for a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+import gradio as gr
+
+HEAD_SECONDS = 15.0
+UNREAD_SECONDS = 30.0
+MOST = 800
+
+
+def limit_connections(demo: gr.Blocks) -> None:
+    """Hold the connections of a launched app's server, a uvicorn, to these limits, from the next one on."""
+    config = demo.server.config
+    config.http_protocol_class = watched(config.http_protocol_class)
+
+
+def watched(base: type[Any]) -> type[Any]:
+    """uvicorn's protocol of one connection, with the limits."""
+
+    class Watched(base):  # type: ignore[misc]
+        """A connection that is given up when it has done nothing for too long."""
+
+        _patience: asyncio.TimerHandle | None = None
+        _waits_since: float | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > MOST:
+                make_room(self.connections, transport)
+            self._wait_for_head()
+
+        def data_received(self, data: bytes) -> None:
+            cycle = self.cycle
+            super().data_received(data)
+            if self.cycle is not cycle:
+                self._have_patience(None)
+            elif self._is_idle() and self._patience is None:
+                self._wait_for_head()  # the first bytes of a later request
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._have_patience(None)
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self._is_idle():
+                self._waits_since = self.loop.time()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._have_patience(UNREAD_SECONDS)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._have_patience(None)
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            self._have_patience(UNREAD_SECONDS)  # the end of an answer may still wait to be read
+
+        def _is_idle(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
+
+        def _wait_for_head(self) -> None:
+            self._waits_since = self.loop.time()
+            self._have_patience(HEAD_SECONDS)
+
+        def _have_patience(self, seconds: float | None) -> None:
+            """Give the connection up after this time; None: it goes on."""
+            if self._patience is not None:
+                self._patience.cancel()
+            if seconds is None:
+                self._waits_since = None
+            self._patience = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+    return Watched
+
+
+def make_room(connections: Iterable[Any], newest: asyncio.Transport) -> None:
+    """End the connection that has waited longest for a request; the newest one where all are at work."""
+    waiting = [one for one in connections if one.transport is not newest and getattr(one, "_waits_since", None) is not None]
+    oldest = min(waiting, key=lambda one: one._waits_since, default=None)
+    with contextlib.suppress(OSError):
+        (newest if oldest is None else oldest.transport).abort()

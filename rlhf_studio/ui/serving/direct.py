@@ -1,0 +1,45 @@
+"""Async server functions answered at the door, without the way through Gradio's routes, which costs more than most answers do.
+
+They look at memory and wait for nothing that Gradio gives: no session, no thread of its pool. Polls are of this kind.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import gradio as gr
+from gradio.routes import ORJSONResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from rlhf_studio.ui.bodies import Compressed
+
+Direct = Callable[[Any, Any], Awaitable[Any]]
+FUNCTION, DATA = "rlhf_studio.function", "rlhf_studio.data"
+
+
+def direct_of(function: Callable[..., Any]) -> Direct | None:
+    """A server function as one of what was sent and the request; None for one that needs a thread."""
+    if not inspect.iscoroutinefunction(function):
+        return None
+    takes_request = len(inspect.signature(function).parameters) > 1
+    return function if takes_request else lambda data, request: function(data)
+
+
+async def answer(function: Direct, data: Any, scope: Scope, receive: Receive, send: Send) -> None:
+    """Call it, and send what it gives."""
+    await _answering({**scope, FUNCTION: function, DATA: data}, receive, send)
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    try:
+        given = await scope[FUNCTION](scope[DATA], Request(scope, receive))
+    except gr.Error:  # as Gradio answers it; the page says in its own words that something failed
+        given = PlainTextResponse("Internal Server Error", 500)
+    await (given if isinstance(given, Response) else ORJSONResponse(given))(scope, receive, send)
+
+
+_answering = Compressed(_answer)
