@@ -2,6 +2,7 @@
 
     python -m benchmarks.feedback                          # how long a vote takes
     python -m benchmarks.feedback --pause 0                # as fast as thirty programs can
+    python -m benchmarks.feedback --items 1 --each 30 --pause 0      # thirty votes at the same moment
     python -m benchmarks.feedback --kills 8 --annotators 3 --items 500 --pause 0      # nothing is lost
 
 It starts the app as a process of its own, with a workspace that is thrown away, and opens the rating link as people do.
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.viewers.limits import percentile
 from rlhf_studio.runs.feedback.records import NewItem, NewTask
 from rlhf_studio.runs.feedback.store import Feedback
 
@@ -184,12 +186,6 @@ def rate(
         for vote in feedback.votes(task)
     ]
     return Outcome(raters, stored, task, wall)
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of the values does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

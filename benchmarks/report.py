@@ -156,6 +156,20 @@ def viewers(results: Results) -> list[str]:
     ]
 
 
+def limits(results: Results) -> list[str]:
+    """What was measured against limits: many viewers, slow clients, a visitor's worst day."""
+    measured = {name: result for name, result in results.items() if "figures" in result}
+    if not measured:
+        return ["Not measured yet."]
+    lines = ["| | | measured | limit |", "|---|---|---|---|"]
+    for name, result in measured.items():
+        for one in result["figures"]:
+            value = "never" if one["value"] is None else f"{one['value']:,.3g}" if abs(one["value"]) < 1000 else f"{one['value']:,.0f}"
+            limit = "" if one["most"] is None else f"{one['most']:,.3g} {one['unit']}".strip() + ("" if one["holds"] else ", **broken**")
+            lines.append(f"| {name} | {one['what']} | {value} {one['unit']}".rstrip() + f" | {limit} |")
+    return [*lines, "", *(line for name, result in measured.items() for line in _made_by(name, result))]
+
+
 def recording(results: Results) -> list[str]:
     """What recording costs."""
     measured = [result for name, result in results.items() if name.startswith("recording-")]
@@ -199,6 +213,7 @@ BLOCKS: dict[str, Callable[[Results], list[str]]] = {
     "stages": stages,
     "profiles": profiles,
     "viewers": viewers,
+    "limits": limits,
     "recording": recording,
     "parity": parity,
 }

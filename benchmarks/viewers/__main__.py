@@ -2,6 +2,8 @@
 
     python -m benchmarks.viewers                          # 30 viewers, then recording; about five minutes
     python -m benchmarks.viewers --only recording
+    python -m benchmarks.viewers --only acceptance        # 50 viewers for five minutes, against limits; about eleven minutes
+    python -m benchmarks.viewers --only slow              # 20 viewers beside 200 clients that are slow on purpose; about six minutes
 
 Watching: the world recipe trains in one process, the app shows it in another, and viewers ask for what the Live page asks for. Windows
 with and without viewers take turns within one run; the ratio of the step times is taken round by round. The viewers run on the same
@@ -30,12 +32,14 @@ from benchmarks.speed import machine
 from benchmarks.speed.__main__ import RESULTS, workload_job
 from benchmarks.speed.summary import spread_of
 from benchmarks.speed.workloads import WORKLOADS
+from benchmarks.viewers import acceptance, slow
+from benchmarks.viewers.acceptance import SETTLE_SECONDS
 from benchmarks.viewers.page import Seen, watching
 from benchmarks.viewers.recording import measure_recording, recipe_config, workload_config
 from benchmarks.viewers.watched_run import Watched, watched_run
 
 RECIPES = ("world", "world-lora")  # whose recording may be measured too
-SETTLE_SECONDS = 3.0  # for the last window's viewers to be gone, or for this one's first full answers
+AGAINST_LIMITS = {"acceptance": (50, 300.0), "slow": (20, 15.0)}  # with their usual viewers and seconds
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,11 @@ async def window(watched: Watched, viewers: int, seconds: float) -> tuple[Window
         return await _observe(watched, 0, seconds), Seen()
     async with watching(viewers, watched.port, watched.component, watched.run_dir.name) as seen:
         await asyncio.sleep(SETTLE_SECONDS)
-        for noted in (seen.latencies, seen.poll_bytes):
-            noted.clear()
-        seen.fetches = seen.fetched_bytes = 0
-        return await _observe(watched, viewers, seconds), seen
+        seen.forget()
+        found = await _observe(watched, viewers, seconds)
+        if seen.problems:
+            raise SystemExit(seen.problems[0])
+        return found, seen
 
 
 async def _observe(watched: Watched, viewers: int, seconds: float) -> Window:
@@ -143,20 +148,27 @@ def recording_lines(found: dict[str, Any]) -> list[str]:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="benchmarks.viewers")
-    parser.add_argument("--only", choices=["watching", "recording"])
+    parser.add_argument("--only", choices=["watching", "recording", *AGAINST_LIMITS])
     workloads = [*RECIPES, *(name for name, one in WORKLOADS.items() if not one.gpu)]
     parser.add_argument("--workload", default="w1", choices=workloads, help="for recording")
-    parser.add_argument("--viewers", type=int, default=30)
+    parser.add_argument("--viewers", type=int, help="30; for acceptance 50, for slow 20")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of windows, and pairs of steps divided by two")
-    parser.add_argument("--seconds", type=float, default=15.0, help="length of a window")
+    parser.add_argument("--seconds", type=float, help="length of a window, 15; for acceptance of all windows together, 300")
+    parser.add_argument("--clients", type=int, default=200, help="that are slow on purpose")
     parser.add_argument("--threads", type=int, default=machine.threads_here(), help="CPU threads of the training")
     parser.add_argument("--json", type=Path, metavar="FOLDER", default=RESULTS, help="write the results here")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    viewers, seconds = AGAINST_LIMITS.get(options.only, (30, 15.0))
+    options.viewers = options.viewers or viewers
+    options.seconds = options.seconds or seconds
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     common = f"--rounds {options.rounds} --threads {options.threads}"
+    if options.only in AGAINST_LIMITS:
+        return against_limits(options)
     if options.only != "recording":
         with tempfile.TemporaryDirectory() as workspace, watched_run(Path(workspace), "world", options.threads) as watched:
             found = asyncio.run(watch_rounds(watched, options.viewers, options.rounds, options.seconds))
@@ -167,6 +179,23 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(recording_lines(found)), flush=True)
         write(options.json / f"recording-{options.workload}.json", found, f"--only recording --workload {options.workload} {common}")
     return 0
+
+
+def against_limits(options: argparse.Namespace) -> int:
+    """Measure, print each figure beside its limit, and keep them; 1 when a limit was broken."""
+    with tempfile.TemporaryDirectory() as workspace, watched_run(Path(workspace), "world", options.threads) as watched:
+        if options.only == "slow":
+            found = asyncio.run(slow.measure(watched, options.viewers, options.clients, options.seconds))
+        else:
+            run = acceptance.measure(watched, options.viewers, options.seconds, options.rounds, Path(workspace))
+            found = asyncio.run(run)
+    print("\n".join(figure.line() for figure in found), flush=True)
+    own = f"--clients {options.clients}" if options.only == "slow" else f"--rounds {options.rounds}"
+    command = f"--only {options.only} --viewers {options.viewers} --seconds {options.seconds:g} {own} --threads {options.threads}"
+    kept = {"viewers": options.viewers, "seconds": options.seconds, "figures": [figure.as_json() for figure in found]}
+    name = f"viewers-{options.only}-{options.viewers}" if options.only == "acceptance" else f"viewers-{options.only}"
+    write(options.json / f"{name}.json", kept, command)
+    return 0 if all(figure.holds for figure in found) else 1
 
 
 def recorded_run(options: argparse.Namespace) -> Any:

@@ -1,8 +1,8 @@
 """A viewer of the Live page, without a browser: the same questions at the same times as ``live.js`` and ``work.js`` of ``ui/assets/live/``.
 
-One kept connection, one poll a second after the last answer. After a new step: its samples, with the best response's tokens. When it is
-due: one watched answer token by token. With every new verdict: what was learned. Compression is asked for as
-browsers do. As light as possible, because it runs beside the training.
+One kept connection and a cookie of its own, a poll about a second after the last answer. After a new step: its samples, with the best
+response's tokens. When it is due: one watched answer token by token. With every new verdict: what was learned. Compression is asked for as
+browsers do. A question that fails is noted, and asked again on a new connection. As light as possible, because it runs beside the training.
 """
 
 from __future__ import annotations
@@ -11,23 +11,37 @@ import asyncio
 import contextlib
 import gzip
 import json
+import random
+import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
 POLL_SECONDS = 1.0  # LOCAL of ui/assets/shared/poll.js
+SPREAD = 0.1  # as there
+LOST = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, RuntimeError, ValueError)
 OPENING_SECONDS = 0.15
 
 
 @dataclass
 class Seen:
-    """What all viewers of a window noted: seconds and bytes of every poll; number and bytes of the larger questions."""
+    """What all viewers of a window noted: seconds and bytes of every poll; number and bytes of the larger questions; which step came when
+    to whom (viewer, step, seconds since 1970), and when a viewer first saw that the run was asked to stop; and what went wrong."""
 
     latencies: list[float] = field(default_factory=list)
     poll_bytes: list[int] = field(default_factory=list)
     fetches: int = 0
     fetched_bytes: int = 0
+    arrivals: list[tuple[int, int, float]] = field(default_factory=list)
+    stops: dict[int, float] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def forget(self) -> None:
+        """Begin anew: what was noted while all was set up does not count. Problems do."""
+        for noted in (self.latencies, self.poll_bytes, self.arrivals, self.stops):
+            noted.clear()
+        self.fetches = self.fetched_bytes = 0
 
 
 class Viewer:
@@ -35,26 +49,40 @@ class Viewer:
 
     def __init__(self, port: int, component: int, run: str, number: int, seen: Seen):
         self._port, self._component, self._run, self._seen = port, component, run, seen
-        self._session = f"viewer{number}"
+        self._number, self._session, self._cookie = number, f"viewer{number}", secrets.token_urlsafe(16)
+        self.kept: dict[str, dict[str, Any]] = {}  # the newest answer of each kind
         self._position: dict[str, Any] = {"version": "", "epoch": -1, "step": -1, "event": 0}
         self._shown, self._watched, self._insight = -1, "", ""
         self._watch_every = 1
 
     async def watch(self) -> None:
         """Poll until cancelled."""
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        try:
-            while True:
-                reply = await self._poll()
-                opening = bool(reply.get("opening"))
-                if not opening and not reply.get("same"):
-                    await self._take_in(reply)
-                if "insight" in reply:
-                    self._insight = reply["insight"]
-                    await self._fetch("learned")
-                await asyncio.sleep(OPENING_SECONDS if opening else POLL_SECONDS)
-        finally:
-            self._writer.close()
+        failures = 0
+        while True:
+            try:
+                self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+                try:
+                    while True:
+                        wait = await self._turn()
+                        failures = 0
+                        await asyncio.sleep(wait * random.uniform(1 - SPREAD, 1 + SPREAD))
+                finally:
+                    self._writer.close()
+            except LOST as error:
+                self._seen.problems.append(f"viewer {self._number}: {type(error).__name__}: {error}"[:300])
+                await asyncio.sleep(min(15.0, POLL_SECONDS * 2**failures))
+                failures += 1
+
+    async def _turn(self) -> float:
+        """One poll, and what it leads to; the seconds to the next."""
+        reply = await self._poll()
+        opening = bool(reply.get("opening"))
+        if not opening and not reply.get("same"):
+            await self._take_in(reply)
+        if "insight" in reply:
+            self._insight = reply["insight"]
+            await self._fetch("learned")
+        return OPENING_SECONDS if opening else POLL_SECONDS
 
     async def _poll(self) -> dict[str, Any]:
         began = time.perf_counter()
@@ -68,6 +96,11 @@ class Viewer:
             raise RuntimeError(f"the app does not show the run: {reply}")
         self._watch_every = reply.get("settings", {}).get("watch_every", self._watch_every)
         last_event = reply["events"][-1]["id"] if reply["events"] else self._position["event"]
+        if reply["last_step"] > self._position["step"]:
+            self._seen.arrivals.append((self._number, reply["last_step"], time.time()))
+        if reply["status"].get("stop_asked"):
+            self._seen.stops.setdefault(self._number, time.time())
+        self.kept["full" if reply.get("full") else "delta"] = reply
         self._position = {"version": reply["version"], "epoch": reply["epoch"], "step": reply["last_step"], "event": last_event}
         newest = reply["sample_steps"][-1][1] if reply["sample_steps"] else -1
         if newest > self._shown:
@@ -83,6 +116,7 @@ class Viewer:
         reply, size = await self._ask("fetch", {"kind": kind, "step": step, "sample": sample, "run": self._run})
         self._seen.fetches += 1
         self._seen.fetched_bytes += size
+        self.kept[kind] = reply
         return reply
 
     async def _ask(self, function: str, data: dict[str, Any]) -> tuple[dict[str, Any], int]:
@@ -91,7 +125,7 @@ class Viewer:
         text = json.dumps(body).encode()
         head = (
             f"POST /gradio_api/component_server/ HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nContent-Type: application/json\r\n"
-            f"Accept-Encoding: gzip, deflate, br\r\nContent-Length: {len(text)}\r\n\r\n"
+            f"Cookie: rlhf_studio_visitor={self._cookie}\r\nAccept-Encoding: gzip, deflate, br\r\nContent-Length: {len(text)}\r\n\r\n"
         )
         self._writer.write(head.encode() + text)
         status, headers = await self._head()
@@ -127,9 +161,6 @@ async def watching(count: int, port: int, component: int, run: str) -> AsyncIter
     try:
         yield seen
     finally:
-        failed = [task.exception() for task in tasks if task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if failed and failed[0] is not None:
-            raise failed[0]

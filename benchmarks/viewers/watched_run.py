@@ -22,6 +22,7 @@ from rlhf_studio.runs.paths import new_run_id
 from rlhf_studio.runs.reader import RunReader
 
 PATIENCE = 180.0
+TOKEN = "an-operator"
 STEADY = {
     # Every step costs the same: the policy hardly moves, and every response has its full length.
     **{"ppo.steps": "100000", "ppo.learning_rate": "1e-9", "ppo.critic_learning_rate": "1e-9"},
@@ -59,10 +60,10 @@ def watched_run(workspace: Path, recipe: str, threads: int) -> Iterator[Watched]
     run_dir = workspace / "runs" / new_run_id()
     options = [part for name, value in {**STEADY, "engine.threads": str(threads)}.items() for part in (f"--{name}", value)]
     port = free_port()
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RLHF_STUDIO_TOKEN": TOKEN}
     commands = (
         [sys.executable, "-m", "rlhf_studio", "train", "--recipe", recipe, "--run-dir", str(run_dir), *options],
-        [sys.executable, "-m", "rlhf_studio", "app", "--workspace", str(workspace), "--port", str(port), "--read-only"],
+        [sys.executable, "-m", "rlhf_studio", "app", "--workspace", str(workspace), "--port", str(port)],
     )
     processes = []
     try:
