@@ -43,7 +43,7 @@ OUR_COOKIES = (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE, owner.COOKIE
 LINK_SECONDS = 1.0  # for which a link that another app has renewed may still be taken for valid
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
-_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-prefix", "x-forwarded-context", "x-real-ip")
+_OF_PROXIES = re.compile(r"forwarded|x-forwarded-.*|via|x-real-ip|.*-(client|connecting)-ip")
 
 
 class Raters:
@@ -237,7 +237,7 @@ def _from_this_machine(request: Any) -> bool:
 
     A proxy in between could be forwarding for anyone, and a foreign name may have been made to point here (DNS rebinding).
     """
-    if any(header in request.headers for header in _PROXY_HEADERS):
+    if any(_OF_PROXIES.fullmatch(header.lower()) for header in request.headers):
         return False
     host = host_name(request.headers.get("host", ""))
     client = getattr(request.client, "host", None) or ""

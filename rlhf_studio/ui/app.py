@@ -297,7 +297,7 @@ def launch(
     demo = build_app(workspace, feed, access, dispatcher, permissions, *pages, kept_problem=kept_problem)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
-    settings = launch_settings(host, port, access, demo)
+    settings = launch_settings(host, port, access, demo, workspace.root)
     settings["app_kwargs"]["routes"] = [download_route(workspace), health_route(), *login_routes(provider_of(os.environ), access.owners)]
     with undisturbed(host):
         _, url, _ = demo.launch(**settings)

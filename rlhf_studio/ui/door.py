@@ -13,7 +13,7 @@ import posixpath
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -37,9 +37,11 @@ from rlhf_studio.ui.visiting.modes import Mode
 MOST_BYTES = {Role.VIEWER: 64_000, Role.PLAYER: 64_000, Role.OPERATOR: 1_000_000}
 VIEWERS_AT_ONCE = 4  # calls of viewers that are worked on at the same time; the others wait
 VIEWERS_WAITING = 60
+PLAYERS_QUEUED, OWN_QUEUED = 60, 3  # starts in Gradio's queue, which has 100 places: of all who play, and of one of them
 LONGEST_PATH, LONGEST_PART = 1000, 255
 MOST_HEADER_BYTES, LONGEST_HEADER = 16_000, 8_000  # all headers together, and one of them with its name
 LONGEST_QUERY = 8_000
+BUSY = "Too many people are asking at once. Try again in a moment."
 UNKNOWN_NAME = (
     "This app does not answer under this name. Whoever runs it can allow the name: start it with --allow-host NAME,"
     " or set RLHF_STUDIO_HOSTS.\n"
@@ -56,6 +58,7 @@ class Function:
     """A handler or server function of the app: the role it takes, and how it is called."""
 
     role: Role
+    played: bool = False  # for those who may start runs of their own, not for raters
     queued: bool = False
     direct: Direct | None = None  # an async function: it is answered here, and holds no thread, so it is not one of VIEWERS_AT_ONCE
 
@@ -65,10 +68,15 @@ def row_of(function: Callable[..., Any], component: Any = None) -> str:
     return f"{component.elem_id}.{function.__name__}" if component is not None else function.__name__
 
 
+def function_of(row: str, mode: Mode) -> Function:
+    """What the table says of a function in a mode."""
+    return Function(roles.role_for(row, mode), played=row in roles.PLAYED.get(mode, ()))
+
+
 def handlers_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[int, Function]:
     """The handlers of an app's events by their index. One that is not in the table is for nobody."""
     return {
-        index: Function(roles.role_for(row_of(event.fn), mode), queued=bool(event.queue))
+        index: replace(function_of(row_of(event.fn), mode), queued=bool(event.queue))
         for index, event in demo.fns.items()
         if event.fn is not None
     }
@@ -77,7 +85,7 @@ def handlers_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[int, Function]
 def server_functions_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[tuple[int, str], Function]:
     """The server functions of an app by component and name."""
     return {
-        (index, function.__name__): Function(roles.role_for(row_of(function, block), mode), direct=direct_of(function))
+        (index, function.__name__): replace(function_of(row_of(function, block), mode), direct=direct_of(function))
         for index, block in demo.blocks.items()
         for function in getattr(block, "server_fns", None) or ()
     }
@@ -123,9 +131,11 @@ class Door:
             path, role = self._route(scope)
             if scope["method"] != "POST":
                 self._check_read(path, scope)
-                await self._app(_without(scope, b"range"), receive, _asked_again(send) if _is_asset(path, scope) else send)
+                await self._app(_without(scope, b"range"), receive, self._kept(path, scope, send))
                 return
             call, function = await self._call(path, role, Headers(scope=scope), receive)
+            if function is not None and function.played and role < Role.OPERATOR:
+                self._check_player(Request(scope), function)
             if function is not None and function.direct is not None:
                 await answer(function.direct, call["data"], scope, receive, send)
                 return
@@ -137,6 +147,13 @@ class Door:
                 return
             # the connection is closed, so that the rest of the body need not be read
             await JSONResponse({"detail": refused.detail}, refused.status, refused.headers)(scope, receive, send)
+
+    def _kept(self, path: str, scope: Scope, send: Send) -> Send:
+        """How long browsers and proxies may keep an answer. The page itself not at all: with it comes a visitor's own cookie, and in it
+        stands the name by which this one was asked for."""
+        if path in roles.PAGE_ROUTES:
+            return _with_rule(send, b"no-store")
+        return _with_rule(send, b"no-cache") if _is_asset(path, scope) else send
 
     def _is_our_name(self, scope: Scope) -> bool:
         names = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
@@ -198,6 +215,16 @@ class Door:
         self._require(role, function.role)
         return call, function
 
+    def _check_player(self, request: Request, function: Function) -> None:
+        """Refuse whoever only rates; and starts beyond a few of one person, so that nobody keeps others and the operator from the queue."""
+        if not self._access.plays(request):
+            raise Refused(403, self._access.why_not())
+        if function.queued:
+            waiting = [event for queue in self._demo._queue.event_queue_per_concurrency_id.values() for event in queue.queue]
+            own = self._access.starter(request).key
+            if len(waiting) >= PLAYERS_QUEUED or sum(self._access.starter(event.request).key == own for event in waiting) >= OWN_QUEUED:
+                raise Refused(503, BUSY)
+
     @asynccontextmanager
     async def _turn(self, role: Role, function: Function | None) -> AsyncIterator[None]:
         """Let a few calls of people who may only watch run at once, so that they cannot keep the machine from its operator."""
@@ -205,7 +232,7 @@ class Door:
             yield
             return
         if self._waiting >= VIEWERS_WAITING:
-            raise Refused(503, "Too many people are asking at once. Try again in a moment.")
+            raise Refused(503, BUSY)
         self._waiting += 1
         try:
             await self._turns.acquire()
@@ -231,13 +258,14 @@ def _is_asset(path: str, scope: Scope) -> bool:
     return path == roles.FILE_ROUTE and get_route_path(scope).partition("file=")[2].startswith(f"{html.ASSETS.as_posix()}/")
 
 
-def _asked_again(send: Send) -> Send:
-    """Let browsers ask whether a file is still the same before they use what they kept; without a rule they would guess."""
+def _with_rule(send: Send, rule: bytes) -> Send:
+    """An answer with this rule: ``no-store`` keeps it nowhere; with ``no-cache`` browsers ask whether a file is still the same before they
+    use what they kept. Without a rule they would guess."""
 
     async def with_rule(message: Message) -> None:
         if message["type"] == "http.response.start":
             kept = [(name, value) for name, value in message["headers"] if name != b"cache-control"]
-            message = {**message, "headers": [*kept, (b"cache-control", b"no-cache")]}
+            message = {**message, "headers": [*kept, (b"cache-control", rule)]}
         await send(message)
 
     return with_rule

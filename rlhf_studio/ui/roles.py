@@ -32,8 +32,8 @@ FUNCTIONS: dict[str, Role] = {
     "shell-page.where": _VIEWER,
     "shell-page.class_now": _VIEWER,
     "shell-page.class_round": _VIEWER,  # whoever watches sees what is asked
-    **{f"shell-page.class_{name}": _PLAYER for name in ("answer", "name")},
     **{f"shell-page.class_{name}": _OPERATOR for name in ("link", "change", "ready", "ask", "steer")},
+    **{f"shell-page.class_{name}": _OPERATOR for name in ("answer", "name")},  # and students, see below
     # Train
     "start_run": _OPERATOR,
     "measure": _OPERATOR,
@@ -112,7 +112,7 @@ FUNCTIONS: dict[str, Role] = {
 _OWN_RUNS = ("start_run", "stop_run", "discard_run", "pause_run", "continue_run", "step_run", "phase_run", "set_run", "resume_run")
 PLAYED: dict[Mode, frozenset[str]] = {
     Mode.SPACE: frozenset({*_OWN_RUNS, "live-page.resume_question"}),
-    Mode.CLASSROOM: frozenset({*_OWN_RUNS, "live-page.resume_question"}),
+    Mode.CLASSROOM: frozenset({*_OWN_RUNS, "live-page.resume_question", "shell-page.class_answer", "shell-page.class_name"}),
 }
 
 

@@ -17,6 +17,7 @@ import gradio as gr
 from rlhf_studio.analysis.ends import headline_ends
 from rlhf_studio.glossary import GLOSSARY
 from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
@@ -69,7 +70,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "recipe": run.recipe,
         "stage": run.stage,
         "state": run.state,
-        "note": run.cause or run.phase,
+        "note": without_secrets(run.cause) or run.phase,
         "queue_position": run.queue_position,
         "step": run.step,
         "total": run.total_steps,

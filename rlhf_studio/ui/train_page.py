@@ -250,8 +250,9 @@ class TrainPage:
         except ConfigError as error:
             return {"problems": _told(error.problems, data), **self._duplicate(isinstance(error, Capped))}
         except (StoreError, OSError) as error:
-            limited = getattr(error, "reason", "") == "limit"
-            if not limited:
+            reason = getattr(error, "reason", "")
+            limited = reason == "limit"
+            if reason not in ("limit", "missing", "state"):  # those say all that there is to know, and anybody can ask for them
                 logger.exception("a run could not be created")
             problem = Problem("", str(error) if limited else f"the run could not be created: {error}")
             return {"problems": _told([problem], data), **self._duplicate(limited)}

@@ -52,6 +52,9 @@ VIEWERS = {
     "another name of this site": request(sec_fetch_site="same-site"),
     "a proxy": request(x_forwarded_for="10.0.0.1"),
     "a proxy, standard header": request(forwarded="for=10.0.0.1"),
+    "a proxy that tells the scheme alone": request(x_forwarded_proto="http"),
+    "a proxy that names itself": request(via="1.1 lab"),
+    "a tunnel": request(cf_connecting_ip="192.0.2.7"),
     "a viewer's link": request(query={"view": "1"}),
     "nobody": None,
 }

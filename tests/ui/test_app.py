@@ -25,7 +25,7 @@ from rlhf_studio.ui import app as app_module
 from rlhf_studio.ui import html
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, access_for, build_app, launch, main
-from rlhf_studio.ui.bodies import Compressed
+from rlhf_studio.ui.bodies import Compressed, WithoutPlaces
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.hosted.launching import launch_settings
@@ -74,17 +74,17 @@ def test_an_idle_app_leaves_the_machine_to_the_run(server: Server) -> None:
         assert getattr(server.demo._queue, name) == 0.05
 
 
-def test_what_gradio_is_told() -> None:
+def test_what_gradio_is_told(tmp_path: Path) -> None:
     demo = gr.Blocks()
-    settings = launch_settings("127.0.0.1", None, Access(token="secret"), demo)
+    settings = launch_settings("127.0.0.1", None, Access(token="secret"), demo, tmp_path)
     expected = {
         "share": False, "run_history": False, "enable_monitoring": False, "mcp_server": False, "ssr_mode": False, "strict_cors": True,
         "allowed_paths": [], "max_file_size": "5mb", "show_error": True, "server_name": "127.0.0.1", "pwa": False,
     }  # fmt: skip
     assert {key: settings[key] for key in expected} == expected
-    assert not launch_settings("0.0.0.0", None, Access(loopback=False, token="secret"), demo)["show_error"]
-    door, compressed = settings["app_kwargs"]["middleware"]
-    assert door.cls is Door and door.kwargs["demo"] is demo and compressed.cls is Compressed
+    assert not launch_settings("0.0.0.0", None, Access(loopback=False, token="secret"), demo, tmp_path)["show_error"]
+    compressed, places, door = settings["app_kwargs"]["middleware"]
+    assert door.cls is Door and door.kwargs["demo"] is demo and compressed.cls is Compressed and places.cls is WithoutPlaces
 
 
 def test_no_data_goes_into_templates(tmp_path: Path) -> None:

@@ -116,7 +116,6 @@ def test_what_starts_changes_deletes_or_costs_is_for_operators() -> None:
     costly |= {f"{page}-page.{name}" for page in ("live", "runs") for name in ("resume_question", "experiment_start")}
     assert {name for name, role in roles.FUNCTIONS.items() if role >= Role.OPERATOR} >= {"start_run", "act_on_run", *buttons, *costly}
     players = {f"feedback-page.{name}" for name in ("join", "turn", "vote", "undo", "begin_again")}
-    players |= {f"shell-page.class_{name}" for name in ("answer", "name")}
     assert {name for name, role in roles.FUNCTIONS.items() if role is Role.PLAYER} == players
     assert {row for row, role in roles.ROUTES.items() if role is Role.ANYONE and row.startswith("POST")} == set()
     assert roles.ROUTES["POST /gradio_api/upload"] is Role.NOBODY

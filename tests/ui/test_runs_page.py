@@ -142,6 +142,11 @@ def test_figures_are_read_again_only_when_the_run_moved_on(page: RunsPage, works
     assert rows(page)[0]["step"] == 4
 
 
+def test_a_secret_in_a_cause_is_not_shown(page: RunsPage, workspace: Workspace) -> None:
+    ended(workspace, "failed", cause=f"The hub refused hf_{'a' * 30}.")
+    assert [row["note"] for row in rows(page)] == ["The hub refused hf_\u2026."]
+
+
 def test_a_damaged_run_is_listed_with_its_cause_and_can_be_deleted(page: RunsPage, workspace: Workspace) -> None:
     run_id = ended(workspace)
     (workspace.run_dir(run_id) / "run.db").write_bytes(b"not a database" * 100)

@@ -18,17 +18,15 @@ from rlhf_studio.runs.visitors.janitor import TIME_LIMIT, Janitor
 from rlhf_studio.runs.visitors.limits import Admission, Limits
 from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import roles
-from rlhf_studio.ui.access import CLASS_HEADER, HEADER, TOKEN_VARIABLE
+from rlhf_studio.ui.access import TOKEN_VARIABLE
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.form import values_of
-from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.allowed import Budget
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from tests.ui.fake_run import FakeRun
 from tests.ui.raw_http import Raw
-from tests.ui.test_roles import contents, functions_of, routes_of
+from tests.ui.test_roles import functions_of
 from tests.ui.train_helpers import install_world, start_stand_in
 from tests.waiting import wait_until
 
@@ -215,42 +213,10 @@ def served(mode: Mode, root: Path, world: Path, patch: pytest.MonkeyPatch) -> Se
     return launch(root, mode=mode, start=start_stand_in, permissions=NOTHING_ALLOWED)
 
 
-@pytest.fixture(scope="module", params=[Mode.SPACE, Mode.CLASSROOM, Mode.READ_ONLY])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pytest.MonkeyPatch.context() as patch:
-        running = served(request.param, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world"), patch)
-        yield running
-        running.close()
-
-
 def raw_of(server: Server) -> Raw:
     found = re.search(r":(\d+)/", server.url)
     assert found is not None
     return Raw(int(found[1]))
-
-
-def people(server: Server) -> dict[str, tuple[Role, dict[str, str]]]:
-    """Whom there is in a mode: (the role, the headers)."""
-    token = {HEADER: TOKEN}
-    link = {CLASS_HEADER: server.access.room.link()} if server.access.mode is Mode.CLASSROOM else {}
-    plain = Role.PLAYER if server.access.mode is Mode.SPACE else Role.VIEWER
-    found = {"foreign": (Role.ANYONE, {"Sec-Fetch-Site": "cross-site", **token}), "plain": (plain, {})}
-    if server.access.mode is Mode.CLASSROOM:
-        found |= {"student": (Role.PLAYER, {**link, "Cookie": f"{identity.COOKIE}={ANN}"})}
-    return found | ({} if server.access.read_only else {"operator": (Role.OPERATOR, token)})
-
-
-def test_only_what_the_table_allows_changes_a_byte(server: Server) -> None:
-    raw, before = raw_of(server), contents(server.workspace.root)
-    assert routes_of(server) == set(roles.ROUTES) and set(functions_of(server)) == set(roles.FUNCTIONS)
-    for who, (role, headers) in people(server).items():
-        for name, (path, body) in functions_of(server).items():
-            if role >= roles.role_for(name, server.access.mode):
-                continue
-            for data in (None, {"run": "x", "action": "delete", "values": {"ppo.steps": 3}, "basis": "world", "nonce": name}):
-                status, text = raw.send("POST", path, body(data), headers)
-                assert status == 403, (who, name, status, text)
-    assert contents(server.workspace.root) == before
 
 
 @pytest.fixture

@@ -109,8 +109,7 @@ class ClassPage:
             except (Refused, NotComputed) as error:
                 return sent.as_json({"problem": str(error)})
             except (StoreError, TooBusy) as error:
-                plain = str(error).replace(f"{self._workspace.root.resolve()}/", "").replace(f"{self._workspace.root}/", "")
-                return sent.as_json({"problem": plain, "retry": True})
+                return sent.as_json({"problem": str(error), "retry": True})
 
         ask.__name__ = f"class_{name}"
         return ask

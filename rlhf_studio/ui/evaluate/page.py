@@ -19,6 +19,7 @@ from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.evaluation import Asked, refers_to, settings_for
 from rlhf_studio.export.evaluation import answer_lines, as_markdown, write_csv
+from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
@@ -89,7 +90,7 @@ class EvaluatePage:
             row = {"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "total": run.total_steps}
             stage = self._stage(run.run_id)
             if stage == "evaluation":
-                evaluations.append({**row, "cause": run.cause, "phase": run.phase, "created_at": run.created_at})
+                evaluations.append({**row, "cause": without_secrets(run.cause), "phase": run.phase, "created_at": run.created_at})
             elif stage in LEARN_POLICIES and not run.origin.imported and (steps := self._steps(run.run_id)):
                 policies.append({**row, "steps": steps})
         return {**own, "problem": "", "runs": policies, "evaluations": evaluations}
@@ -126,7 +127,13 @@ class EvaluatePage:
             votes, reference = self._votes(run, values["first"]), self._by_name(refers_to(reader.config()))
         except (StoreError, ValueError) as error:
             return {"problem": str(error)}
-        state = {"state": status.state, "step": status.step, "total": status.total_steps, "phase": status.phase, "cause": status.cause}
+        state = {
+            "state": status.state,
+            "step": status.step,
+            "total": status.total_steps,
+            "phase": status.phase,
+            "cause": without_secrets(status.cause),
+        }
         return {"problem": "", "name": status.name, **state, **values, **votes, "reference": reference}
 
     def _by_name(self, reference: str) -> str:

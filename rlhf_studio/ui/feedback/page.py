@@ -74,17 +74,11 @@ class FeedbackPage:
             except Refused as error:
                 reply = {"problem": str(error), "retry": False}
             except (StoreError, TooBusy) as error:  # what was answered can be sent again, and is not lost
-                reply = {"problem": self._without_places(str(error), data, request), "retry": True}
+                reply = {"problem": str(error), "retry": True}
             return _json(reply)
 
         ask.__name__ = name
         return ask
-
-    def _without_places(self, text: str, data: Any, request: Any) -> str:
-        """A sentence for who asks: where the workspace lies is for operators to know."""
-        if self._access.role_of(request, data) >= Role.OPERATOR:
-            return text
-        return text.replace(f"{self._workspace.root.resolve()}/", "").replace(f"{self._workspace.root}/", "")
 
     def _require(self, role: Role, data: Any, request: Any) -> None:
         """The door has asked this already; this is for callers that do not come by HTTP. Raises Refused."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -12,7 +13,7 @@ from starlette.middleware import Middleware
 
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.bodies import Compressed
+from rlhf_studio.ui.bodies import Compressed, WithoutPlaces
 from rlhf_studio.ui.door import Door
 
 QUEUE_SECONDS = 0.05
@@ -48,12 +49,17 @@ def rest_when_idle(demo: gr.Blocks) -> None:
     demo._queue.sleep_when_free = demo._queue.progress_update_sleep_when_free = QUEUE_SECONDS
 
 
-def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks) -> dict[str, Any]:
-    """What is passed to Gradio: nothing is shared, recorded, monitored or served that the pages do not need."""
+def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks, root: Path) -> dict[str, Any]:
+    """What is passed to Gradio: nothing is shared, recorded, monitored or served that the pages do not need. ``root``: the workspace."""
+    passed = [
+        Middleware(Compressed),
+        Middleware(WithoutPlaces, operates=access.is_operator, root=root),
+        Middleware(Door, access=access, demo=demo),
+    ]
     return {
         "server_name": host,
         "server_port": port,
-        "app_kwargs": {"middleware": [Middleware(Door, access=access, demo=demo), Middleware(Compressed)]},
+        "app_kwargs": {"middleware": passed},
         "prevent_thread_lock": True,
         "quiet": True,
         "share": False,

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, Experiment, Which
 from rlhf_studio.lessons.faults.runs import Pair, has_ended, own_runs, pair_of, seeds_done, submit_missing, under_way
+from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
@@ -147,7 +148,7 @@ def _told(experiment: Experiment, which: Which, seed: int, run: RunStatus | None
         "state": run.state,
         "step": run.step,
         "steps": run.total_steps,
-        "cause": run.cause,
+        "cause": without_secrets(run.cause),
         "phase": run.phase,
     }
 

@@ -15,10 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from rlhf_studio.ui.bodies import Compressed
-
 Direct = Callable[[Any, Any], Awaitable[Any]]
-FUNCTION, DATA = "rlhf_studio.function", "rlhf_studio.data"
 
 
 def direct_of(function: Callable[..., Any]) -> Direct | None:
@@ -31,15 +28,8 @@ def direct_of(function: Callable[..., Any]) -> Direct | None:
 
 async def answer(function: Direct, data: Any, scope: Scope, receive: Receive, send: Send) -> None:
     """Call it, and send what it gives."""
-    await _answering({**scope, FUNCTION: function, DATA: data}, receive, send)
-
-
-async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     try:
-        given = await scope[FUNCTION](scope[DATA], Request(scope, receive))
+        given = await function(data, Request(scope, receive))
     except gr.Error:  # as Gradio answers it; the page says in its own words that something failed
         given = PlainTextResponse("Internal Server Error", 500)
     await (given if isinstance(given, Response) else ORJSONResponse(given))(scope, receive, send)
-
-
-_answering = Compressed(_answer)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import hmac
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +17,6 @@ COOKIE = "rlhf_studio_owner"
 LOGIN_COOKIE = "rlhf_studio_login"
 SESSION_SECONDS = 8 * 3600
 LOGIN, CALLBACK, LOGOUT = "/login/huggingface", "/login/callback", "/login/out"
-_SESSION = re.compile(r"(\d{1,12})\.([A-Za-z0-9_-]{43})")
 
 
 @dataclass(frozen=True)
@@ -57,32 +53,34 @@ def provider_of(environment: Mapping[str, str]) -> Provider | None:
 
 
 class Sessions:
-    """Signs and checks the cookies of owners. The key is new at each start of the app, which ends all sessions.
+    """Who is logged in: the hash of each owner's cookie, and until when. It is kept in memory, so the app's end ends all sessions.
 
     Args:
         now: the time in seconds since 1970.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self._key, self._now = secrets.token_bytes(32), now
+        self._until: dict[str, float] = {}
+        self._now = now
 
     def new(self) -> str:
         """The value of a cookie that is valid from now on."""
-        until = str(int(self._now()) + SESSION_SECONDS)
-        return f"{until}.{self._sign(until)}"
+        self._until = {key: until for key, until in self._until.items() if self._now() < until}
+        value = secrets.token_urlsafe(32)
+        self._until[_key(value)] = self._now() + SESSION_SECONDS
+        return value
 
     def admits(self, value: str) -> bool:
         """Whether this is such a value, and still valid."""
-        match = _SESSION.fullmatch(value)
-        return match is not None and hmac.compare_digest(match[2], self._sign(match[1])) and self._now() < int(match[1])
+        return self._now() < self._until.get(_key(value), 0.0)
 
-    def _sign(self, until: str) -> str:
-        digest = hmac.new(self._key, until.encode(), hashlib.sha256).digest()
-        return _base64(digest)
+    def end(self, value: str) -> None:
+        """Whoever logs out ends the session, also where somebody else has its cookie."""
+        self._until.pop(_key(value), None)
 
 
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+def _key(value: str) -> str:
+    return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
 
 
 def login_routes(provider: Provider | None, sessions: Sessions) -> list[Route]:

@@ -2,7 +2,7 @@
 
 The page leads to ``/login/huggingface`` at the Space's own address and in a tab of its own, where browsers keep cookies. The provider
 sends the browser back to ``/login/callback`` with a code; the app exchanges it, asks whose it is, and gives the owner a cookie that is
-signed and ends after some hours. Nobody else gets one, and no token of the provider is kept.
+ends after some hours. Nobody else gets one, and no token of the provider is kept.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class OwnerLogin:
         return self._ended(response)
 
     async def end(self, request: Request) -> Response:
-        """Forget the owner's cookie in this browser."""
+        """End the owner's session, and forget its cookie in this browser."""
+        self._sessions.end(request.cookies.get(COOKIE, ""))
         response = RedirectResponse("/", 303)
         response.delete_cookie(COOKIE, httponly=True, secure=True, samesite="lax")
         return response

@@ -94,11 +94,12 @@ class Address {
     this.told = action;
   }
 
-  /** Show another page with these parameters, as a link to it would. */
+  /** Show another page with those that are its own parameters, as a link would: others would stay for good. */
   lead(page, params) {
-    this.put(page, params);
+    const own = Object.fromEntries(OWN[page].filter((key) => key in params).map((key) => [key, params[key]]));
+    this.put(page, own);
     this.select?.(page);
-    this.listeners.get(page)?.(params);
+    this.listeners.get(page)?.(own);
   }
 
   moved() {

@@ -1,0 +1,260 @@
+"""An app in one of the four modes, with runs of several people, and with secrets in its environment that must not leave it."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import re
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.child_process.environment import NO_HUB_TOKEN
+from rlhf_studio.estimate.speed import Calibration
+from rlhf_studio.runs import launch as launching
+from rlhf_studio.runs import studio
+from rlhf_studio.runs.feedback.records import NewItem, NewTask
+from rlhf_studio.runs.feedback.store import Feedback
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.visitors.starters import Starter, set_starter
+from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.learn.computing import Computer
+from rlhf_studio.ui.visiting.modes import Mode
+from tests.access import table
+from tests.ui.fake_run import FakeRun
+from tests.ui.train_helpers import ENGINE, install_world
+
+TOKEN = "canary-of-the-operator-51c3"
+SECRETS = {
+    "RLHF_STUDIO_TOKEN": TOKEN,
+    "HF_TOKEN": "canary-of-the-hub-8a27",
+    "WANDB_API_KEY": "canary-of-the-tracker-e9d0",
+    "OAUTH_CLIENT_SECRET": "canary-of-the-login-3f6b",
+    "AWS_SECRET_ACCESS_KEY": "canary-of-the-cloud-77b1",
+}
+ANN, BOB = "A" * 22, "B" * 22  # two visitors or students: the values of their cookies
+SPACE = {
+    "SPACE_ID": "ann/studio",
+    "SPACE_HOST": "ann-studio.hf.space",
+    "SPACE_AUTHOR_NAME": "Ann",
+    "OAUTH_CLIENT_ID": "client-1",
+}
+
+
+@dataclass
+class Place:
+    """A served app, and requests to it that look for secrets in everything that comes back.
+
+    Attributes:
+        runs: by whose they are: ``operator``, ``waiting`` (the operator's, in the queue), ``ended`` (too), and ``bob``.
+        people: the headers of everybody that there is.
+        called: by what name the app is asked for.
+    """
+
+    mode: str
+    server: Server
+    runs: dict[str, str] = field(default_factory=dict)
+    task: str = ""
+    people: dict[str, dict[str, str]] = field(default_factory=dict)
+    called: str = "127.0.0.1"
+    started: list[dict[str, Any]] = field(default_factory=list)
+    _connection: http.client.HTTPConnection | None = None
+
+    @property
+    def port(self) -> int:
+        found = re.search(r":(\d+)/", self.server.url)
+        assert found is not None
+        return int(found[1])
+
+    @property
+    def root(self) -> Path:
+        return self.server.workspace.root
+
+    def send(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
+        """(status, headers, body) of a request; fails where one of them holds a secret. A stream is read to the end of its event."""
+        sent = {"Host": self.called, **({"Content-Type": "application/json"} if body is not None else {}), **(headers or {})}
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        for attempt in (0, 1):
+            connection = self._connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+            try:
+                connection.request(method, path, data, sent)
+                answer = connection.getresponse()
+                break
+            except (http.client.RemoteDisconnected, ConnectionError):
+                connection.close()
+                self._connection = None
+                assert attempt == 0
+        if (answer.getheader("content-type") or "").startswith("text/event-stream"):
+            content = b"".join(_event(answer))
+            connection.close()
+        else:
+            content = answer.read()
+        self._connection = None if answer.will_close or connection.sock is None else connection
+        told = answer.headers
+        for name, secret in SECRETS.items():
+            told_to_owner = secret == TOKEN and self.mode == table.CLASS and sent.get("X-RLHF-Studio-Token") == TOKEN  # the teacher's link
+            found = secret.encode() in content or secret in str(told)
+            assert told_to_owner or not found, f"{name} is in the answer to {method} {path}"
+        kept = {"set-cookie": "\n".join(told.get_all("set-cookie") or ())}
+        return answer.status, {key.lower(): value for key, value in told.items()} | kept, content
+
+    def call(self, function: str, data: Any, headers: dict[str, str], session: str = "s1") -> tuple[int, bytes]:
+        """Ask a server function, or send an event and wait for what comes of it."""
+        path, body = functions_of(self.server)[function]
+        status, _, content = self.send("POST", path, {**body, **_said(path, data), "session_hash": session}, headers)
+        if status == 200 and path.endswith("/join"):
+            status, _, content = self.send("GET", f"/gradio_api/queue/data?session_hash={session}", None, headers)
+        return status, content
+
+    def start(self, who: str, *, session: str = "start", cookies: Mapping[str, str] | None = None, **values: Any) -> dict[str, Any]:
+        """Press Start with these settings of the form; gives the outcome that the page is shown."""
+        data = {"values": values, "basis": "world", "nonce": f"{who} {session} {len(self.started)}"}
+        status, text = self.call("start_run", data, self.as_person(who, **(cookies or {})), session=f"{session}{len(self.started)}")
+        assert status == 200, text
+        message = json.loads(text.splitlines()[-2 if not text.splitlines()[-1] else -1].removeprefix(b"data: "))
+        outcome: dict[str, Any] = json.loads(message["output"]["data"][0])
+        self.started.append(outcome)
+        return outcome
+
+    def as_person(self, who: str, **cookies: str) -> dict[str, str]:
+        """The headers of somebody, with these cookies as well."""
+        own = dict(self.people[who])
+        if cookies:
+            kept = [own["Cookie"]] if "Cookie" in own else []
+            own["Cookie"] = "; ".join([*kept, *(f"{name}={value}" for name, value in cookies.items())])
+        return own
+
+
+def _event(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The lines of a stream up to the end of its event."""
+    for line in answer:
+        yield line
+        if b"process_completed" in line or b"unexpected_error" in line or b"close_stream" in line:
+            return
+
+
+def _said(path: str, data: Any) -> dict[str, Any]:
+    return {"data": data} if "component_server" in path else {"data": [], "event_data": data}
+
+
+def functions_of(server: Server) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Every function that a request can name, as the running app has them: (where it is asked for, what names it)."""
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for index, event in server.demo.fns.items():
+        path = "/gradio_api/queue/join" if event.queue else "/gradio_api/run/predict"
+        found[event.fn.__name__] = (path, {"fn_index": index, "trigger_id": None})
+    for index, block in server.demo.blocks.items():
+        for function in getattr(block, "server_fns", None) or ():
+            found[f"{block.elem_id}.{function.__name__}"] = (
+                "/gradio_api/component_server/",
+                {"component_id": index, "fn_name": function.__name__},
+            )
+    return found
+
+
+def contents(root: Path, *, but: tuple[str, ...] = ()) -> dict[str, str]:
+    """A sum of each file below ``root``: of its bytes, and of a database what is in it. SQLite's own files beside one are not counted:
+    whoever reads makes them. ``but``: names of files that may change."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_file() and not name.endswith(("-shm", "-wal", "-journal")) and path.name not in but:
+            whole = _rows(path) if path.suffix == ".db" else path.read_bytes()
+            found[name] = hashlib.sha256(whole).hexdigest()
+        elif path.is_dir():
+            found[f"{name}/"] = ""
+    return found
+
+
+def _rows(path: Path) -> bytes:
+    """What is in a database, read from a copy, so that the look changes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        for file in path.parent.glob(f"{path.name}*"):
+            if not file.name.endswith("-shm"):
+                shutil.copy(file, folder)
+        with closing(sqlite3.connect(Path(folder) / path.name)) as connection:
+            connection.text_factory = bytes
+            tables = [row[0].decode() for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+            return repr([(table, connection.execute(f'SELECT * FROM "{table}"').fetchall()) for table in tables]).encode()
+
+
+@contextmanager
+def served(mode: str, root: Path, world: Path, **environment: str) -> Iterator[Place]:
+    """An app in this mode on an empty workspace ``root``, with the secrets and ``environment`` in its environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        environment_of(mode, patch, **environment)
+        patch.setattr(Calibration, "begin", lambda self, device: None)
+        patch.setattr(Computer, "begin", lambda self: None)
+        install_world(world, patch)
+        run_stand_ins(patch)
+        host = "0.0.0.0" if mode == table.CLASS else "127.0.0.1"
+        place = Place(mode, launch(root, host=host, mode=Mode(mode)))
+        place.people = people_of(place)
+        try:
+            yield place
+        finally:
+            place.server.close()
+
+
+def run_stand_ins(patch: pytest.MonkeyPatch) -> None:
+    """Engines are started as always, but work without a model; one of more than three steps until it is stopped."""
+
+    def command(run_dir: Path, mode: str) -> list[str]:
+        return [sys.executable, "-c", ENGINE, str(run_dir), str(min(RunReader(run_dir).config().planned_steps, 5))]
+
+    patch.setattr(launching, "engine_command", command)
+
+
+def environment_of(mode: str, patch: pytest.MonkeyPatch, **more: str) -> None:
+    """The variables of an app in this mode, with the secrets."""
+    for name in ("SPACE_ID", "SYSTEM", "SPACE_HOST", "GRADIO_SERVER_NAME"):
+        patch.delenv(name, raising=False)
+    patch.setenv(NO_HUB_TOKEN, "")  # so that it is put back afterwards
+    for name, value in {**SECRETS, **(SPACE if mode == table.SPACE else {}), **more}.items():
+        patch.setenv(name, value)
+
+
+def people_of(place: Place) -> dict[str, dict[str, str]]:
+    """The headers of everybody that there is in a mode."""
+    rating = Feedback(place.root).rating_link()
+    every = {
+        table.FOREIGN: {"Sec-Fetch-Site": "cross-site", "X-RLHF-Studio-Token": TOKEN},
+        table.VIEWER: {},
+        table.RATER: {"X-RLHF-Studio-Rating-Token": rating},
+        table.STUDENT: {"X-RLHF-Studio-Class-Token": place.server.access.room.link(), "Cookie": f"rlhf_studio_visitor={ANN}"},
+        table.VISITOR: {"Cookie": f"rlhf_studio_visitor={ANN}"},
+        table.OPERATOR: {"X-RLHF-Studio-Token": TOKEN},
+    }
+    return {who: every[who] for who in table.MAY[place.mode]}
+
+
+@contextmanager
+def inhabited(place: Place) -> Iterator[Place]:
+    """The same app with runs at work, one that waits and one that has ended, of the operator and of Bob; and a task of feedback."""
+    key = hashlib.sha256(BOB.encode()).hexdigest()[:24]
+    role = {table.CLASS: "student", table.SPACE: "visitor"}.get(place.mode, "")
+    made = {name: FakeRun(place.root, steps=30) for name in ("operator", "bob", "ended")}
+    place.runs = {name: run.run_id for name, run in made.items()}
+    with studio.change(place.root) as connection:
+        set_starter(connection, place.runs["bob"], Starter(role, key=key, address="elsewhere"))
+    for run in made.values():
+        run.run()
+        run.step(20 if run is made["ended"] else 2)
+    made["ended"].finish()
+    place.runs["waiting"] = place.server.workspace.submit(made["ended"].config, "it waits")
+    task, _ = Feedback(place.root).create(NewTask("which is better"), [NewItem("a prompt", ("one", "two"))])
+    place.task = task.id
+    try:
+        yield place
+    finally:
+        for run in (made["operator"], made["bob"]):
+            run.close()

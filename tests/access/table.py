@@ -1,0 +1,102 @@
+"""Who may call what in each mode, written by hand from docs/access.md: nothing here is read from the program.
+
+A function or an address that the app has and this page does not name is one that nobody may use: the tests fail until somebody has decided.
+"""
+
+from __future__ import annotations
+
+LOCAL, CLASS, SPACE, READ_ONLY = "local", "classroom", "space", "read-only"
+MODES = (LOCAL, CLASS, SPACE, READ_ONLY)
+
+
+def words(text: str) -> frozenset[str]:
+    """The names in a text; ``page: a b`` stands for ``page-page.a`` and ``page-page.b``, and ``buttons: a b`` for ``a`` and ``b``."""
+    found = set()
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        pages, _, names = line.partition(":")
+        for page in pages.split(","):
+            found |= {name if page == "buttons" else f"{page.strip()}-page.{name}" for name in names.split()}
+    return frozenset(found)
+
+
+WATCH = words(
+    """
+    shell: where class_now class_round
+    train: boot check preview to_yaml
+    live: poll fetch
+    runs: runs settings compare curves answers sweep experiment_form
+    live, runs: experiment_ideas export_look
+    feedback: boot
+    road: road_news road_lineage
+    talk: boot policies playground_boot
+    learn: learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news
+    evaluate: boot report answers file
+    buttons: open_compare open_train open_runs open_run go_train open_feedback feedback_train open_road_run open_talk talk_train
+    """
+)
+"""For everybody who opens the page: it changes nothing."""
+
+VOTE = words("feedback: join turn vote undo begin_again")
+"""For raters, students, visitors and operators."""
+
+ANSWER = words("shell: class_answer class_name")
+"""For students: what the teacher asks."""
+
+OWN_RUNS = words(
+    """
+    buttons: start_run stop_run discard_run pause_run continue_run step_run phase_run set_run resume_run
+    live: resume_question
+    """
+)
+"""For operators; for students and visitors where it is their own run."""
+
+OPERATE = words(
+    """
+    shell: class_link class_change class_ready class_ask class_steer
+    buttons: measure checkpoint_run force_stop_run act_on_run
+    train: from_yaml try_reward
+    runs: loss resume_question open_log
+    live, runs: experiment_start export_start export_cancel
+    road: road_start road_go road_stop
+    feedback: results rating_link add_items manage export train_on
+    talk: ask news halt playground_model playground_ask playground_news playground_halt
+    learn: break_start
+    evaluate: begin duel vote
+    """
+)
+"""For operators alone."""
+
+GROUPS = (WATCH, VOTE, ANSWER, OWN_RUNS, OPERATE)
+EVERYTHING = frozenset().union(*GROUPS)
+
+# Who there is in each mode, and which of these groups they may call.
+FOREIGN, VIEWER, RATER, STUDENT, VISITOR, OPERATOR = "a foreign page", "a viewer", "a rater", "a student", "a visitor", "an operator"
+_ALL = {FOREIGN: (), VIEWER: (WATCH,), OPERATOR: GROUPS}
+MAY: dict[str, dict[str, tuple[frozenset[str], ...]]] = {
+    LOCAL: {**_ALL, RATER: (WATCH, VOTE)},
+    CLASS: {**_ALL, RATER: (WATCH, VOTE), STUDENT: (WATCH, VOTE, ANSWER, OWN_RUNS)},
+    SPACE: {FOREIGN: (), VISITOR: (WATCH, VOTE, OWN_RUNS), OPERATOR: _ALL[OPERATOR]},
+    READ_ONLY: {FOREIGN: (), VIEWER: (WATCH,), OPERATOR: (WATCH,)},  # the token that makes an operator elsewhere
+}
+
+
+def may(mode: str, who: str, function: str) -> bool:
+    """Whether this person may call a function in this mode."""
+    return any(function in group for group in MAY[mode][who])
+
+
+# Addresses: without a person's role they give the page's own files, and say whether the app serves.
+PUBLIC = frozenset(
+    f"{method} {path}"
+    for method in ("GET", "HEAD")
+    for path in ("/", "/gradio_api/file={path_or_url:path}", "/health", "/login/huggingface", "/login/callback", "/login/out")
+) | {
+    f"GET {path}" for path in ("/assets/{path:path}", "/static/{path:path}", "/theme.css", "/favicon.ico", "/manifest.json", "/robots.txt")
+}
+_ASKED = ("component_server", "run/{api_name}", "api/{api_name}", "reset")
+WATCHED = (
+    frozenset(f"POST /gradio_api/{path}{slash}" for path in _ASKED for slash in ("", "/"))
+    | {"POST /gradio_api/queue/join", "POST /gradio_api/cancel", "GET /gradio_api/queue/data", "GET /gradio_api/startup-events"}
+    | {f"GET {path}{slash}" for path in ("/config", "/gradio_api/app_id") for slash in ("", "/")}
+    | {f"{method} /exports/{{run}}/{{name}}" for method in ("GET", "HEAD")}
+)

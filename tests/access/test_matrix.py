@@ -1,0 +1,126 @@
+"""Everybody against everything, by raw HTTP, in each of the four modes: what the table allows, and not a byte more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.access import table
+from tests.access.apps import SECRETS, Place, contents, functions_of, inhabited, served
+from tests.ui.test_roles import PARTS, routes_of
+
+
+@pytest.fixture(scope="module", params=table.MODES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp(request.param)
+    with served(request.param, folder / "workspace", folder / "world") as made, inhabited(made):
+        yield made
+
+
+def test_each_function_and_address_of_the_app_was_decided_about(place: Place) -> None:
+    assert set(functions_of(place.server)) == table.EVERYTHING
+    assert len(table.EVERYTHING) == sum(map(len, table.GROUPS))
+    assert routes_of(place.server) > table.PUBLIC | table.WATCHED
+
+
+def attempts(place: Place, who: str, function: str) -> Iterator[Any]:
+    """What a function might be sent to change something of somebody else's, or to fail."""
+    yield None
+    allowed = table.may(place.mode, who, function)
+    if allowed and who in (table.RATER, table.OPERATOR):
+        return  # they watch as viewers do, and what else they do has tests of its own
+    for name in ("operator", "bob", "ended", "waiting") if allowed and function in table.OWN_RUNS else ("ended",):
+        run = place.runs[name]
+        yield {
+            **{"run": run, "parent": run, "runs": [run, run], "action": "delete", "name": "taken over", "to": 1, "tags": ["x"]},
+            **{"text": "ppo: {steps: 3}", "op": "start", "how": "variation", "changes": {"ppo.kl_coef": 0.5}, "from_start": True},
+            **{"basis": "world", "values": {"ppo.steps": 3}, "nonce": f"{function}{name}", "resume": True, "what": "csv", "kind": "csv"},
+            **{"task": place.task, "secret": "s" * 20, "policies": f"{run}@20", "rounds": 1, "renew": True, "lead": None},
+        }
+    if allowed:
+        yield {"run": "../../etc", "kind": "settings", "runs": ["..", "a/b"], "lesson": "../x", "file": "/etc/passwd"}
+
+
+@pytest.mark.parametrize("who", [table.FOREIGN, table.VIEWER, table.RATER, table.STUDENT, table.VISITOR, table.OPERATOR])
+def test_only_what_the_table_allows_is_answered_and_changes_a_byte(place: Place, who: str) -> None:
+    """Whoever plays may vote, and ask for what is theirs; all runs that are there are somebody else's, so those stay as they are."""
+    if who not in place.people:
+        pytest.skip(f"{who} has no part in this mode")
+    headers, votes = place.people[who], table.may(place.mode, who, "feedback-page.vote")
+    but = (*(["feedback.db"] if votes else []), *(["class.db"] if who == table.STUDENT else []))
+    before = contents(place.root, but=but)
+    for function in sorted(functions_of(place.server)):
+        allowed = table.may(place.mode, who, function)
+        if who == table.OPERATOR and allowed and function not in table.WATCH:
+            continue  # what operators do has tests of its own
+        for data in attempts(place, who, function):
+            status, text = place.call(function, data, headers)
+            if allowed:
+                assert status in (200, 500), (who, function, data, status, text)
+            else:
+                assert status == 403, (who, function, data, status, text)
+    assert contents(place.root, but=but) == before
+
+
+def test_each_address_is_for_whom_the_table_says(place: Place) -> None:
+    before = contents(place.root)
+    for who, headers in place.people.items():
+        for row in sorted(routes_of(place.server)):
+            method, pattern = row.split(" ", 1)
+            path = re.sub(r"{([^}]+)}", lambda part: PARTS.get(part[1], "x"), pattern)
+            status, _, text = place.send(method, path, {} if method == "POST" else None, headers)
+            known = row in table.PUBLIC or (row in table.WATCHED and who != table.FOREIGN)
+            assert (status == 403) != known, (who, row, status, text)
+            assert status < 500, (who, row, status, text)
+    assert contents(place.root) == before
+
+
+def test_nobody_keeps_the_page_for_others(place: Place) -> None:
+    """With the page comes a cookie of one's own, and in it stands the name by which it was asked for."""
+    for path in ("/", "/config"):
+        _, headers, _ = place.send("GET", path, None, place.people[table.OPERATOR])
+        assert headers["cache-control"] == "no-store"
+
+
+def test_a_token_of_another_mode_opens_nothing(place: Place) -> None:
+    """Cookies and headers that mean something elsewhere, all at once: they make nobody more than they are here."""
+    foreign = {"rlhf_studio_class": "x" * 12, "rlhf_studio_operator": "x", "rlhf_studio_owner": f"99999999999.{'x' * 43}"}
+    who = table.VISITOR if place.mode == table.SPACE else table.VIEWER
+    if place.mode != table.CLASS:
+        foreign["rlhf_studio_class"] = place.server.access.room.link()
+    before = contents(place.root)
+    for function in sorted(table.OPERATE | table.ANSWER | (frozenset() if place.mode == table.SPACE else table.OWN_RUNS)):
+        assert place.call(function, {"run": place.runs["bob"]}, place.as_person(who, **foreign))[0] == 403, function
+    assert contents(place.root) == before
+
+
+def test_no_secret_is_in_any_file_of_the_workspace(place: Place) -> None:
+    """After all that the tests above have asked."""
+    for path in place.root.rglob("*"):
+        if path.is_file():
+            found = [name for name, secret in SECRETS.items() if secret.encode() in path.read_bytes()]
+            assert not found, (path, found)
+
+
+def test_where_the_workspace_lies_is_told_to_operators_alone(place: Place) -> None:
+    """Whatever is wrong with a run: sentences of the store name its files, and they are shown."""
+    run = place.server.workspace.run_dir(place.runs["ended"])
+    config, database, log = run / "config.yaml", run / "run.db", run / "engine.log"
+    kept = {path: path.read_bytes() for path in (config, database)}
+    who = table.VISITOR if place.mode == table.SPACE else table.VIEWER
+    told = 0
+    for path, damage in ((config, b"{"), (database, b"no database" * 99), (config, b"\xff"), (database, b"")):
+        path.write_bytes(damage)
+        for suffix in ("-wal", "-shm"):
+            database.with_name(f"run.db{suffix}").unlink(missing_ok=True)
+        for function in sorted(table.WATCH):
+            for kind in (None, "settings", "samples", "csv") if function in ("live-page.fetch", "evaluate-page.file") else (None,):
+                data = {"run": run.name, "runs": [run.name], "kind": kind, "parent": run.name, "op": "describe", "lesson": "kl"}
+                _, text = place.call(function, data, place.people[who])
+                assert str(place.root).encode() not in text, (function, text)
+                told += b"run.db" in text or b"config.yaml" in text
+        path.write_bytes(kept[path])
+    assert log.is_file() and told >= 8
