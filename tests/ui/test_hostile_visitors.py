@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs import studio
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.visitors.limits import Admission, Limits
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.runs.workspace import Workspace
@@ -100,3 +101,29 @@ def test_students_resume_nothing_while_the_teacher_does_not_let_them_start() -> 
     access.room.students_start_runs = False
     with pytest.raises(gr.Error, match="while the teacher allows it"):
         access.admission(student)
+
+
+def test_a_resumed_run_has_its_ten_minutes_anew_and_no_more(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    run.run()
+    run.step()
+    with studio.change(tmp_path) as connection:
+        set_starter(connection, run.run_id, Starter("visitor", key="ann"))
+    workspace = Workspace(tmp_path)
+    started = workspace.status(run.run_id).started_at
+    assert started is not None
+    now = [started + 30]
+    janitor = Janitor(workspace, Limits(seconds=600), now=lambda: now[0])
+    janitor.look()
+    run.writer.set_state("stopped")
+    now[0] += 300
+    janitor.look()
+    run.writer.set_state("running")
+    for later in (3600, 599):
+        now[0] += later
+        janitor.look()
+        assert run.writer.pending_commands() == []
+    now[0] += 2
+    janitor.look()
+    assert [command.kind for command in run.writer.pending_commands()] == ["stop"]
+    run.close()

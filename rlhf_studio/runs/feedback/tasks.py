@@ -16,6 +16,7 @@ from rlhf_studio.runs.feedback.records import LONGEST_NAME, MOST_ITEMS, Added, N
 
 MOST_PROBLEMS = 20  # that are told one by one
 RATING_LINK = "rating link"
+MOST_ANNOTATORS = 10_000  # names that browsers may have taken; anybody may invent some where anybody may vote
 
 
 def new_id() -> str:
@@ -132,6 +133,8 @@ def sign_in(connection: sqlite3.Connection, name: str, secret: str, *, trusted: 
     if row is None:
         if len(secret) < 8 and not trusted:
             raise Refused("This browser gave no key of its own. Reload the page.")
+        if not trusted and connection.execute("SELECT count(*) FROM annotators").fetchone()[0] >= MOST_ANNOTATORS:
+            raise Refused("Too many people have rated here already: no new name can be taken.")
         connection.execute("INSERT INTO annotators VALUES (?, ?, ?)", (name, digest, time.time()))
         return name
     if not trusted and not hmac.compare_digest(row[1], digest):

@@ -16,6 +16,7 @@ from rlhf_studio.runs.feedback.database import Refused
 from rlhf_studio.runs.feedback.records import Calibration, Item, NewVote, Progress, Shown, Task, Turn, as_expected, stored_answer
 
 LEASE_SECONDS = 600.0
+MOST_UNDONE, MOST_ROUNDS = 50, 20  # of an answer, and with known answers: programs could go on for ever, and each keeps a row
 GONE = "This task is no longer here."
 
 
@@ -182,6 +183,9 @@ def undo(connection: sqlite3.Connection, task: Task, annotator: str, vote_id: st
         return
     if _last_vote(connection, task, annotator) != vote_id:
         raise Refused("Only your last answer can be taken back, and not once a run has used it.")
+    before = "SELECT count(*) FROM votes WHERE item = ? AND annotator = ? AND undone_at IS NOT NULL"
+    if connection.execute(before, (row[0], annotator)).fetchone()[0] >= MOST_UNDONE:
+        raise Refused(f"This answer was taken back {MOST_UNDONE} times already.")
     item = rows.find_item(connection, row[0])
     assert item is not None  # its vote was found
     connection.execute("UPDATE votes SET undone_at = ? WHERE id = ?", (time.time(), vote_id))
@@ -194,5 +198,7 @@ def undo(connection: sqlite3.Connection, task: Task, annotator: str, vote_id: st
 def begin_again(connection: sqlite3.Connection, task: Task, annotator: str) -> None:
     """Another round with the known answers, after one that was not passed. Otherwise nothing changes."""
     stand = calibration(connection, task, annotator)
+    if stand.failed and stand.attempt >= MOST_ROUNDS:
+        raise Refused(f"These were {MOST_ROUNDS} rounds with known answers. Ask whoever made the task.")
     if stand.failed:
         connection.execute("INSERT OR REPLACE INTO calibrations VALUES (?, ?, ?)", (task.id, annotator, stand.attempt + 1))

@@ -29,6 +29,8 @@ class Janitor:
 
     def __init__(self, workspace: Workspace, limits: Limits, interval: float = 20.0, now: Callable[[], float] = time.time) -> None:
         self._workspace, self._limits, self._interval, self._now = workspace, limits, interval, now
+        self._resting: set[str] = set()  # runs that were not at work at the last look
+        self._began: dict[str, float] = {}  # when runs that had rested came to work again
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -58,8 +60,10 @@ class Janitor:
         Raises StoreError when the workspace cannot be read.
         """
         theirs = [run for run in self._workspace.runs() if run.starter.plays]
+        self._note_resumed(theirs)
         for run in theirs:
-            if run.state in ALIVE and run.stop_asked_age is None and self._since(run.started_at) > self._limits.seconds:
+            began = self._began.get(run.run_id, run.started_at)
+            if run.state in ALIVE and run.stop_asked_age is None and self._since(began) > self._limits.seconds:
                 self._end(run)
         ended = sorted((run for run in theirs if run.state in ENDED), key=_end_of)
         sizes = {run.run_id: size_of(self._workspace.run_dir(run.run_id)) for run in theirs}
@@ -68,6 +72,12 @@ class Janitor:
             if self._since(_end_of(run)) > self._limits.hours * 3600 or total > self._limits.disk:
                 self._remove(run)
                 total -= sizes[run.run_id]
+
+    def _note_resumed(self, runs: list[RunStatus]) -> None:
+        """A run that is resumed has its time anew: it has waited in the queue anew."""
+        at_work = {run.run_id for run in runs if run.state in ALIVE}
+        self._began = {run: self._began.get(run, self._now()) for run in at_work & (self._resting | self._began.keys())}
+        self._resting = {run.run_id for run in runs if run.started_at is not None} - at_work
 
     def _since(self, at: float | None) -> float:
         return 0.0 if at is None else self._now() - at
