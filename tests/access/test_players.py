@@ -17,6 +17,8 @@ from tests.access import table
 from tests.access.apps import BOB, SECRETS, Place, contents, functions_of, served
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 WORLD = values_of(next(recipe.config for recipe in list_recipes() if recipe.name == "world"))
 WHO = {table.CLASS: table.STUDENT, table.SPACE: table.VISITOR}
 ENDLESS = {**WORLD, "ppo.steps": 20}  # of the stand-in: until it is stopped

@@ -15,6 +15,8 @@ from tests.access.apps import SECRETS, Place, environment_of, people_of, run_sta
 from tests.ui.train_helpers import install_world
 from tests.waiting import gone, wait_until
 
+pytestmark = pytest.mark.slow
+
 WORLD = next(recipe.config for recipe in list_recipes() if recipe.name == "world")
 FLAGS = {table.LOCAL: [], table.CLASS: ["--classroom"], table.SPACE: []}
 WHO = {table.LOCAL: table.OPERATOR, table.CLASS: table.STUDENT, table.SPACE: table.VISITOR}

@@ -288,6 +288,7 @@ def test_the_first_visit_gives_a_cookie_that_a_frame_may_keep(space: Server) -> 
     value = cookie.removeprefix(f"{identity.COOKIE}=").split(";")[0]
     assert identity.VALUE.fullmatch(value) and identity.key_of(value) != value
     assert {"HttpOnly", "Secure", "SameSite=None", "Partitioned"} <= {part.strip() for part in cookie.split(";")}
-    request = urllib.request.Request(space.url, headers={"Cookie": f"{identity.COOKIE}={value}"})
-    with urllib.request.urlopen(request) as answer:
-        assert answer.headers["set-cookie"] is None
+    for shown, given in ((value, False), (value[:-1], True), (f"{value}x", True), ("", True)):
+        request = urllib.request.Request(space.url, headers={"Cookie": f"{identity.COOKIE}={shown}"})
+        with urllib.request.urlopen(request) as answer:
+            assert (answer.headers["set-cookie"] is not None) == given

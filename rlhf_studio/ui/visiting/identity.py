@@ -21,6 +21,7 @@ from rlhf_studio.ui.visiting.modes import Mode
 
 COOKIE = "rlhf_studio_visitor"
 VALUE = re.compile(r"[A-Za-z0-9_-]{22}")
+_SHOWN = re.compile(rf"(?:^|;)\s*{COOKIE}=[A-Za-z0-9_-]{{22}}\s*(?:;|$)")
 COOKIE_SECONDS = 24 * 3600
 _SALT = secrets.token_bytes(16)  # addresses of one start of the app cannot be compared with those of another
 
@@ -79,7 +80,7 @@ def starter_of(mode: Mode, shown: str, request: Any) -> Starter:
 
 def is_known(request: Any) -> bool:
     """Whether the sender shows a visitor's cookie: everyone does who has opened the page, and whose browser keeps it."""
-    return any(part.strip().startswith(f"{COOKIE}=") for part in request.headers.get("cookie", "").split(";"))
+    return _SHOWN.search(request.headers.get("cookie", "")) is not None
 
 
 class NewVisitors:
@@ -116,4 +117,5 @@ class NewVisitors:
 
 
 def _shows_cookie(scope: Scope) -> bool:
-    return any(name == b"cookie" and f"{COOKIE}=".encode() in value for name, value in scope["headers"])
+    """A value that the app did not give is none: whoever has it gets a right one in its place."""
+    return any(name == b"cookie" and _SHOWN.search(value.decode("latin-1")) for name, value in scope["headers"])
