@@ -170,6 +170,7 @@ async def day(app: App, watch: Watch, options: argparse.Namespace) -> tuple[Note
             noted.problems.append(f"{type(error).__name__}: {error}")
 
     port = int(app.root.rpartition(":")[2])
+    Tab.table = app.runs
     tabs = [asyncio.create_task(Tab(port, app.live, "", number, seen).watch()) for number in range(options.tabs)]
     people: list[Awaitable[None]] = [start_again_and_again(app, noted, ends) for _ in range(options.starts)]
     people += [forge(app, noted, ends)]

@@ -62,7 +62,7 @@ class Viewer:
             try:
                 self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
                 try:
-                    while True:
+                    while not self._reader.at_eof():  # the app ends connections that rest, and browsers open another one
                         wait = await self._turn()
                         failures = 0
                         await asyncio.sleep(wait * random.uniform(1 - SPREAD, 1 + SPREAD))

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import httpx
@@ -83,11 +84,22 @@ class Noted:
 
 
 class Tab(Viewer):
-    """An open page that asks what is new: of the newest run, of one that is not there, or of none."""
+    """An open page that asks what is new: mostly Live, of no run or of one that is not there, and sometimes the table of runs."""
+
+    table = 0  # the number of the Runs page's component
 
     async def _turn(self) -> float:
-        self._run = random.choice((self._run, "", f"none-{random.randrange(50)}"))
-        await self._poll()
+        if random.random() < 0.2:
+            began = time.perf_counter()
+            live, self._component = self._component, self.table
+            try:
+                await self._ask("runs", {"version": "", "view": False})
+            finally:
+                self._component = live
+            self._seen.latencies.append(time.perf_counter() - began)
+        else:
+            self._run = random.choice(("", f"none-{random.randrange(50)}"))
+            await self._poll()
         return PACE
 
 
@@ -98,7 +110,7 @@ class App:
         self.root = f"http://127.0.0.1:{port}"
         self.start = next(event["id"] for event in config["dependencies"] if event["api_name"] == "start_run")
         pages = {part["props"].get("elem_id"): part for part in config["components"] if part["props"].get("server_fns")}
-        self.live = pages["live-page"]["id"]
+        self.live, self.runs = pages["live-page"]["id"], pages["runs-page"]["id"]
         self.open = [
             (part["id"], f"{page}.{name}")
             for page, part in pages.items()
@@ -118,7 +130,7 @@ class Visitor:
     def __init__(self, app: App, noted: Noted, *, at: str = "", forges: bool = False, cookie: bool = True) -> None:
         self._app, self._noted, self._at, self._forges, self._keeps = app, noted, at or address(), forges, cookie
         self._cookie = secrets.token_urlsafe(16)
-        self._client = httpx.AsyncClient(base_url=app.root, timeout=PATIENCE, trust_env=False)
+        self._client = httpx.AsyncClient(base_url=app.root, timeout=PATIENCE, trust_env=False, verify=False)  # no TLS here
 
     async def __aenter__(self) -> Visitor:
         return self
@@ -142,7 +154,7 @@ class Visitor:
 
     async def start(self, odd: dict[str, Any]) -> str:
         """Press Start with the recipe's settings and these; what came of it: a run's id, or why not."""
-        values = {**values_of(load_recipe("world").config), "ppo.steps": random.choice((1, 2, 3)), **odd}
+        values = {**_values(), "ppo.steps": random.choice((1, 2, 3)), **odd}
         session, began, headers = secrets.token_hex(8), time.perf_counter(), self._headers()
         sent = {"values": values, "basis": "world", "nonce": secrets.token_hex(8)}
         body = {"data": [], "event_data": sent, "fn_index": self._app.start, "trigger_id": None, "session_hash": session}
@@ -178,6 +190,11 @@ class Visitor:
         self._noted.statuses[f"garbage {answer.status_code}"] += 1
         if answer.status_code >= 500 and answer.status_code != 503:
             self._noted.problems.append(f"{name} answered {answer.status_code} to {text[:200]!r}")
+
+
+@cache
+def _values() -> dict[str, Any]:
+    return dict(values_of(load_recipe("world").config))
 
 
 def odd_settings() -> dict[str, Any]:

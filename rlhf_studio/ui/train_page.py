@@ -240,6 +240,7 @@ class TrainPage:
             config, source = self._config(data, recipe), source_of(self._runs, data)
             if by.limits is not None:
                 self._access.budget.require(config, recipe, follows=source is not None)
+                by.ask(self._runs.root)
             if source is not None and member(data, "resume") is True:
                 return {"run_id": self._resume(source, source.resumed(config))}
             report = _passed(self._look(config, data))

@@ -18,7 +18,9 @@ from rlhf_studio.runs.visitors.limits import Admission, Limits
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import CLASS_HEADER, Access
-from rlhf_studio.ui.visiting.identity import address_of, forwarded_for
+from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.train_page import TrainPage
+from rlhf_studio.ui.visiting.identity import COOKIE, address_of, forwarded_for
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.fake_run import FakeRun
 
@@ -127,3 +129,18 @@ def test_a_resumed_run_has_its_ten_minutes_anew_and_no_more(tmp_path: Path) -> N
     janitor.look()
     assert [command.kind for command in run.writer.pending_commands()] == ["stop"]
     run.close()
+
+
+def test_whoever_may_not_start_costs_the_app_no_check_of_settings(tmp_path: Path) -> None:
+    def inspect(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the settings were checked")
+
+    workspace = Workspace(tmp_path)
+    access = Access(Mode.SPACE, loopback=False, token="of the owner")
+    page = TrainPage(tmp_path, access, workspace.submit, inspect=inspect)
+    headers = Headers({"host": "someone-studio.hf.space", "cookie": f"{COOKIE}={'A' * 22}", "x-forwarded-for": "81.2.69.142"})
+    visitor: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
+    workspace.submit(load_recipe("world").config, by=access.admission(visitor))
+    asked = {"values": values_of(load_recipe("world").config), "basis": "world", "nonce": "1"}
+    (problem,) = page.start(asked, visitor)["problems"]
+    assert "Your run is number 1 in the queue" in problem["message"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_studio.runs import liveness, studio
+from rlhf_studio.runs import liveness, paths, studio
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.studio import Studio
@@ -69,6 +69,11 @@ class Admission:
         self.check(connection, folder)
         studio.append(connection, folder.name, mode, seq=0)
         set_starter(connection, folder.name, self.starter)
+
+    def ask(self, workspace: Path) -> None:
+        """The same as :meth:`check` as things are now, without a transaction: before a check of settings that costs more."""
+        if self.limits is not None:
+            admit(self.limits, studio.read(workspace), self.starter, lambda run: liveness.is_alive(workspace / paths.RUNS / run))
 
     def check(self, connection: sqlite3.Connection, folder: Path) -> None:
         """Whether one more run may wait now, in the transaction that will queue it. Raises StoreError as :func:`admit`."""
