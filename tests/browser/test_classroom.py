@@ -74,6 +74,8 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     expect(student).to_have_url(re.compile(f"tab=live&run={run.run_id}"))
     teacher.locator(".rs-token").nth(3).click()
     expect(student).to_have_url(re.compile("token=3"))
+    expect(student.locator(".rs-token").nth(3).locator(".rs-pointed-label")).to_have_text("your teacher points here")
+    expect(student.locator(".rs-pointed")).to_have_count(1)
 
     teacher.get_by_role("button", name="Ask the class").click()
     teacher.get_by_role("button", name="Draw a curve: KL").wait_for()
@@ -107,6 +109,8 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
         expect(page.locator("path.rs-class-real")).to_have_count(1)
     assert violations(teacher, STUDENT) == []
     assert student.evaluate("document.documentElement.scrollWidth") <= 390
+    teacher.get_by_role("button", name="Text size").click()  # one and a quarter
+    assert teacher.locator(".rs-class-question").evaluate("node => getComputedStyle(node).fontSize") == "27.5px"
     teacher.get_by_role("button", name="Put it away").click()
     expect(student.locator(STUDENT)).to_be_hidden()
     assert teacher.faults == [] and student.faults == []

@@ -6,6 +6,7 @@ keep them waiting. What is asked every few seconds looks at memory alone.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +37,7 @@ from rlhf_studio.ui.learn.computing import NotComputed
 from rlhf_studio.ui.visiting.identity import COOKIE_SECONDS
 from rlhf_studio.ui.visiting.modes import Mode
 
+logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 PAGES = ("learn", "train", "live", "runs", "talk", "feedback", "evaluate", "road")
 MOST_PARAMETERS, LONGEST = 12, 300
@@ -88,7 +90,10 @@ class ClassPage:
         for pool in (self._students, self._teacher):
             pool.close()
         if self._access.mode is Mode.CLASSROOM:
-            self.end()
+            try:
+                self.end()
+            except StoreError as error:
+                logger.warning("The class has ended, and who its students were could not be forgotten: %s", error)
         self._store.close()
 
     def functions(self) -> list[Callable[..., Any]]:

@@ -122,7 +122,8 @@ class Rounds:
         if one is not None:
             question = asdict(one.question)
             right = question.pop("right")
-            view = {"id": one.id, "state": one.state, "kind": one.question.kind, "question": question}
+            settles = right is not None or bool(one.question.metric or one.question.experiment)
+            view = {"id": one.id, "state": one.state, "kind": one.question.kind, "question": question, "settles": settles}
             if STATES.index(one.state) >= STATES.index("shown"):
                 given = [Given(person, "", answer, 0, 0.0) for person, answer in self._given.items()]
                 view["results"] = {**distribution(one.question, given), "answered": len(given)}

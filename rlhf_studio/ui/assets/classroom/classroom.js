@@ -6,7 +6,9 @@ import { AskDialog } from "../rounds/ask.js";
 import { RoundCard } from "../rounds/card.js";
 import { ClassDialog } from "./dialog.js";
 import { Follow, lookAtClass } from "./follow.js";
+import { markLessons, onLessonToken } from "./lesson_point.js";
 import { NameLine } from "./name.js";
+import { pointing } from "./pointing.js";
 
 /** What the line above the pages and the place below it show in a class. */
 export function classTools(host, line, server, teaches) {
@@ -14,6 +16,7 @@ export function classTools(host, line, server, teaches) {
   line.after(card.node);
   const parts = teaches ? teacherTools(host, server, () => look(true)) : studentTools(server);
   line.append(...parts.nodes);
+  markLessons();
   let seen = null;
   const look = async (anyway = false) => {
     const told = await server.class_round({ view: onlyWatches() });
@@ -48,10 +51,21 @@ function teacherTools(host, server, changed) {
   let leading = false;
   const tell = (change) => server.class_change({ ...change, view: onlyWatches() });
   const here = () => ({ page: address.here, params: address.params(address.here) });
-  address.onmove(() => leading && tell({ lead: here() }).catch((error) => console.error(error)));
+  const goOn = (point = "") => {
+    if (!leading) return;
+    const place = { ...here(), ...(point ? { params: { ...here().params, point } } : {}) };
+    pointing.set(place, "you point here");
+    tell({ lead: place }).catch((error) => console.error(error));
+  };
+  address.onmove(() => goOn());
+  onLessonToken(goOn);
   const lead = async (on) => {
     leading = on;
-    await tell({ lead: on ? here() : null });
+    if (on) goOn();
+    else {
+      pointing.set(null, "");
+      await tell({ lead: null });
+    }
     setText(button, on ? "Class: leading" : "Class");
   };
   const open = async (make) => {

@@ -45,15 +45,20 @@ export class Follow {
     this.seen = now.seq; // it begins anew when the teacher's app does
   }
 
+  /** Go where the teacher is; where that is where one was led before, only what the teacher points at is new. */
   go() {
     this.own ??= { page: address.here, params: address.params(address.here) };
     this.point();
-    address.lead(this.last.page, this.last.params);
+    const { page, params } = this.last;
+    const { point, ...place } = params;
+    const led = JSON.stringify([page, place]);
+    if (led !== this.led || !point) address.lead(page, place);
+    this.led = led;
     show(this.back, true);
   }
 
   point() {
-    pointing.set(this.box.checked && this.last?.seq > 0 ? this.last : null);
+    pointing.set(this.box.checked && this.last?.seq > 0 ? this.last : null, "your teacher points here");
   }
 
   leave() {
@@ -61,7 +66,7 @@ export class Follow {
     memory.set("follow", false);
     this.point();
     address.lead(this.own.page, this.own.params);
-    this.own = null;
+    [this.own, this.led] = [null, null];
     show(this.back, false);
   }
 }

@@ -1,8 +1,11 @@
-// Where the teacher points: a token of a response, or of a picture in a lesson. What shows tokens asks here.
+// Where the teacher points: a token of a response on Live, or of a picture in a lesson. What shows tokens asks here.
+import { address } from "../shared/address.js";
+import { el, keepInside } from "../shared/dom.js";
 
 class Pointing {
   constructor() {
     this.place = null; // {page, params}, as the teacher's address has it; null for nowhere
+    this.words = "";
     this.listeners = new Set();
   }
 
@@ -11,17 +14,34 @@ class Pointing {
     this.listeners.add(action);
   }
 
-  set(place) {
-    this.place = place;
+  /** @param words  what stands at the token */
+  set(place, words) {
+    Object.assign(this, { place, words });
     for (const action of this.listeners) action();
   }
 
   /** The token of this response that the teacher points at; null for none. */
-  tokenOf(run, { step, sample }) {
+  tokenOf({ step, sample }) {
     const { page, params } = this.place || {};
-    const same = page === "live" && params.run === run && params.step === `${step}` && params.sample === `${sample}`;
+    if (page !== "live" || params.run !== address.params("live").run) return null;
+    const same = params.step === `${step}` && params.sample === `${sample}`;
     return same && /^\d+$/.test(params.token || "") ? Number(params.token) : null;
   }
 }
 
 export const pointing = new Pointing();
+
+/** Mark a token, and only this one of those in `within`; null for none. */
+export function markPointed(within, node) {
+  const before = within.querySelector(".rs-pointed");
+  if (before === node && node?.lastElementChild.textContent === pointing.words) return;
+  before?.classList.remove("rs-pointed");
+  before?.querySelector(".rs-pointed-label")?.remove();
+  before?.removeAttribute("aria-description");
+  if (!node) return;
+  const label = el("span", { class: "rs-pointed-label" }, pointing.words);
+  node.classList.add("rs-pointed");
+  node.setAttribute("aria-description", pointing.words);
+  node.append(label);
+  keepInside(label);
+}

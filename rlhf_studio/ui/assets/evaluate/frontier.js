@@ -1,6 +1,7 @@
 // Reward and gold against the distance from the reference: where a reward is over-optimised.
 import { debounce, el, fill, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
+import { textSize } from "../shared/lasting.js";
 import { loadPlotly } from "../shared/plotly.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: "reset", responsive: false, showTips: false, scrollZoom: false };
@@ -150,10 +151,10 @@ function layoutOf(colour) {
     nticks: 6,
     ticks: "",
   };
-  const title = (text) => ({ title: { text, font: { size: 12 }, standoff: 8 } });
+  const title = (text) => ({ title: { text, font: { size: 12 * textSize() }, standoff: 8 } });
   return {
-    margin: { l: 52, r: 12, t: 8, b: 44 },
-    font: { family: "ui-sans-serif, system-ui, sans-serif", size: 11, color: colour("--q-tick") },
+    margin: { l: 52 * textSize(), r: 12, t: 8, b: 44 * textSize() },
+    font: { family: "ui-sans-serif, system-ui, sans-serif", size: 11 * textSize(), color: colour("--q-tick") },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     showlegend: false,

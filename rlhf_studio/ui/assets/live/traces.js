@@ -1,6 +1,7 @@
 // From series to Plotly's traces and layout. Plotly reads <b>, <a href> and %{...} in every text it is given. So it
 // gets no text that a person or a model wrote: our own legend shows names and values.
 import { smooth } from "./store.js";
+import { textSize } from "../shared/lasting.js";
 import { term } from "../shared/tips.js";
 
 const MARGIN = { l: 40, r: 40, t: 8, b: 20 };
@@ -165,7 +166,7 @@ function rangeOptions(traces, side, fromZero, least) {
 export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, datarevision, marks, drag }) {
   const lines = linesOf(spec, store);
   const right = lines.filter((line) => line.axis === "right" && !hidden.has(line.metric));
-  const font = { family: "ui-sans-serif, system-ui, sans-serif", size: 10, color: colour("tick") };
+  const font = { family: "ui-sans-serif, system-ui, sans-serif", size: 10 * textSize(), color: colour("tick") };
   const axis = {
     gridcolor: colour("grid"),
     zerolinecolor: colour("zero"),
@@ -194,7 +195,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
   const shown = spec.kind === "path" ? [] : marks;
   const whole = spec.kind !== "path" && mode === "step" && store.lastStep <= 6; // no half steps
   return {
-    margin: MARGIN,
+    margin: { ...MARGIN, l: MARGIN.l * textSize(), r: MARGIN.r * textSize(), b: MARGIN.b * textSize() },
     datarevision, // the series' arrays grow in place, which Plotly would not notice
     font,
     uirevision: `${revision}:${spec.kind === "path" ? "path" : mode}`,

@@ -1,5 +1,6 @@
 // Where numbers lie on the page: scales, ticks, and the frame of a picture with two axes.
 import { svg } from "../shared/dom.js";
+import { textSize } from "../shared/lasting.js";
 
 const HEIGHT = 260;
 const EDGES = { left: 44, right: 14, top: 28, bottom: 40 };
@@ -32,7 +33,8 @@ export const text = (x, y, words, properties = {}) => svg("text", { x, y, ...pro
 
 /** The frame of a picture with two axes: {node, x, y, box}, with scales in pixels. */
 export function frame({ x_range, y_range, x: xName, y: yName }, width, word, name, height = HEIGHT) {
-  const box = { left: EDGES.left, right: width - EDGES.right, top: EDGES.top, bottom: height - EDGES.bottom };
+  const edge = Object.fromEntries(Object.entries(EDGES).map(([side, size]) => [side, size * textSize()]));
+  const box = { left: edge.left, right: width - edge.right, top: edge.top, bottom: height - edge.bottom };
   const x = scale(x_range, [box.left, box.right]);
   const y = scale(y_range, [box.bottom, box.top]);
   const node = svg("svg", { width, height, role: "img", "aria-label": name });
@@ -52,7 +54,7 @@ export function frame({ x_range, y_range, x: xName, y: yName }, width, word, nam
   for (const value of ticks(x_range, width < 360 ? 4 : 7)) {
     node.append(
       svg("line", { x1: x(value), x2: x(value), y1: box.bottom, y2: box.bottom + 4, class: "rs-picture-axis-zero" }),
-      text(x(value), box.bottom + 16, shortest(value), { "text-anchor": "middle" }),
+      text(x(value), box.bottom + 16 * textSize(), shortest(value), { "text-anchor": "middle" }),
     );
   }
   node.append(
@@ -60,7 +62,7 @@ export function frame({ x_range, y_range, x: xName, y: yName }, width, word, nam
       "text-anchor": "middle",
       class: "rs-picture-axis-name",
     }),
-    text(0, 14, word(yName), { class: "rs-picture-axis-name" }),
+    text(0, 14 * textSize(), word(yName), { class: "rs-picture-axis-name" }),
   );
   return { node, x, y, box };
 }

@@ -22,7 +22,11 @@ export class RoundCard {
     this.body = el("div", {}, this.answer, this.results);
     this.node = el(
       "section",
-      { class: "rs-page rs-class-card", "aria-label": "A question to the class", hidden: true },
+      {
+        class: `rs-page rs-class-card${teaches ? " rs-class-of-teacher" : ""}`,
+        "aria-label": "A question to the class",
+        hidden: true,
+      },
       el("div", { class: "rs-class-head" }, this.lead, this.count, this.fold),
       this.question,
       this.body,

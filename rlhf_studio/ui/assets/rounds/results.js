@@ -31,7 +31,13 @@ export function bars({ question, results, real }, own) {
       el("b", {}, `${count}`, el("small", {}, ` ${percent(results.answered ? count / results.answered : 0, 0)}`)),
     );
   });
-  return el("ul", { class: "rs-class-bars" }, rows);
+  const open = real && !Number.isInteger(real.right);
+  return el(
+    "div",
+    {},
+    el("ul", { class: "rs-class-bars" }, rows),
+    open ? el("p", { class: "rs-help" }, "What is right is known when both runs have ended.") : null,
+  );
 }
 
 const ends = (values) => number(values.at(-1), 1);
@@ -70,6 +76,7 @@ export function curves({ question, results, real }, own, width) {
     node,
     el("ul", { class: "rs-class-legend" }, legend),
     el("p", { class: "rs-help" }, summary(results, run)),
+    real && !run ? el("p", { class: "rs-help" }, "The run's own curve comes as soon as there is one.") : null,
   );
 }
 

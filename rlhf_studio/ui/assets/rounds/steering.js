@@ -55,9 +55,14 @@ export class Steering {
 
   take(view) {
     this.view = view;
-    const [, words] = NEXT[view.state];
-    setText(this.next, words);
-    show(this.away, view.state !== "revealed");
+    setText(this.next, this.step[1]);
+    show(this.away, this.step[0] !== "over");
+  }
+
+  /** What comes next: [what the server is asked, the button's words]. What nobody knows to be right is not shown. */
+  get step() {
+    const { state, settles } = this.view;
+    return NEXT[state === "shown" && !settles ? "revealed" : state];
   }
 
   async ask(op, more = {}) {
@@ -68,7 +73,7 @@ export class Steering {
   }
 
   go() {
-    return this.steer(NEXT[this.view.state][0]);
+    return this.steer(this.step[0]);
   }
 
   async steer(op) {

@@ -1,6 +1,7 @@
 // The curves of several runs in small charts, one for each metric. Seeds of the same settings become mean and band.
 import { debounce, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
+import { textSize } from "../shared/lasting.js";
 import { loadPlotly } from "../shared/plotly.js";
 import { colourName, dashOf, runHead, severalSeeds } from "./values.js";
 
@@ -233,8 +234,8 @@ function layoutOf(colour) {
     ticks: "",
   };
   return {
-    margin: { l: 44, r: 10, t: 6, b: 22 },
-    font: { family: "ui-sans-serif, system-ui, sans-serif", size: 10, color: colour("--q-tick") },
+    margin: { l: 44 * textSize(), r: 10, t: 6, b: 22 * textSize() },
+    font: { family: "ui-sans-serif, system-ui, sans-serif", size: 10 * textSize(), color: colour("--q-tick") },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     showlegend: false,

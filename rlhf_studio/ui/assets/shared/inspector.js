@@ -1,4 +1,5 @@
 // The token inspector: which quantity, the coloured response, the bars, and the card of one token.
+import { pointing } from "../classroom/pointing.js";
 import { el, fill, memory, setText, show } from "./dom.js";
 import { integer, lower, number, spoken } from "./format.js";
 import { Segments } from "./segments.js";
@@ -35,6 +36,7 @@ export class Inspector {
     this.index = null;
     const kept = memory.get("quantity", "advantages");
     this.quantity = quantities.find((item) => item.name === kept) || quantities[0];
+    pointing.onchange(() => this.sample && this.view.point(pointing.tokenOf(this.sample)));
     this.build();
   }
 
@@ -170,6 +172,7 @@ export class Inspector {
     this.view.set(sample);
     this.recolour();
     this.pin(index, false);
+    this.view.point(pointing.tokenOf(sample));
     return undefined;
   }
 

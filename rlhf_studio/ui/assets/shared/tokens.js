@@ -1,4 +1,5 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
+import { markPointed } from "../classroom/pointing.js";
 import { el, fill, show } from "./dom.js";
 import { lower, number, pieces, spoken } from "./format.js";
 
@@ -127,7 +128,7 @@ export class TokenView {
     const { tokens } = sample;
     this.sample = sample;
     this.nodes = [];
-    this.pinned = null;
+    [this.pinned, this.pointed] = [null, null];
     const round = (this.round += 1);
     fill(
       this.prompt,
@@ -141,6 +142,7 @@ export class TokenView {
       this.paint(from, to);
       if (to < tokens.response_pieces.length) (window.requestIdleCallback || setTimeout)(() => build(to));
       else this.list.append(...this.ending());
+      this.point(this.pointed);
     };
     build(0);
   }
@@ -227,6 +229,12 @@ export class TokenView {
     node.classList.toggle("rs-suggested", auto);
     node.tabIndex = 0;
     if (focus) node.focus({ preventScroll: false });
+  }
+
+  /** Mark the token that a teacher points at; null for none. */
+  point(index) {
+    this.pointed = index;
+    markPointed(this.list, this.nodes[index] ?? null);
   }
 
   hover(index) {

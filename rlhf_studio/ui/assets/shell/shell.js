@@ -3,6 +3,7 @@ import { address } from "../shared/address.js";
 import { el, fill, newTab, show } from "../shared/dom.js";
 import { setPace } from "../shared/poll.js";
 import { onlyWatches } from "../shared/visit.js";
+import { textSizeButton } from "./text_size.js";
 import { themeButton } from "./theme_button.js";
 import { classTools } from "../classroom/classroom.js";
 import { openSheet } from "./sheet.js";
@@ -86,6 +87,7 @@ export function mount({ host, server }) {
     el(
       "div",
       { class: "rs-shell-tools" },
+      textSizeButton(),
       themeButton(),
       el(
         "button",
