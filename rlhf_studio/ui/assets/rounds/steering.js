@@ -45,6 +45,7 @@ export class Steering {
     this.node = el(
       "div",
       { class: "rs-class-steering" },
+      this.offered(view),
       el("div", { class: "rs-class-buttons" }, this.next, this.start, this.open, this.choice, this.run, this.away),
       this.said,
       list,
@@ -53,8 +54,26 @@ export class Steering {
     this.watch();
   }
 
+  /** What students choose from, for who reads it on the wall. */
+  offered({ kind, question }) {
+    this.offer =
+      kind === "curve"
+        ? el(
+            "p",
+            { class: "rs-class-offer" },
+            `${question.label}, from step ${question.first} to step ${question.last}`,
+          )
+        : el(
+            "ul",
+            { class: "rs-class-offer" },
+            question.options.map((option) => el("li", {}, option)),
+          );
+    return this.offer;
+  }
+
   take(view) {
     this.view = view;
+    show(this.offer, !view.results);
     setText(this.next, this.step[1]);
     show(this.away, this.step[0] !== "over");
   }

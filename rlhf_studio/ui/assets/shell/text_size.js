@@ -1,32 +1,36 @@
 // The size of all text, for a projector: chosen with one button and remembered on this machine.
 //
-// Browsers enlarge a page for one person at one screen; this is for the page that a whole room reads. The font sizes of
-// all rules are multiplied, and so are the widths at which a page becomes narrower: large text needs the layout of a
-// narrower window.
+// Browsers enlarge a page for one person at one screen; this is for the page that a whole room reads. In all rules the
+// sizes of text and columns are multiplied, and so are the widths at which a page becomes narrower: large text needs the
+// layout of a narrower window.
 import { el } from "../shared/dom.js";
 import { TEXT_SIZES, keepTextSize, textSize } from "../shared/lasting.js";
 
-const PROPERTIES = ["font-size", "--rs-read", "--body-text-size"];
-const SIZE = /^(\d+(?:\.\d+)?)px$/;
-const WIDTH = /(width[^)]*?)(\d+(?:\.\d+)?)px/g;
+const PROPERTIES = ["font-size", "--rs-read", "--body-text-size", "grid-template-columns"];
+const PIXELS = /(\d+(?:\.\d+)?)px/g;
+const FACTOR = "--rs-text-size"; // for rules that have lengths of other kinds to multiply
 const plain = new WeakMap(); // what a rule says at the usual size
+
+const times = (text, by) => text.replace(PIXELS, (_, size) => `${size * by}px`);
 
 function enlargeStyle(rule, by) {
   if (!plain.has(rule)) {
-    const sizes = PROPERTIES.map((name) => [name, SIZE.exec(rule.style.getPropertyValue(name).trim())]);
+    const values = PROPERTIES.map((name) => [
+      name,
+      rule.style.getPropertyValue(name),
+      rule.style.getPropertyPriority(name),
+    ]);
     plain.set(
       rule,
-      sizes
-        .filter(([, size]) => size)
-        .map(([name, size]) => [name, Number(size[1]), rule.style.getPropertyPriority(name)]),
+      values.filter(([, value]) => value.includes("px")),
     );
   }
-  for (const [name, size, priority] of plain.get(rule)) rule.style.setProperty(name, `${size * by}px`, priority);
+  for (const [name, value, priority] of plain.get(rule)) rule.style.setProperty(name, times(value, by), priority);
 }
 
 function enlargeMedia(rule, by) {
   if (!plain.has(rule)) plain.set(rule, rule.media.mediaText);
-  const text = plain.get(rule).replace(WIDTH, (_, before, width) => `${before}${width * by}px`);
+  const text = times(plain.get(rule), by);
   if (rule.media.mediaText !== text) rule.media.mediaText = text;
 }
 
@@ -38,7 +42,10 @@ function enlarge(rules, by) {
   }
 }
 
-const enlargeAll = (by) => [...document.styleSheets].forEach((sheet) => enlarge(sheet.cssRules, by));
+function enlargeAll(by) {
+  document.documentElement.style.setProperty(FACTOR, by);
+  for (const sheet of document.styleSheets) enlarge(sheet.cssRules, by);
+}
 
 /** Pages load their rules when they are first shown. */
 function watchNewRules() {
