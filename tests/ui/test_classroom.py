@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
 from rlhf_studio.lessons.faults.experiment import WHICH
 from rlhf_studio.lessons.faults.shelf import experiment_of
@@ -70,10 +72,6 @@ def test_students_follow_where_the_teacher_leads(lesson: Server) -> None:
 
 
 def test_the_teacher_decides_whether_students_start_runs(lesson: Server) -> None:
-    from types import SimpleNamespace
-
-    from starlette.datastructures import Headers
-
     headers = Headers({"host": "lab", CLASS_HEADER: lesson.access.room.link()})
     student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
     assert lesson.access.may_start(student)
@@ -156,7 +154,10 @@ def test_names_are_the_teachers_to_see_and_to_turn_off(lesson: Server) -> None:
     assert "Ann" not in json.dumps(told(lesson, "round", {}, student(lesson, 2)))
     assert told(lesson, "steer", {"op": "answers", "round": one}, TEACHER)["answers"] == [{"name": "Ann B.", "said": "Lower", "changes": 0}]
     assert "Ann B." in told(lesson, "steer", {"op": "file", "round": one, "table": True}, TEACHER)["text"]
+    request = SimpleNamespace(headers=Headers({"host": "lab", **ann}), client=SimpleNamespace(host="10.0.0.7"), query_params={})
+    assert lesson.access.starter(request).name == "Ann B."  # as the runs have it that she starts
     told(lesson, "change", {"names": False}, TEACHER)
+    assert lesson.access.starter(request).name == ""
     assert told(lesson, "steer", {"op": "answers", "round": one}, TEACHER)["answers"][0]["name"] == ""
     assert "off" in told(lesson, "name", {"name": "Ann"}, ann)["problem"]
 

@@ -1,6 +1,6 @@
 // A class: everyone looks where the teacher is and what is asked; the teacher has two buttons, students a switch.
 import { address } from "../shared/address.js";
-import { el, setText, show } from "../shared/dom.js";
+import { el, memory, setText, show } from "../shared/dom.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { AskDialog } from "../rounds/ask.js";
 import { RoundCard } from "../rounds/card.js";
@@ -48,9 +48,13 @@ function teacherTools(host, server, changed) {
   const button = el("button", { type: "button", class: "rs-button rs-small" }, "Class");
   const ask = el("button", { type: "button", class: "rs-button rs-small" }, "Ask the class");
   const said = el("span", { class: "rs-class-said", role: "status" });
-  let leading = false;
+  let leading = memory.get("leading", false); // this tab does, also after a reload
   const tell = (change) => server.class_change({ ...change, view: onlyWatches() });
   const here = () => ({ page: address.here, params: address.params(address.here) });
+  const keep = (on) => {
+    leading = on;
+    memory.set("leading", on);
+  };
   const goOn = (point = "") => {
     if (!leading) return;
     const place = { ...here(), ...(point ? { params: { ...here().params, point } } : {}) };
@@ -59,8 +63,9 @@ function teacherTools(host, server, changed) {
   };
   address.onmove(() => goOn());
   onLessonToken(goOn);
+  goOn();
   const lead = async (on) => {
-    leading = on;
+    keep(on);
     if (on) goOn();
     else {
       pointing.set(null, "");
@@ -76,11 +81,11 @@ function teacherTools(host, server, changed) {
     dialog.node.showModal();
   };
   button.addEventListener("click", () =>
-    open(async () => new ClassDialog(await server.class_link({}), tell, lead, changed)),
+    open(async () => new ClassDialog({ ...(await server.class_link({})), leads: leading }, tell, lead, changed)),
   );
   ask.addEventListener("click", () => open(async () => new AskDialog(await server.class_ready({}), server, changed)));
   const now = (told) => {
-    if (leading && told.seq === 0) leading = false; // the class was ended, or another teacher has stopped leading
+    if (leading && told.ended) keep(false);
     setText(button, leading ? "Class: leading" : "Class");
   };
   return { nodes: [button, ask, said], now };

@@ -1,6 +1,6 @@
 // Where the teacher points: a token of a response on Live, or of a picture in a lesson. What shows tokens asks here.
 import { address } from "../shared/address.js";
-import { el, keepInside } from "../shared/dom.js";
+import { el } from "../shared/dom.js";
 
 class Pointing {
   constructor() {
@@ -43,5 +43,6 @@ export function markPointed(within, node) {
   node.classList.add("rs-pointed");
   node.setAttribute("aria-description", pointing.words);
   node.append(label);
-  keepInside(label);
+  const [token, box] = [node, node.parentElement].map((one) => one.getBoundingClientRect());
+  label.dataset.side = token.left + token.right > box.left + box.right ? "left" : "right"; // where there is room
 }

@@ -1,8 +1,8 @@
 // The size of all text, for a projector: chosen with one button and remembered on this machine.
 //
 // Browsers enlarge a page for one person at one screen; this is for the page that a whole room reads. In all rules the
-// sizes of text and columns are multiplied, and so are the widths at which a page becomes narrower: large text needs the
-// layout of a narrower window.
+// sizes of text and columns are multiplied, and so are the widths at which a page becomes narrower: large text needs
+// the layout of a narrower window.
 import { el } from "../shared/dom.js";
 import { TEXT_SIZES, keepTextSize, textSize } from "../shared/lasting.js";
 
@@ -47,16 +47,20 @@ function enlargeAll(by) {
   for (const sheet of document.styleSheets) enlarge(sheet.cssRules, by);
 }
 
-/** Pages load their rules when they are first shown. */
+/** Pages load their rules when they are first shown; some are on their way already. */
 function watchNewRules() {
-  const come = (node) => node.sheet && textSize() !== 1 && enlarge(node.sheet.cssRules, textSize());
-  new MutationObserver((changes) => {
-    for (const { addedNodes } of changes)
-      for (const node of addedNodes) {
-        if (node.tagName === "LINK") node.addEventListener("load", () => come(node));
-        else if (node.tagName === "STYLE") come(node);
-      }
-  }).observe(document.head, { childList: true });
+  const take = (node) => textSize() !== 1 && node.sheet && enlarge(node.sheet.cssRules, textSize());
+  const come = (node) => {
+    if (node.tagName === "LINK" && !node.sheet) node.addEventListener("load", () => take(node));
+    else take(node);
+  };
+  for (const link of document.querySelectorAll("link")) if (!link.sheet) come(link);
+  new MutationObserver((changes) => changes.forEach((change) => change.addedNodes.forEach(come))).observe(
+    document.head,
+    {
+      childList: true,
+    },
+  );
 }
 
 export function textSizeButton() {
