@@ -109,6 +109,7 @@ def test_at_the_end_of_a_class_only_names_are_left_even_in_the_bytes(tmp_path: P
     store.close()
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("class.db*"))
     assert b"k" * 24 not in kept and b"m" * 24 not in kept and b"Ann" in kept
+    assert b"k" * 24 not in b"".join(path.read_bytes() for path in tmp_path.glob("studio.db*"))
 
 
 def test_a_class_that_nobody_ended_is_ended_when_it_is_old(tmp_path: Path) -> None:
