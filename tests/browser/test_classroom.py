@@ -92,7 +92,7 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     student.reload()
     expect(student.get_by_role("button", name="Sent")).to_be_disabled()
     assert student.locator(".rs-class-drawn").get_attribute("d").startswith("M44")
-    expect(teacher.locator(".rs-class-count")).to_have_text("1 has answered")
+    expect(teacher.locator(".rs-class-count")).to_have_text("1 answer")
 
     teacher.get_by_role("button", name="Close the round").click()
     expect(student.locator(STUDENT)).to_contain_text("Your teacher has closed the round.")

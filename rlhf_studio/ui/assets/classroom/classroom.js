@@ -1,6 +1,6 @@
 // A class: everyone looks where the teacher is and what is asked; the teacher has two buttons, students a switch.
 import { address } from "../shared/address.js";
-import { el, memory, setText, show } from "../shared/dom.js";
+import { el, fill, memory, setText } from "../shared/dom.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { AskDialog } from "../rounds/ask.js";
 import { RoundCard } from "../rounds/card.js";
@@ -14,7 +14,7 @@ import { pointing } from "./pointing.js";
 export function classTools(host, line, server, teaches) {
   const card = new RoundCard(server, teaches);
   line.after(card.node);
-  const parts = teaches ? teacherTools(host, server, () => look(true)) : studentTools(server);
+  const parts = teaches ? teacherTools(host, server, () => look(true)) : studentTools(line, server);
   line.append(...parts.nodes);
   markLessons();
   let seen = null;
@@ -33,14 +33,13 @@ export function classTools(host, line, server, teaches) {
   });
 }
 
-function studentTools(server) {
+function studentTools(line, server) {
   const [follow, name] = [new Follow(), new NameLine(server)];
-  const over = el("b", { hidden: true }, " The class has ended.");
   const now = (told) => {
     follow.take(told);
-    show(over, told.ended);
+    if (told.ended) fill(line, el("b", {}, "Class"), " The class has ended. You can go on reading and watching.");
   };
-  return { nodes: [follow.node, name.node, over], now, round: (told) => name.take(told) };
+  return { nodes: [follow.node, name.node], now, round: (told) => name.take(told) };
 }
 
 /** The teacher's buttons: one opens the class link, and says whether the class is led; the other asks the class. */

@@ -16,7 +16,7 @@ export class NameLine {
       placeholder: "Your name",
     });
     const save = el("button", { type: "submit", class: "rs-button rs-small" }, "Save");
-    this.said = el("span", { class: "rs-help", role: "status" });
+    this.said = el("span", { class: "rs-help rs-class-name-said", role: "status" });
     this.form = el("form", { class: "rs-class-name", hidden: true }, this.field, save);
     this.node = el("span", { hidden: true }, " ", this.text, " ", this.edit, this.form, this.said);
     this.edit.addEventListener("click", () => this.open());

@@ -2,6 +2,8 @@
 import { address } from "../shared/address.js";
 import { el } from "../shared/dom.js";
 
+const BOXES = ".rs-tokens-box, .rs-learn-tokens, .rs-learn-wide"; // what the words must not leave
+
 class Pointing {
   constructor() {
     this.place = null; // {page, params}, as the teacher's address has it; null for nowhere
@@ -43,6 +45,6 @@ export function markPointed(within, node) {
   node.classList.add("rs-pointed");
   node.setAttribute("aria-description", pointing.words);
   node.append(label);
-  const [token, box] = [node, node.parentElement].map((one) => one.getBoundingClientRect());
+  const [token, box] = [node, node.closest(BOXES) || node.parentElement].map((one) => one.getBoundingClientRect());
   label.dataset.side = token.left + token.right > box.left + box.right ? "left" : "right"; // where there is room
 }

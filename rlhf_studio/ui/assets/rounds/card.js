@@ -40,10 +40,7 @@ export class RoundCard {
   }
 
   counted(answered) {
-    setText(
-      this.count,
-      answered === 0 ? "nobody has answered yet" : answered === 1 ? "1 has answered" : `${answered} have answered`,
-    );
+    setText(this.count, answered === 0 ? "no answers yet" : answered === 1 ? "1 answer" : `${answered} answers`);
   }
 
   /** What the server says of the round. */
