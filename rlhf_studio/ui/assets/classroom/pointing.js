@@ -2,8 +2,6 @@
 import { address } from "../shared/address.js";
 import { el } from "../shared/dom.js";
 
-const BOXES = ".rs-tokens-box, .rs-learn-tokens, .rs-learn-wide"; // what the words must not leave
-
 class Pointing {
   constructor() {
     this.place = null; // {page, params}, as the teacher's address has it; null for nowhere
@@ -33,6 +31,13 @@ class Pointing {
 
 export const pointing = new Pointing();
 
+/** What cuts off whatever leaves it sideways, around a node. */
+function boxOf(node) {
+  let box = node.parentElement;
+  while (box.parentElement && getComputedStyle(box).overflowX === "visible") box = box.parentElement;
+  return box;
+}
+
 /** Mark a token, and only this one of those in `within`; null for none. */
 export function markPointed(within, node) {
   const before = within.querySelector(".rs-pointed");
@@ -45,6 +50,6 @@ export function markPointed(within, node) {
   node.classList.add("rs-pointed");
   node.setAttribute("aria-description", pointing.words);
   node.append(label);
-  const [token, box] = [node, node.closest(BOXES) || node.parentElement].map((one) => one.getBoundingClientRect());
+  const [token, box] = [node, boxOf(node)].map((one) => one.getBoundingClientRect());
   label.dataset.side = token.left + token.right > box.left + box.right ? "left" : "right"; // where there is room
 }
