@@ -96,7 +96,10 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
 
     teacher.get_by_role("button", name="Close the round").click()
     expect(student.locator(STUDENT)).to_contain_text("Your teacher has closed the round.")
+    student.evaluate("scrollTo(0, document.body.scrollHeight)")
     teacher.get_by_role("button", name="Show what the class answered").click()
+    student.get_by_role("button", name="See what the class answered").click()
+    expect(student.locator(".rs-class-question")).to_be_in_viewport()
     for page in (teacher, student):
         expect(page.locator(".rs-class-median")).to_have_count(1)
         expect(page.locator(".rs-class-picture")).to_contain_text("The class's median ends at 30")
@@ -111,6 +114,7 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     assert student.evaluate("document.documentElement.scrollWidth") <= 390
     teacher.get_by_role("button", name="Text size").click()  # one and a quarter
     assert teacher.locator(".rs-class-question").evaluate("node => getComputedStyle(node).fontSize") == "27.5px"
+    assert teacher.evaluate("document.documentElement.scrollWidth") <= 1440
     teacher.get_by_role("button", name="Put it away").click()
     expect(student.locator(STUDENT)).to_be_hidden()
     assert teacher.faults == [] and student.faults == []

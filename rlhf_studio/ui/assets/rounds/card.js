@@ -31,12 +31,25 @@ export class RoundCard {
       this.question,
       this.body,
     );
+    this.jump = el("button", { type: "button", class: "rs-button rs-primary rs-class-jump", hidden: true });
+    this.jump.addEventListener("click", () => this.node.scrollIntoView({ block: "start" }));
+    this.node.append(this.jump);
+    new IntersectionObserver((seen) => this.away(!seen.at(-1).isIntersecting)).observe(this.question);
     new ResizeObserver(() => this.width !== this.results.clientWidth && this.draw()).observe(this.results);
   }
 
   folded(away) {
     show(this.body, !away);
     setText(this.fold, away ? "Unfold" : "Fold");
+  }
+
+  /** Who has scrolled away from the card is told of it at the foot of the window. */
+  away(away) {
+    this.isAway = away;
+    const { view, own, may } = this;
+    const asks = view?.state === "open" && may && own === null;
+    setText(this.jump, asks ? "Your teacher asks a question" : "See what the class answered");
+    show(this.jump, Boolean(away && !this.teaches && (asks || view?.results)));
   }
 
   counted(answered) {
@@ -55,7 +68,11 @@ export class RoundCard {
     }
     this.counted(answered);
     setText(this.question, view.question.text);
-    if (fresh) this.folded(false);
+    if (fresh) {
+      this.folded(false);
+      if (!this.teaches) this.node.scrollIntoView({ block: "start" });
+    }
+    this.away(this.isAway);
     if (this.teaches) this.steer(fresh);
     else if (fresh || was !== view.state) this.ask();
     this.draw();
