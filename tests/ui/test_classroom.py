@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,14 +110,12 @@ def begun(server: Server, **question: Any) -> str:
 def test_thirty_students_who_answer_at_once_are_all_counted_once(lesson: Server) -> None:
     one = begun(lesson)
     pages = list(range(30)) * 2  # each sends the same answer twice, as a page does that got no reply
-    began = time.monotonic()
     with ThreadPoolExecutor(30) as pool:
         answers = list(pool.map(lambda n: told(lesson, "answer", {"round": one, "answer": n % 3 == 0}, student(lesson, n)), pages))
         assert all("problem" in answer for answer in answers)  # true and false are no numbers
         answers = list(pool.map(lambda n: told(lesson, "answer", {"round": one, "answer": int(n % 3 == 0)}, student(lesson, n)), pages))
     assert all("problem" not in answer for answer in answers), answers
     assert told(lesson, "now", {}, TEACHER)["answered"] == 30
-    assert time.monotonic() - began < 20  # no promise, only that nobody waits for another's turn
     told(lesson, "answer", {"round": one, "answer": 0}, student(lesson, 0))  # changed
     told(lesson, "steer", {"op": "close", "round": one}, TEACHER)
     assert "closed" in told(lesson, "answer", {"round": one, "answer": 1}, student(lesson, 0))["problem"]
