@@ -56,6 +56,16 @@ def test_a_link_to_a_run_opens_live_and_keeps_what_else_the_address_says(open_pa
     page.wait_for_url("**run=20261121-000000-abcdef**")
 
 
+def test_who_follows_a_teacher_is_led_by_the_page_s_own_parameters_alone(open_page: Callable[..., Any]) -> None:
+    """Others, such as a token or ``view``, would stay in the address for all pages and for good."""
+    page = open_page()
+    page.wait_for_selector(".rs-recipe")
+    script = page.locator('link[data-script="shared/address.js"]').get_attribute("href")
+    sent = {"run": "20261121-000000-abcdef", "view": "1", "operator": "x", "class": "x", "tab": "runs", "__proto__": "x"}
+    page.evaluate("async ([script, sent]) => (await import(script)).address.lead('live', sent)", [script, sent])
+    page.wait_for_url("**/?tab=live&run=20261121-000000-abcdef")
+
+
 def test_the_theme_is_chosen_and_remembered(open_page: Callable[..., Any]) -> None:
     page = open_page()
     button = page.get_by_role("button", name="Theme")
