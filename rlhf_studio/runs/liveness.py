@@ -42,6 +42,7 @@ _layout = _LAYOUTS.get(sys.platform) if struct.calcsize("P") == 8 else None
 # never open the file again: it looks here instead. (device, inode) -> pid, because a forked child does not hold the lock.
 _held: dict[tuple[int, int], int] = {}
 _guard = threading.Lock()
+os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release)  # no fork finds it held
 
 
 class EngineLock:

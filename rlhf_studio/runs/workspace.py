@@ -36,13 +36,17 @@ class Workspace(RunFolders):
     Every method raises StoreError when ``studio.db`` cannot be used. Methods that take a run id raise it (reason ``missing``)
     when there is no such run; and those that change a run or go on from it raise OnlyRead for a recording.
 
+    Args:
+        on_queued: called with the id of each run that is put into the queue, in the thread of whoever asks for it, before it starts.
+
     Attributes:
         deleted: is told the id of each run that :meth:`delete` has removed.
     """
 
-    def __init__(self, root: Path, recordings: Recordings | None = None):
+    def __init__(self, root: Path, recordings: Recordings | None = None, on_queued: Callable[[str], None] = lambda run_id: None):
         super().__init__(root, recordings)
         self.deleted: Callable[[str], None] = lambda run_id: None
+        self._on_queued = on_queued
 
     # --- queueing ------------------------------------------------------------------------------------------------------
 
@@ -75,6 +79,7 @@ class Workspace(RunFolders):
         try:
             with studio.change(self.root) as connection:
                 by.queue(connection, folder, mode)
+                self._on_queued(folder.name)
         except StoreError:
             _remove(folder)  # nothing was started, so nothing is left behind
             raise
@@ -113,6 +118,7 @@ class Workspace(RunFolders):
             with studio.change(self.root) as connection:
                 for run_id in made:
                     studio.append(connection, run_id, "train", seq=0)
+                    self._on_queued(run_id)
         except BaseException:
             for run_id in made:
                 _remove(paths.run_dir(self.root, run_id))
@@ -147,6 +153,7 @@ class Workspace(RunFolders):
             mode: StartMode = "train" if fresh else "from-start" if from_start else "resume"
             by.check(connection, folder)
             studio.append(connection, run_id, mode, seq=run.seq)
+            self._on_queued(run_id)
             return studio.place(connection, run_id)
 
     def fork_settings(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> StageConfig:
@@ -226,6 +233,7 @@ class Workspace(RunFolders):
                 config = given(run, reader)  # as it is now that the queue is locked
                 finished = run.state == "finished"
                 studio.append(connection, run_id, "resume", seq=run.seq, replaced=not finished)
+                self._on_queued(run_id)
                 position = studio.place(connection, run_id)
                 if not finished:
                     replace_config(folder, config)  # before the commit: killed in between, it has not gone on, and resumes with these

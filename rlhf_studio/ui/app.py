@@ -254,12 +254,13 @@ def launch(
     port: int | None = None,
     mode: Mode = Mode.LOCAL,
     start: StartEngine = start_engine,
+    on_queued: Callable[[str], None] = lambda run_id: None,
     permissions: Permissions = NOTHING_ALLOWED,
     keep_hub_token: bool = False,
     allow_hosts: Sequence[str] = (),
     prepare_lessons: bool = False,
 ) -> Server:
-    """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers.
+    """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers. ``on_queued`` as in :class:`Workspace`.
 
     ``permissions`` say which code and servers outside the program rewards may use; they are passed on to ``start``.
     So is ``keep_hub_token``: whether runs may use the Hugging Face token of the person who started the app. ``allow_hosts`` are
@@ -271,7 +272,7 @@ def launch(
     """
     access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
-    workspace = Workspace(root, Recordings())
+    workspace = Workspace(root, Recordings(), on_queued)
     feedback = Feedback(workspace.root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
     feedback_page = FeedbackPage(workspace, access, feedback)
@@ -324,8 +325,10 @@ def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: M
     return Access(mode, alone, token, token_only=token_only, hosts=hosts, budget=budget_for(mode), **about)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command ``app``: serve until interrupted; returns the exit code."""
+def main(
+    arguments: Sequence[str] | None = None, *, start: StartEngine = start_engine, on_queued: Callable[[str], None] = lambda run_id: None
+) -> int:
+    """The command ``app``: serve until interrupted; returns the exit code. ``start`` and ``on_queued`` as in :func:`launch`."""
     options = parser().parse_args(arguments)
     options.host = options.host or ("0.0.0.0" if options.classroom else "127.0.0.1")
     try:
@@ -340,6 +343,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             host=options.host,
             port=options.port,
             mode=mode,
+            start=start,
+            on_queued=on_queued,
             permissions=permissions,
             keep_hub_token=keep_hub_token,
             allow_hosts=options.allow_host,

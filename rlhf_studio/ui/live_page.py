@@ -215,7 +215,7 @@ def build(
     for action in ACTIONS:
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
-            queue=False,
+            queue=action == "resume_run",  # Gradio says who asks for a GPU of a ZeroGPU Space in events of the queue alone
             show_progress="hidden",
             api_visibility="private",
             api_name=action,

@@ -85,8 +85,8 @@ class Control:
     def _attend(self) -> None:
         """Carry out commands and signals until the run is to go on."""
         while True:
-            if self._signals.received:
-                self._stop(self._signals.received)
+            if why := self._signals.due():
+                self._stop(why)
             for command in self._writer.pending_commands():
                 if command.id not in self._later and command.id not in self._changes:
                     self._carry_out(command)

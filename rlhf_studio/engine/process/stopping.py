@@ -78,6 +78,18 @@ class Signals:
         if self.received:
             raise StopRequested(self.received)
 
+    def due(self) -> str:
+        """Asked before each step, and again and again while the run waits: why it is to stop now; empty when it is not."""
+        return self.received
+
+    def while_loading(self, writer: RunWriter, end_process: Callable[[], None]) -> contextlib.AbstractContextManager[object]:
+        """A block that loads: requests to stop are seen during it, too. ``end_process`` as in :class:`StopWatcher`."""
+        return StopWatcher(self, writer, end_process)
+
+    def record(self, writer: RunWriter, reason: str) -> None:
+        """Put on record that the run ends here because of ``reason``, as :meth:`due` gave it or a person asked. Raises StoreError."""
+        record_stop(writer, reason)
+
     def request(self, reason: str) -> None:
         """Do as if a signal had come; from any thread. Returns at once; the main thread handles it as soon as it runs Python code."""
         self._requested = self._requested or reason

@@ -24,7 +24,7 @@ from rlhf_studio.engine.process.followers import follow
 from rlhf_studio.engine.process.memory_event import memory_event
 from rlhf_studio.engine.process.rating import ask_people
 from rlhf_studio.engine.process.screen import Screen
-from rlhf_studio.engine.process.stopping import Signals, StopRequested, StopWatcher, record_stop
+from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.stages.build import build_stage, refuse
@@ -85,11 +85,16 @@ def _settings(run_dir: Path, mode: StartMode) -> StageConfig:
 
 
 def run_engine(
-    run_dir: Path, mode: StartMode = "train", *, permissions: Permissions = NOTHING_ALLOWED, screen: Screen | None = None
+    run_dir: Path,
+    mode: StartMode = "train",
+    *,
+    permissions: Permissions = NOTHING_ALLOWED,
+    screen: Screen | None = None,
+    signals: Signals | None = None,
 ) -> int:
     """Run (or go on with) a prepared run folder in this process. Returns one of :mod:`rlhf_studio.exit_codes`.
 
-    ``permissions`` and ``screen`` are those of :class:`Session`.
+    ``permissions`` and ``screen`` are those of :class:`Session`. ``signals`` say when the run is to stop; this process's own without.
 
     Raises:
         AlreadyRunning: another engine works on it.
@@ -101,9 +106,9 @@ def run_engine(
         return follow(run_dir, RunReader(run_dir).config(), permissions, mode)
     starting_point = _where_to_begin(run_dir, mode)
     try:
-        with EngineLock(run_dir), Signals() as signals, RunWriter(run_dir) as writer, Heartbeat(run_dir):
+        with EngineLock(run_dir), signals or Signals() as stops, RunWriter(run_dir) as writer, Heartbeat(run_dir):
             session = Session(run_dir, _settings(run_dir, mode), mode, starting_point, permissions, screen)
-            worker = Worker(session, writer, signals)
+            worker = Worker(session, writer, stops)
             try:
                 return worker.run()
             finally:
@@ -148,7 +153,7 @@ class Worker:
         try:
             self._train(self._load())
         except StopRequested as stop:
-            record_stop(self._writer, str(stop))
+            self._signals.record(self._writer, str(stop))
             self.console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
             return STOPPED
         except (ConfigError, PromptsError, ParityError) as error:
@@ -195,7 +200,7 @@ class Worker:
 
     def _load(self) -> StageRun:
         """Until training begins nothing can be lost: a request to stop ends this at any moment. Raises :class:`StopRequested`."""
-        with StopWatcher(self._signals, self._writer, self._end_while_loading), self._signals.at_once():
+        with self._signals.while_loading(self._writer, self._end_while_loading), self._signals.at_once():
             return self._prepare()
 
     def _end_while_loading(self) -> None:
