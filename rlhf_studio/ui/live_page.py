@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from gradio.utils import is_zero_gpu_space
 from starlette.responses import Response
 
 from rlhf_studio.config import STAGES, StageConfig
@@ -215,7 +216,7 @@ def build(
     for action in ACTIONS:
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
-            queue=action == "resume_run",  # Gradio says who asks for a GPU of a ZeroGPU Space in events of the queue alone
+            queue=action == "resume_run" and is_zero_gpu_space(),  # Gradio says there who asks, in events of the queue alone
             show_progress="hidden",
             api_visibility="private",
             api_name=action,

@@ -83,8 +83,9 @@ class LeasedRun:
     def _work(self) -> None:
         """Lease after lease, until the run has ended or waits. Raises StoreError."""
         reader = RunReader(self._run_dir)
+        since = reader.stored()[1]
         if why := refusal(reader.config()):
-            waiting.set_aside(self._run_dir, "failed", why)
+            waiting.set_aside(self._run_dir, "failed", why, since)
             return
         pace, mode = Pace(), self._lease.mode
         while True:
@@ -93,7 +94,7 @@ class LeasedRun:
             end = self._one(lease)
             pace, mode = pace.then(end.pace), "resume"
             if why := waiting.why_not_again(end, pace):
-                waiting.set_aside(self._run_dir, "stopped", why)
+                waiting.set_aside(self._run_dir, "stopped", why, since)
             if why or not end.over:
                 return
 

@@ -42,10 +42,11 @@ def why_not_again(end: LeaseEnd, pace: Pace) -> str:
     return ""
 
 
-def set_aside(run_dir: Path, state: Literal["stopped", "failed"], cause: str) -> None:
-    """Record that the run is at work no more, unless its record says how it ended. Raises StoreError."""
+def set_aside(run_dir: Path, state: Literal["stopped", "failed"], cause: str, since: int) -> None:
+    """Record that the run is at work no more, unless it has ended in another way since its ``seq`` was this. Raises StoreError."""
     with EngineLock(run_dir):
-        if RunReader(run_dir).stored()[0] in ENDED:
+        now, seq = RunReader(run_dir).stored()
+        if now in ENDED and seq != since:
             return
         with RunWriter(run_dir) as writer:
             writer.event(EventRecord("warning" if state == "stopped" else "error", "lease", cause))

@@ -35,7 +35,7 @@ NO_QUOTA = Refuse("ZeroGPU quota exceeded", SPENT)
 PLANS: dict[str, list[list[Refuse | Grant]]] = {  # each list is used up when somebody starts or resumes the run
     "killed": [[Grant(), Grant(warm=True, killed=("update", 4))], [Grant()]],
     "ends": [[Grant(), Grant(ends=("advantages", 3))], [Grant()]],
-    "quota": [[NO_QUOTA], [Grant(), NO_QUOTA], [Grant()]],
+    "quota": [[NO_QUOTA], [NO_QUOTA], [Grant(), NO_QUOTA], [Grant()]],
 }
 WORKING = ("queued", "loading", "running", "paused")
 
