@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
+from gradio.utils import is_zero_gpu_space
 
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
@@ -20,6 +21,10 @@ TITLES = {Mode.LOCAL: "This computer", Mode.CLASSROOM: "Class", Mode.SPACE: "Spa
 NO_COOKIES = (
     "Your browser keeps no cookies for this page. You can learn, watch and start runs; but all people behind your network address count "
     "as one visitor, who has one run, and each of you may stop it."
+)
+
+LEASES = (
+    "A run has a GPU for about a minute at a time here, from the daily quota of whoever starts or resumes it; when none is left, it waits."
 )
 
 
@@ -50,7 +55,8 @@ def where(
         opened()
         role = access.role_of(request, data)
         told: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
-        told["line"] = line_of(access, role, access.plays(request, data))
+        leases = LEASES if is_zero_gpu_space() and not access.read_only else ""
+        told["line"] = " ".join(part for part in (line_of(access, role, access.plays(request, data)), leases) if part)
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
         if role < Role.OPERATOR and access.duplicate:
             told["duplicate"] = access.duplicate

@@ -170,12 +170,7 @@ function contentOf(status, operator) {
         lines: [status.cause || "The engine ended without saying why.", ...how],
       };
     case "stopped":
-      return {
-        tone: "finished",
-        title: `Stopped on request after step ${status.step}${ofTotal(status.total)}`,
-        lines: how,
-        rows: status.summary,
-      };
+      return status.cause ? waitingBanner(status, how) : stoppedBanner(status, how);
     case "finished":
       return {
         tone: "finished",
@@ -186,6 +181,22 @@ function contentOf(status, operator) {
     default:
       return silentBanner(status, operator) || ratingBanner(status);
   }
+}
+
+/** A run that somebody has stopped. */
+function stoppedBanner({ step, total, summary }, how) {
+  return {
+    tone: "finished",
+    title: `Stopped on request after step ${step}${ofTotal(total)}`,
+    lines: how,
+    rows: summary,
+  };
+}
+
+/** A run that nobody has stopped: on ZeroGPU it waits until somebody takes another lease of a GPU for it. */
+function waitingBanner({ step, total, cause, summary }, how) {
+  const title = step ? `Waits after step ${step}${ofTotal(total)}` : "Waits for its first step";
+  return { tone: "interrupted", title, lines: [cause, ...how], rows: summary };
 }
 
 /** A run that waits for people who rate its responses; null for all others. */

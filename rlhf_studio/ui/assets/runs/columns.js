@@ -55,8 +55,8 @@ const VERDICTS = [
 
 function stateCell(row) {
   const queue = row.queue_position ? (row.queue_position === 1 ? "next" : `number ${row.queue_position}`) : "";
-  const failed = row.state === "failed" || row.state === "interrupted";
-  const note = row.silent ? "the engine does not answer" : failed ? row.note : "";
+  const ended = ["failed", "interrupted", "stopped"].includes(row.state); // a run that waits for a lease is stopped, with a note
+  const note = row.silent ? "the engine does not answer" : ended ? row.note : "";
   return [
     el(
       "span",
