@@ -9,7 +9,8 @@ from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.runs.start import StartMode
 
 SHORTEST, LONGEST = 60, 100
-"""Seconds that a lease is asked for. Longer ones wait longer for a GPU, and are refused when little of a day's quota is left."""
+"""Seconds that a lease is asked for. Longer ones wait longer for a GPU, and are refused when less of a day's quota is left; on some
+GPUs each second counts for one and a half."""
 RESERVE = 5.0
 """Seconds of a lease that are left over, for what nobody has measured: CUDA's start, the end of the process."""
 SLOWER = 1.25
@@ -30,9 +31,11 @@ class Pace:
     step: float = 0.0
     save: float = 0.0
 
-    def seconds(self, steps: int) -> int:
-        """How long a lease to ask for, for so many steps that are left."""
-        wanted = self.load + steps * SLOWER * self.step + self.save + RESERVE if self.step else LONGEST
+    def seconds(self, steps: int, *, tried: bool) -> int:
+        """How long a lease to ask for, for so many steps that are left. ``tried``: the run had one; where no step fitted, it was short."""
+        if not self.step:
+            return LONGEST if tried else SHORTEST
+        wanted = self.load + steps * SLOWER * self.step + self.save + RESERVE
         return max(SHORTEST, min(LONGEST, math.ceil(wanted)))
 
     def one_step(self) -> float:

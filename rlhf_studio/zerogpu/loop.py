@@ -87,13 +87,14 @@ class LeasedRun:
         if why := refusal(reader.config()):
             waiting.set_aside(self._run_dir, "failed", why, since)
             return
-        pace, mode = Pace(), self._lease.mode
+        pace, mode = Pace(step=reader.first_and_last(["time/total"])["time/total"][1] or 0.0), self._lease.mode
         while True:
             status = reader.status()
-            lease = replace(self._lease, mode=mode, pace=pace, seconds=pace.seconds(status.total_steps - status.step))
+            seconds = pace.seconds(status.total_steps - status.step, tried=bool(status.device))
+            lease = replace(self._lease, mode=mode, pace=pace, seconds=seconds)
             end = self._one(lease)
             pace, mode = pace.then(end.pace), "resume"
-            if why := waiting.why_not_again(end, pace):
+            if why := waiting.why_not_again(end, lease.seconds, pace):
                 waiting.set_aside(self._run_dir, "stopped", why, since)
             if why or not end.over:
                 return

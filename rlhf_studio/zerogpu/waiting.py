@@ -28,15 +28,15 @@ def why_no_lease(error: Exception) -> str:
     return f"Waits for a GPU: {text or type(error).__name__}. {RESUME}"
 
 
-def why_not_again(end: LeaseEnd, pace: Pace) -> str:
-    """Why no other lease is taken after one that came back; empty when one is."""
+def why_not_again(end: LeaseEnd, seconds: int, pace: Pace) -> str:
+    """Why no other lease is taken after one of so many seconds that came back; empty when one is."""
     if end.problem:
         return end.problem
     if end.paused:
         return PAUSED
-    if end.over and not end.steps:
+    if end.over and not end.steps and seconds == LONGEST:
         return (
-            f"No step fits into a lease: loading, one step and its checkpoint take about {pace.one_step():.0f} seconds, and a lease has "
+            f"No step fits into a lease: loading, a step and its checkpoint take {pace.one_step():.0f} seconds or more, and a lease has "
             f"{LONGEST}. Change the run's settings to a smaller batch or shorter responses, then resume it."
         )
     return ""

@@ -15,7 +15,7 @@ from huggingface_hub.utils import filter_repo_objects
 
 from tests.deploy.dockerfile import ROOT, environment, only, read
 
-GRADIO, DOCKER = ROOT / "README.md", ROOT / "deploy" / "README.docker.md"
+GRADIO, DOCKER, ZERO = ROOT / "README.md", ROOT / "deploy" / "README.docker.md", ROOT / "deploy" / "zerogpu" / "README.md"
 PAGES = [GRADIO, ROOT / "docs" / "deploy.md"]
 # The keys of Hugging Face's "Spaces Configuration Reference".
 KEYS = {
@@ -42,7 +42,7 @@ def pin(name: str) -> str:
     return str(found)
 
 
-@pytest.mark.parametrize("path", [GRADIO, DOCKER], ids=["gradio", "docker"])
+@pytest.mark.parametrize("path", [GRADIO, DOCKER, ZERO], ids=["gradio", "docker", "zerogpu"])
 def test_keys_and_values_are_those_that_spaces_know(path: Path) -> None:
     head = front_matter(path)
     assert set(head) <= KEYS
@@ -54,7 +54,7 @@ def test_keys_and_values_are_those_that_spaces_know(path: Path) -> None:
     assert isinstance(head["tags"], list) and all(isinstance(tag, str) for tag in head["tags"])
 
 
-@pytest.mark.parametrize("path", [GRADIO, DOCKER], ids=["gradio", "docker"])
+@pytest.mark.parametrize("path", [GRADIO, DOCKER, ZERO], ids=["gradio", "docker", "zerogpu"])
 def test_the_licence_is_ours(path: Path) -> None:
     declared = re.search(r'^license = "(.+)"$', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
     assert declared and front_matter(path)["license"] == declared[1].lower() == "apache-2.0"
@@ -81,6 +81,15 @@ def test_both_say_the_same_about_the_same() -> None:
     gradio, docker = front_matter(GRADIO), front_matter(DOCKER)
     different = {key for key in gradio.keys() & docker.keys() if gradio[key] != docker[key]}
     assert different == {"sdk"}
+
+
+def test_a_zerogpu_space_is_a_gradio_space_with_another_program_and_another_pytorch() -> None:
+    gradio, zero = front_matter(GRADIO), front_matter(ZERO)
+    assert {key for key in gradio.keys() | zero.keys() if gradio.get(key) != zero.get(key)} == {"app_file", "suggested_hardware"}
+    assert (ROOT / zero["app_file"]).is_file() and "import spaces" in (ROOT / zero["app_file"]).read_text()
+    ours, theirs = ((folder / "requirements.txt").read_text().splitlines()[1:] for folder in (ROOT, ZERO.parent))
+    assert [(one, other) for one, other in zip(ours, theirs, strict=True) if one != other] == [(f"torch=={pin('torch')}", "torch==2.11.0")]
+    assert '"torch>=2.11"' in (ROOT / "pyproject.toml").read_text()
 
 
 # --- the commands of the documents ---------------------------------------------------------------------------------------------

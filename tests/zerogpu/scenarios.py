@@ -29,7 +29,7 @@ sys.modules["spaces"] = stand_in  # before zero_app asks for it
 import zero_app  # noqa: E402
 from rlhf_studio.zerogpu.loop import Leases  # noqa: E402
 
-STEPS = 4  # two in each lease of 100 seconds, as a step takes 30 and its quarter is kept for a slower one
+STEPS = 4  # two in each lease of 60 seconds, as a step takes 20, and a quarter more is kept for a slower one
 SPENT = "You have exceeded your free ZeroGPU quota (60s requested vs. 3s left). Try again in 9:12:00. "
 NO_QUOTA = Refuse("ZeroGPU quota exceeded", SPENT)
 PLANS: dict[str, list[list[Refuse | Grant]]] = {  # each list is used up when somebody starts or resumes the run

@@ -4,7 +4,7 @@ As in ``spaces`` 0.51: a call of a decorated function asks a scheduler, which ma
 pickled; the work is done in a thread of a daemonic process that was forked for this call, or for an earlier one; the process is killed
 when the lease is over, and then the caller gets "GPU task aborted". Outside of it CUDA seems to be there, and cannot be used.
 
-What happens to each lease is set in ``plan``. In a worker a step takes 30 seconds of a clock of its own, and all else no time.
+What happens to each lease is set in ``plan``. In a worker a step takes 20 seconds of a clock of its own, and all else no time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.zerogpu import clock
 
-STEP_SECONDS = 30.0
+STEP_SECONDS = 20.0
 ABORTED = "GPU task aborted"
 _FORK = multiprocessing.get_context("fork")
 _lazy_init, _is_available = torch.cuda._lazy_init, torch.cuda.is_available

@@ -86,10 +86,8 @@ def test_leases_are_taken_from_the_quota_of_whoever_asked_last(played: dict[str,
     assert [token for _, token in played["killed"]["asked"]] == ["person 0", "person 0", "person 1"]
 
 
-def test_the_first_lease_is_the_longest_and_the_next_are_as_long_as_what_is_left(played: dict[str, Any]) -> None:
-    first, second, after_a_kill = [seconds for seconds, _ in played["killed"]["asked"]]
-    assert first == after_a_kill == 100
-    assert 80 < second < 95  # two steps of 30 seconds and a quarter more each, 5 seconds that are kept, and the real time of the fork
+def test_a_short_run_asks_for_short_leases(played: dict[str, Any]) -> None:
+    assert {seconds for name in INTERRUPTED for seconds, _ in played[name]["asked"]} == {60}
 
 
 def test_viewers_see_a_run_at_work_between_two_leases_that_follow(played: dict[str, Any]) -> None:

@@ -50,16 +50,17 @@ def test_what_the_fork_took_is_gone_from_the_lease() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pace", "steps", "seconds"),
+    ("pace", "steps", "tried", "seconds"),
     [
-        (Pace(), 5, 100),  # nobody knows yet
-        (Pace(load=10, step=8, save=3), 6, 78),  # 10 + 6 * 10 + 3 + 5
-        (Pace(load=10, step=8, save=3), 1, 60),
-        (Pace(load=10, step=8, save=3), 500, 100),
+        (Pace(), 5, False, 60),  # nobody knows yet
+        (Pace(load=58), 5, True, 100),  # the first lease had no time for a step
+        (Pace(load=10, step=8, save=3), 6, True, 78),  # 10 + 6 * 10 + 3 + 5
+        (Pace(load=10, step=8, save=3), 1, True, 60),
+        (Pace(load=10, step=8, save=3), 500, True, 100),
     ],
 )
-def test_the_length_of_a_lease(pace: Pace, steps: int, seconds: int) -> None:
-    assert pace.seconds(steps) == seconds
+def test_the_length_of_a_lease(pace: Pace, steps: int, tried: bool, seconds: int) -> None:
+    assert pace.seconds(steps, tried=tried) == seconds
 
 
 def test_a_lease_that_measured_nothing_leaves_what_is_known() -> None:
@@ -86,10 +87,11 @@ def test_a_scheduler_that_cannot_be_reached_is_named_by_its_error() -> None:
 
 
 def test_when_no_other_lease_is_taken_by_itself() -> None:
-    assert waiting.why_not_again(LeaseEnd(over=True, steps=3), Pace()) == ""
-    assert waiting.why_not_again(LeaseEnd(), Pace()) == ""
-    assert waiting.why_not_again(LeaseEnd(over=True, steps=3, paused=True), Pace()) == waiting.PAUSED
-    assert "take about 119 seconds, and a lease has 100" in waiting.why_not_again(LeaseEnd(over=True), Pace(10, 80, 4))
+    assert waiting.why_not_again(LeaseEnd(over=True, steps=3), 100, Pace()) == ""
+    assert waiting.why_not_again(LeaseEnd(), 100, Pace()) == ""
+    assert waiting.why_not_again(LeaseEnd(over=True, steps=3, paused=True), 100, Pace()) == waiting.PAUSED
+    assert waiting.why_not_again(LeaseEnd(over=True), 60, Pace(load=58)) == ""  # a longer one may do
+    assert "take 119 seconds or more, and a lease has 100" in waiting.why_not_again(LeaseEnd(over=True), 100, Pace(10, 80, 4))
 
 
 @pytest.mark.parametrize(
