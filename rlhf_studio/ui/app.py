@@ -275,8 +275,7 @@ def launch(
     workspace = Workspace(root, Recordings(), on_queued)
     feedback = Feedback(workspace.root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
-    feedback_page = FeedbackPage(workspace, access, feedback)
-    feed = LiveFeed(workspace)
+    feed, feedback_page = LiveFeed(workspace), FeedbackPage(workspace, access, feedback)
     given = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
     given |= {"keep_hub_token": True} if keep_hub_token else {}
     start = partial(start, **given) if given else start

@@ -216,7 +216,7 @@ def test_the_command_serves_until_interrupted(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
     monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", "elsewhere")
     monkeypatch.setenv(NO_HUB_TOKEN, "")  # so that it is put back afterwards
-    plain = {"permissions": NOTHING_ALLOWED, "allow_hosts": [], "prepare_lessons": True}
+    plain = {"permissions": NOTHING_ALLOWED, "allow_hosts": [], "prepare_lessons": True, **(main.__kwdefaults__ or {})}
     assert main([]) == 0
     assert seen == {"root": Path("elsewhere"), "host": "127.0.0.1", "port": 7001, "mode": Mode.LOCAL, **plain, "keep_hub_token": True}
     assert stub.closed

@@ -55,7 +55,7 @@ const VERDICTS = [
 
 function stateCell(row) {
   const queue = row.queue_position ? (row.queue_position === 1 ? "next" : `number ${row.queue_position}`) : "";
-  const ended = ["failed", "interrupted", "stopped"].includes(row.state); // a run that waits for a lease is stopped, with a note
+  const ended = ["failed", "interrupted", "stopped"].includes(row.state); // stopped: one that waits for a GPU says why
   const note = row.silent ? "the engine does not answer" : ended ? row.note : "";
   return [
     el(
