@@ -23,7 +23,6 @@ MOST_FILES_IN = {
     "engine/rewards/kinds": 12,
     "runs": 28,
     "ui": 25,
-    "ui/assets/learn": 22,
     "ui/assets/live": 28,
     "ui/assets/runs": 16,
     "ui/assets/shared": 22,

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlhf_studio.ui.html import ASSETS, STYLES, scripts_from
 
-ENTRY = "learn/sheet.js"
+ENTRY = "learn/teaching/sheet.js"
 _IMPORT = re.compile(r'^((?:import|\}) .*from )"(\.[^"]+)";$', re.MULTILINE)
 # What Gradio's theme would give; a sheet is black on white.
 _THEME = """

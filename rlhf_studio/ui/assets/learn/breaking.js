@@ -4,8 +4,8 @@ import { el, fill, setText, show } from "../shared/dom.js";
 import { PictureView } from "../pictures/view.js";
 import { Poller } from "../shared/poll.js";
 import { NO_ANSWER, Once, isOnScreen, onlyWatches } from "../shared/visit.js";
-import { Prediction } from "./prediction.js";
-import { blocks, inline } from "./text.js";
+import { Prediction } from "./lesson/prediction.js";
+import { blocks, inline } from "./lesson/text.js";
 
 const RESTING = 5000; // milliseconds between two looks while no run is under way
 const WHICH = ["first", "second"];

@@ -3,9 +3,9 @@ import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
 import { Breaking } from "./breaking.js";
-import { Lesson } from "./lesson.js";
+import { Lesson } from "./lesson/lesson.js";
 import { Search } from "./search.js";
-import { Teaching } from "./teaching.js";
+import { Teaching } from "./teaching/teaching.js";
 import { Tour } from "./tour.js";
 
 /** What stands beside the lessons: the place that the address names, its title in the list, and what shows it. */

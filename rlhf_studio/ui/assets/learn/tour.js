@@ -1,8 +1,8 @@
 // The tour: our own code along the way of the data through a step. A map of the stations, and the station that is open.
 import { address } from "../shared/address.js";
 import { el, fill } from "../shared/dom.js";
-import { Scene } from "./scene.js";
-import { blocks } from "./text.js";
+import { Scene } from "./lesson/scene.js";
+import { blocks } from "./lesson/text.js";
 
 const PLACE = "tour";
 const CARRIED = ["step", "sample"]; // what a reader has chosen stays the same from station to station

@@ -1,7 +1,7 @@
 // A lesson as slides: the same blocks, a few at a time and in large type. Nothing is copied: what does not belong to a
 // slide is hidden. Questions, controls and pictures go on working, and the lesson is as it was when the slides end.
-import { address } from "../shared/address.js";
-import { el, setText, show } from "../shared/dom.js";
+import { address } from "../../shared/address.js";
+import { el, setText, show } from "../../shared/dom.js";
 
 const OFF = "rs-learn-off";
 const MOST_WORDS = 60; // after a question, before a further slide begins

@@ -1,10 +1,10 @@
 // For teachers: ready hours, sheets of questions by a seed, a quiz, and what result codes say.
-import { address } from "../shared/address.js";
-import { el, fill, memory, setText } from "../shared/dom.js";
-import { Segments } from "../shared/segments.js";
+import { address } from "../../shared/address.js";
+import { el, fill, memory, setText } from "../../shared/dom.js";
+import { Segments } from "../../shared/segments.js";
 import { Quiz } from "./quiz.js";
 import { sheetNode } from "./sheet.js";
-import { blocks, leadOf } from "./text.js";
+import { blocks, leadOf } from "../lesson/text.js";
 
 const KEPT = "teach.choice";
 const MARKS = { first: "\u2713", second: "2nd", not: "\u2717", open: "\u2013" };

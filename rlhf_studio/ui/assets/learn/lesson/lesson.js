@@ -1,6 +1,6 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
-import { address } from "../shared/address.js";
-import { el, fill, show } from "../shared/dom.js";
+import { address } from "../../shared/address.js";
+import { el, fill, show } from "../../shared/dom.js";
 import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";

@@ -1,6 +1,6 @@
 // A lesson's text, from its tree to elements. Text reaches the document only as text nodes; formulas become MathML.
-import { address } from "../shared/address.js";
-import { el } from "../shared/dom.js";
+import { address } from "../../shared/address.js";
+import { el } from "../../shared/dom.js";
 
 const MATH = "http://www.w3.org/1998/Math/MathML";
 const WAITING = "…";

@@ -1,5 +1,5 @@
 // A question before the result: an answer, or "Show me", reveals what follows. All answers are explained.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, setText, show } from "../../shared/dom.js";
 import { inline } from "./text.js";
 
 const PLAIN = { yes: "Yes", no: "No" };

@@ -1,8 +1,8 @@
 // One scene of a lesson: its text, its figure beside it, its controls, and the question before the result.
-import { debounce, el, setText, show } from "../shared/dom.js";
-import { readable } from "../shared/format.js";
+import { debounce, el, setText, show } from "../../shared/dom.js";
+import { readable } from "../../shared/format.js";
 import { control } from "./controls.js";
-import { PictureView } from "../pictures/view.js";
+import { PictureView } from "../../pictures/view.js";
 import { Prediction } from "./prediction.js";
 import { blocks, inline } from "./text.js";
 

@@ -1,6 +1,6 @@
 // What belongs to a whole lesson: slides, printing, the question from two lessons before, and the way to a scene.
-import { el } from "../shared/dom.js";
-import { Opening } from "./quiz.js";
+import { el } from "../../shared/dom.js";
+import { Opening } from "../teaching/quiz.js";
 import { Slides } from "./slides.js";
 
 export class LessonTools {

@@ -1,8 +1,8 @@
 // A sheet of questions, on the page and in a file of its own: exercises to fill in, or their answers.
-import { el, setText } from "../shared/dom.js";
-import { PictureView } from "../pictures/view.js";
-import { answerName } from "./prediction.js";
-import { blocks, inline } from "./text.js";
+import { el, setText } from "../../shared/dom.js";
+import { PictureView } from "../../pictures/view.js";
+import { answerName } from "../lesson/prediction.js";
+import { blocks, inline } from "../lesson/text.js";
 
 const LETTERS = "ABCDEFGH";
 

@@ -1,8 +1,8 @@
 // Questions with numbers that a seed drew: a quiz that ends with a code, and the one question before a lesson.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { Prediction } from "./prediction.js";
+import { el, fill, memory, setText, show } from "../../shared/dom.js";
+import { Prediction } from "../lesson/prediction.js";
 import { contextOf, readingOf } from "./sheet.js";
-import { leadOf } from "./text.js";
+import { leadOf } from "../lesson/text.js";
 
 const SEEDS = 1_000_000;
 const SAID = { first: "Right at the first try", second: "Right at the second try", not: "Not right", open: "Open" };

@@ -1,7 +1,7 @@
 // What a reader can change: native range fields with buttons beside them, segments, and boxes to tick.
-import { el, setText, show } from "../shared/dom.js";
-import { spoken } from "../shared/format.js";
-import { Segments } from "../shared/segments.js";
+import { el, setText, show } from "../../shared/dom.js";
+import { spoken } from "../../shared/format.js";
+import { Segments } from "../../shared/segments.js";
 
 let count = 0;
 const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not fit on a phone

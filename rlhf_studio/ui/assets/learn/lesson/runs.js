@@ -1,7 +1,7 @@
 // Which run a lesson looks at: the bundled one, or one of the workspace that has its responses on record.
-import { el, fill, setText, show } from "../shared/dom.js";
-import { counted, readable } from "../shared/format.js";
-import { NO_ANSWER } from "../shared/visit.js";
+import { el, fill, setText, show } from "../../shared/dom.js";
+import { counted, readable } from "../../shared/format.js";
+import { NO_ANSWER } from "../../shared/visit.js";
 
 const BUNDLED = "The bundled run";
 let count = 0;
