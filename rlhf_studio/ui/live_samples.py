@@ -31,12 +31,18 @@ def samples(reader: Any, step: int, sample: int) -> bytes:
     with reader.snapshot():
         rollouts = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
     config = reader.config()
-    return samples_payload(step, rollouts, sample, config.stage in IN_PAIRS, config.ppo if isinstance(config, RunConfig) else None)
+    ppo = config.ppo if isinstance(config, RunConfig) else None
+    return samples_payload(step, rollouts, sample, config.stage in IN_PAIRS, ppo, kept=is_kept(reader, step))
 
 
 def tokens(reader: Any, step: int, sample: int) -> bytes:
     """Every number of one response, as :func:`tokens_payload`; ``reader`` is a RunReader."""
-    return tokens_payload(step, reader.rollout(step, sample), ppo_of(reader))
+    return tokens_payload(step, reader.rollout(step, sample), ppo_of(reader), kept=is_kept(reader, step))
+
+
+def is_kept(reader: Any, step: int) -> bool:
+    """Whether what token numbers follow from is on record for all episodes of a step; ``reader`` is a RunReader."""
+    return bool(reader.episode_arrays(step, ["lengths"]))
 
 
 def ppo_of(reader: Any) -> PPOConfig | None:
@@ -46,22 +52,22 @@ def ppo_of(reader: Any) -> PPOConfig | None:
 
 
 def samples_payload(
-    step: int, rollouts: Sequence[RolloutRecord], sample: int, in_pairs: bool = False, ppo: PPOConfig | None = None
+    step: int, rollouts: Sequence[RolloutRecord], sample: int, in_pairs: bool = False, ppo: PPOConfig | None = None, *, kept: bool = False
 ) -> bytes:
     """The sample table of one step, the scale of its colours, and as ``chosen`` every number of one response (:func:`tokens_payload`).
 
     ``pairs`` says that the rows are chosen and rejected responses in turn; ``in_pairs`` is whether the run's stage records such.
 
     That is ``sample``, or where the step has no such sample the response with the best score of those whose tokens were recorded, if any
-    were; null in a step without responses. One
-    question then gets what a page shows of a new step.
+    were; null in a step without responses. One question then gets what a page shows of a new step. ``kept`` is as in
+    :func:`tokens_payload`.
     """
     arrays = [record.tokens.arrays for record in rollouts if record.tokens is not None]
     head = {"step": step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
     table = encode_text({**head, "pairs": in_pairs and sides(rollouts)})
     best = max(rollouts, key=_worth, default=None)
     chosen = next((record for record in rollouts if record.sample == sample), best)
-    return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen, ppo) if chosen else b"null") + b"}"
+    return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen, ppo, kept=kept) if chosen else b"null") + b"}"
 
 
 def _worth(record: RolloutRecord) -> tuple[bool, bool, float, int]:
@@ -210,15 +216,16 @@ def _sample(record: RolloutRecord) -> dict[str, Any]:
     }
 
 
-def tokens_payload(step: int, record: RolloutRecord, ppo: PPOConfig | None = None) -> bytes:
-    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null).
+def tokens_payload(step: int, record: RolloutRecord, ppo: PPOConfig | None = None, *, kept: bool = False) -> bytes:
+    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null), and whether a lesson
+    can compute them, because the step's episodes are ``kept``.
 
     ``ppo`` are the settings of a PPO run: its tokens have a ``card``, see :func:`rlhf_studio.analysis.token_card.card`. ``chances`` are
     probabilities: of the sampled tokens by the name of the log-probability, of the likeliest ones as ``top`` and ``ref_top``.
     """
     text = {"step": step, **_sample(record)}
     if record.tokens is None:
-        return encode_text({**text, "tokens": None})
+        return encode_text({**text, "tokens": None, "kept": kept})
     return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens, record.score, ppo) + b"}"
 
 

@@ -21,7 +21,7 @@ class Doctor:
 
     def diagnose(self, until: int | None = None) -> Diagnosis:
         """As :func:`diagnose`."""
-        return diagnosis(self._cache.read().up_to(until))
+        return diagnosis(self._cache.read(until))
 
 
 def diagnose(reader: RunReader, until: int | None = None) -> Diagnosis:

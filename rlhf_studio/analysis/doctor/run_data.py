@@ -39,8 +39,8 @@ class RunData(Recorded):
     Attributes:
         config: as it is saved with the run. What a step was trained with, :meth:`setting` says; the newest one, :attr:`in_force`.
         responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
-        rising: by the same steps the phrase that had risen most since the start (None: no phrase is frequent), from all episodes where
-            they were kept.
+        rising: by the same steps and by the newest one the phrase that had risen most since the start (None: no phrase is frequent), from
+            all episodes where they were kept. With the newest one, because the page says beside it what was learned up to there.
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
         changes: the settings that were changed while the run went on, in order, those after the newest step too.
         reward_changes: (step, setting) of each setting of the reward that has another value after the step, in a fork or a resume.
@@ -124,8 +124,8 @@ class RunCache:
         self._watched: dict[int, np.ndarray] = {}
         self._watched_until = -1
 
-    def read(self) -> Recorded:
-        """The run as it is now: of PPO a :class:`RunData`. Raises StoreError."""
+    def read(self, until: int | None = None) -> Recorded:
+        """The run as it was after a step, or as it is now: of PPO a :class:`RunData`. Raises StoreError."""
         reader = self._reader
         with reader.snapshot():
             status = reader.status()
@@ -139,9 +139,9 @@ class RunCache:
             self._events += reader.events_since(newest, MOST_EVENTS)
             newest = self._step_events[-1].id if self._step_events else 0
             self._step_events += reader.events_since(newest, MOST_EVENTS, of="steps")
-            own = self._of_ppo(self._config, status.step) if isinstance(self._config, RunConfig) else {}
+            own = self._of_ppo(self._config, status.step, until) if isinstance(self._config, RunConfig) else {}
             kind = RunData if own else Recorded
-            return kind(
+            read = kind(
                 config=self._config,  # type: ignore[arg-type]  # a RunConfig where it is a RunData
                 state=status.state,
                 cause=status.cause,
@@ -157,8 +157,9 @@ class RunCache:
                 reader=reader,
                 **own,
             )
+            return read.up_to(until)
 
-    def _of_ppo(self, config: RunConfig, step: int) -> dict[str, Any]:
+    def _of_ppo(self, config: RunConfig, step: int, until: int | None) -> dict[str, Any]:
         """What only a PPO run has, by the names of :class:`RunData`."""
         reader, recorded = self._reader, self._reader.rollout_steps()
         for at in filter(is_looked_at, recorded):
@@ -169,7 +170,7 @@ class RunCache:
             self._watched, self._watched_until = _watched_scores(reader), step
         return {
             "responses": dict(self._responses),
-            "rising": self._phrases.read(steps, recorded, [at for at in steps if is_looked_at(at)]),
+            "rising": self._phrases.read(steps, recorded, _looked_at(steps, until)),
             "watched_scores": self._watched,
             "changes": [change for change in reader.changes() if not config.live_problem(change.setting, change.new)],
             "reward_changes": _reward_changes(reader, self._events),
@@ -178,6 +179,13 @@ class RunCache:
     def _read_metrics(self) -> None:
         while page := self._reader.metrics_since(self._rows[-1][0] if self._rows else 0, PAGE):
             self._rows += page
+
+
+def _looked_at(steps: Sequence[int], until: int | None) -> list[int]:
+    """The steps at which phrases are counted: those for which :func:`is_looked_at` holds, and the newest that is spoken of."""
+    until = until if until is not None else steps[-1] if steps else 0
+    newest = max((at for at in steps if at <= until), default=None)
+    return [at for at in steps if is_looked_at(at) or at == newest]
 
 
 def _columns(rows: list[tuple[int, dict[str, float | None]]]) -> dict[str, np.ndarray]:

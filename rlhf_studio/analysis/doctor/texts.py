@@ -56,7 +56,7 @@ class PhraseCounts:
         if new:  # the next look needs no others but these and new ones
             first, last = sides[new[-1]]
             self._said = {step: self._said[step] for step in (*first, *last)}
-        return dict(self._found)
+        return {step: found for step, found in self._found.items() if step in set(looked)}
 
     def _legible(self, step: int) -> bool:
         """Whether the episodes of a run were kept, and the texts of their tokens make up responses."""

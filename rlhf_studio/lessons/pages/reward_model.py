@@ -257,7 +257,7 @@ def how_sure(world: Any, scale: float, per_token: float) -> Numbers:
         "loss": objective.mean_of([EncodedPair((), (), ())] * len(scored), scored),
         "predicted": [part.predicted for part in found.bins],
         "right": [part.right for part in found.bins],
-        "order": Word("same" if (np.sign(pairs.margins) == np.sign(plain.margins)).all() else "changes"),
+        "order": Word("same_pairs" if (np.sign(pairs.margins) == np.sign(plain.margins)).all() else "other_pairs"),
         "longer_scored": length.longer_scored,
         "longer_chosen": length.longer_chosen,
         "longer_before": before.longer_scored,
@@ -293,7 +293,7 @@ def check_yourself(gap: float, shift: float, scale: float) -> Numbers:
         "second_after": shift,
         "before": before,
         "after": after,
-        "verdict": Word("same" if abs(change) < 1e-6 else "surer" if change > 0 else "less_sure"),
+        "verdict": Word("as_sure" if abs(change) < 1e-6 else "surer" if change > 0 else "less_sure"),
         "kept_order": np.sign(gap) == np.sign(after - 0.5) or gap == 0,
     }
 
@@ -370,7 +370,7 @@ SCENES = (
         controls=(Slider("scale", 0.5, 4, 0.25, start=2), Slider("per_token", -0.3, 0.3, 0.05, start=0)),
         pictures={"calibration": draw_calibration, "length": draw_length},
         claims={
-            "stretching the scores changes no order": lambda n: n["per_token"] != 0 or n["order"] == "same",
+            "stretching the scores changes no order": lambda n: n["per_token"] != 0 or n["order"] == "same_pairs",
             "how sure it is, is the mean of the larger probability": lambda n: close(n["sure"], n["sure_by_hand"]),
             "the loss is the mean of log(1 + exp(-gap))": lambda n: close(n["loss"], n["loss_by_hand"]),
             "a bonus for length makes longer responses win more often": lambda n: (

@@ -90,7 +90,7 @@ def story(run: LessonRun, step: int, opening: str) -> Numbers:
         "cold": cold,
         "warm_then": float(then[ids[:WARM]].sum()),
         "cold_then": float(then[ids[WARM:]].sum()),
-        "moved": Word("up" if warm > 1.05 * float(then[ids[:WARM]].sum()) else "not_up"),
+        "moved": Word("likelier" if warm > 1.05 * float(then[ids[:WARM]].sum()) else "not_up"),
         "everything": float(now.sum()),
         "first_token": [-run.recorded(1).logprobs[0, 0].item(), -run.read(0, _first(run)).logprobs[0, 0].item()],
     }
@@ -132,7 +132,7 @@ def only_good(run: LessonRun, keep: int, response: int) -> Numbers:
         "imitation_push": push(imitated),
         "ppo_push": push(advantage),
         "kept": bool(imitated),
-        "pushed": Word("down" if push(advantage) < 0 else "up"),
+        "pushed": Word("rarer" if push(advantage) < 0 else "likelier"),
         "scores": scores[0].tolist(),
     }
 

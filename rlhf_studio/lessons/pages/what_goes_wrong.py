@@ -200,7 +200,7 @@ def more_passes(run: LessonRun, passes: int, eps: float, luck: int) -> Numbers:
         "fresh": fresh.truth[-1],
         "added": same.truth[-1] - first,
         "silent": same.silent[-1],
-        "winner": Word("equal" if abs(ahead) < 1e-9 else "fresh" if ahead > 0 else "same"),
+        "winner": Word("equal" if abs(ahead) < 1e-9 else "fresh" if ahead > 0 else "repeated"),
         "batches": int(passes) // PER_BATCH,
         "per_batch": PER_BATCH,
         "curves": (same.truth, fresh.truth),

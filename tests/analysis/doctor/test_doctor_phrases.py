@@ -50,6 +50,17 @@ def test_all_episodes_of_the_last_steps_are_counted_as_in_what_it_learned(tmp_pa
     assert (phrase.before, phrase.before_of, phrase.after, phrase.after_of, phrase.place) == (5, 120, 93, 120, "ending")
 
 
+def test_the_newest_step_counts_as_in_what_it_learned_though_it_is_not_among_those_that_are_looked_at(tmp_path: Path) -> None:
+    """Of 23 steps the checks read the responses of the first 20 alone."""
+    having = [0, 0, 0, *[5] * 14, 20, 30, 30, 35, 36, 38]
+    reader = write(tmp_path / "run", having)
+    for until, ends in ((None, 35 + 36 + 38), (22, 30 + 35 + 36)):
+        one = found(reader, until)
+        assert one is not None and one.title == f"“Well worth the ticket” is taking over: it ends {ends} of 120 responses"
+        (phrase,) = [phrase for phrase in what_was_learned(reader, until).phrases if phrase.text == "Well worth the ticket"]
+        assert (phrase.after, phrase.after_of) == (ends, 120)
+
+
 CUT = {"unit": lambda piece: [f"{piece}<", piece], "alone": lambda name: PARTIAL if name.endswith("<") else name}
 
 

@@ -273,7 +273,8 @@ def _share(phrase: phrases.Rising) -> str:
 
 def _where(run: RunData, step: int, phrase: phrases.Rising, text: str) -> Evidence:
     """A recorded response of the step that has the phrase, and the token where it begins there; the step alone where none has it."""
-    row = next((row for row in run.responses.get(step, []) if phrase.stands_in(row.response)), None)
+    rows = run.responses.get(step) or ([] if run.reader is None else run.reader.rollouts(step))
+    row = next((row for row in rows if phrase.stands_in(row.response)), None)
     if row is None:
         return Evidence(text, step=step)
     tokens = None if run.reader is None else run.reader.rollout(step, row.sample).tokens

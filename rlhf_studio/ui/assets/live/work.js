@@ -47,7 +47,7 @@ export class WorkArea {
       page.card,
       (index, focus) => this.chooseToken(index, focus !== false),
       () => this.fetch({ kind: "scales" }),
-      (sample) => this.microscope(sample),
+      (sample, name) => this.microscope(sample, name),
     );
     this.hint = el("p", { class: "rs-hint", hidden: true });
     const panel = el(
@@ -71,10 +71,11 @@ export class WorkArea {
   }
 
   /** The way to a response's own lesson, where a critic gave it the numbers that the lesson is about. */
-  microscope({ step, sample }) {
+  microscope({ step, sample }, name) {
     const { run } = address.params("live");
     if (!run || this.settings?.advantage !== "gae" || this.scratch?.step === step) return null;
-    return el("a", { class: "rs-link", href: microscopeAddress(run, { step, sample }) }, "Under the microscope");
+    const { token } = this.choice;
+    return el("a", { class: "rs-link", href: microscopeAddress(run, { step, sample, token }) }, name);
   }
 
   reset(choice) {

@@ -32,9 +32,15 @@ export function rewardAddress(run) {
   return `?${new URLSearchParams({ tab: "talk", reward: run, ...(onlyWatches() ? { view: "1" } : {}) })}`;
 }
 
-/** The address of the lesson that follows a response of a run screen by screen; without one the newest step's. */
+/**
+ * The address of the lesson that follows a response of a run screen by screen; without one the newest step's. A
+ * response's `token` (null for none) is chosen there too, in the first scene that is about one token.
+ */
 export function microscopeAddress(run, response = null) {
-  const place = response ? { scene: "written", set: `step:${response.step},sample:${response.sample + 1}` } : {};
+  const { step, sample, token = null } = response || {};
+  const set = `step:${step},sample:${sample + 1}`;
+  const whole = { scene: "written", set };
+  const place = !response ? {} : token === null ? whole : { scene: "beside", set: `${set},place:${token + 1}` };
   const view = onlyWatches() ? { view: "1" } : {};
   return `?${new URLSearchParams({ tab: "learn", lesson: "one_sample", run, ...place, ...view })}`;
 }

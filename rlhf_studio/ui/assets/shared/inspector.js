@@ -23,7 +23,7 @@ export class Inspector {
    * @param forms      the sums of a token card, see TokenCard
    * @param onpin      called with (index of a token, whether to focus it)
    * @param runScales  asks for the scales of the whole run: {scales, used, of, step}, null without an answer
-   * @param further    what else there is of a response, as a link; null for none
+   * @param further    what else there is of a response, as a link of this name; null for none
    */
   constructor(quantities, forms, onpin, runScales, further = () => null) {
     this.forms = forms;
@@ -74,6 +74,7 @@ export class Inspector {
   build() {
     this.buildChoice();
     this.facts = el("div", { class: "rs-facts" });
+    this.more = el("span", {});
     this.legend = new Legend();
     this.readout = el("div", { class: "rs-readout", "aria-hidden": "true" });
     this.view = new TokenView(
@@ -154,6 +155,14 @@ export class Inspector {
     fill(this.facts);
   }
 
+  /** Of this response no token's numbers were recorded one by one; a lesson may compute them. */
+  sayWithout(sample) {
+    const link = sample.kept ? this.further(sample, "Open it under the microscope") : null;
+    this.say("Token numbers were not recorded for this response.");
+    show(this.choice.node, false);
+    if (link) this.note.append(" A lesson computes them from what was recorded. ", link);
+  }
+
   /**
    * Show a response; keeps the colours' quantity. `index` null lets the page point at the most decisive token.
    *
@@ -162,11 +171,12 @@ export class Inspector {
   set(sample, index, settings, scales = null) {
     this.settings = settings;
     this.scales = scales;
-    if (!sample.tokens) return this.say("Token numbers were not recorded for this response.");
+    if (!sample.tokens) return this.sayWithout(sample);
     this.sample = sample;
     const has = ({ name }) => valuesOf(sample.tokens, name).some(Number.isFinite);
     this.limit(this.offered.filter(this.ppo ? ({ name }) => isKnown(name, settings) : has));
     show(this.note, false);
+    show(this.choice.node, this.quantities.length > 0);
     show(this.body, true);
     this.setFacts(sample);
     this.view.set(sample);
@@ -193,7 +203,7 @@ export class Inspector {
       sample.stopped === null
         ? null
         : el("span", { "data-term": "stopped" }, sample.stopped ? "ended by itself" : "cut at the limit"),
-      this.further(sample),
+      this.more,
     );
   }
 
@@ -245,6 +255,7 @@ export class Inspector {
     const count = this.sample.tokens.response_ids.length;
     const chosen = index !== null && index < count;
     this.index = chosen ? index : this.decisive();
+    fill(this.more, this.further(this.sample, "Under the microscope"));
     this.view.pin(this.index, !chosen, focus);
     this.strip.pin(this.index);
     if (this.index === null) this.card.empty("This response has no tokens.");
