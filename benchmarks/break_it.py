@@ -18,7 +18,7 @@ from typing import Any
 
 from rlhf_studio.lessons.faults.experiment import WHICH, Experiment, Which
 from rlhf_studio.lessons.faults.pair import METRICS, Pair
-from rlhf_studio.lessons.faults.runs import has_ended, own_runs, pair_of
+from rlhf_studio.lessons.faults.runs import both_runs, has_ended, own_runs
 from rlhf_studio.lessons.faults.shelf import said_of
 from rlhf_studio.lessons.faults.table import EXPERIMENTS
 from rlhf_studio.runs import paths
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 def trained(workspace: Workspace, experiment: Experiment, which: Which, seed: int) -> RunStatus:
     """The run of one side, trained now where there is none. Raises RuntimeError when it does not end as it should."""
-    found = pair_of(workspace, experiment, seed, own_runs(workspace))[which]
+    found = both_runs(workspace, experiment, seed, own_runs(workspace))[which]
     if found is None or not has_ended(found):
         run_id = paths.new_run_id()
         folder = paths.run_dir(workspace.root, run_id)
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
             row = measured(workspace, experiment, seed)
             rows[experiment.name].append(row)
             false = [text for text, holds in row["claims"].items() if not holds]
-            said = f"seed {seed}: {experiment.asked} ends {row['answer']}, {sum(row['seconds'].values()):.0f} s for the pair"
+            said = f"seed {seed}: {experiment.metric} ends {row['answer']}, {sum(row['seconds'].values()):.0f} s for the pair"
             print(f"{experiment.name:14} {said}; {'FALSE: ' + '; '.join(false) if false else 'all claims hold'}", flush=True)
             if options.out:
                 found = {"machine": {"cpus": os.cpu_count()}, "note": options.note, "experiments": rows}

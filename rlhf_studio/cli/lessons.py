@@ -50,12 +50,12 @@ def _lessons_server(options: argparse.Namespace) -> int:
 
 def _sheet(options: argparse.Namespace) -> int:
     from rlhf_studio.lessons.shelf import NoLesson, entries
-    from rlhf_studio.lessons.teaching.questions import Choice
+    from rlhf_studio.lessons.teaching.questions import Selection
 
     check_target(options.out, "--out", replace=options.replace)
     names = [name.strip() for name in options.lessons.split(",") if name.strip()]
     try:
-        choice = Choice.of(names, options.each, options.seed)
+        selection = Selection.of(names, options.each, options.seed)
     except NoLesson as error:
         known = ", ".join(entry.name for entry in entries())
         raise ConfigError([Problem("--lessons", f"{error} There are {known}.")]) from None
@@ -67,12 +67,12 @@ def _sheet(options: argparse.Namespace) -> int:
     from rlhf_studio.lessons.teaching.sheets import sheet
     from rlhf_studio.ui.learn.sheet_file import page_of
 
-    made = sheet(choice.lessons, choice.each, choice.seed, with_answers=options.answers)
+    made = sheet(selection.lessons, selection.each, selection.seed, with_answers=options.answers)
     try:
         options.out.write_text(page_of(made), encoding="utf-8")
     except OSError as error:
         raise ConfigError([Problem("--out", f"{options.out} cannot be written: {error.strerror}")]) from None
-    print(f"{options.out}: {len(made['questions'])} {'questions with answers' if options.answers else 'questions'}, seed {choice.seed}")
+    print(f"{options.out}: {len(made['questions'])} {'questions with answers' if options.answers else 'questions'}, seed {selection.seed}")
     return DONE
 
 

@@ -5,15 +5,17 @@ while it trains.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlhf_studio.lessons.kit.scene import CannotAsk
 from rlhf_studio.lessons.what_if import Recorded, recorded, with_critic
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StepEpisodes
 
 if TYPE_CHECKING:
     from rlhf_studio.lessons.run import LessonRun
@@ -35,6 +37,14 @@ class Response:
     score: float
     gold: float | None
     stopped: bool
+
+
+def tokens_of(episodes: StepEpisodes) -> Iterator[tuple[list[int], list[str]]]:
+    """The ids and the texts of each episode's tokens, one episode after the other."""
+    ids = iter(episodes.response_ids.tolist())
+    for length in episodes.lengths.tolist():
+        own = list(islice(ids, length))
+        yield own, [episodes.pieces.get(token, "\ufffd") for token in own]
 
 
 class Record:
@@ -81,12 +91,10 @@ class Record:
             rollouts = {rollout.sample: rollout for rollout in self.reader.rollouts(step)}
         if episodes is None:
             raise CannotAsk(f"Step {step} has no record of all its responses. It is from an earlier version of this program.")
-        rows, found = iter(episodes.response_ids.tolist()), []
-        for row, length in enumerate(episodes.lengths.tolist()):
-            ids = [next(rows) for _ in range(length)]
+        found = []
+        for row, (ids, pieces) in enumerate(tokens_of(episodes)):
             prompt = rollouts[row].prompt if row in rollouts else None
             gold = None if episodes.gold is None else float(episodes.gold[row])
-            pieces = [episodes.pieces.get(token, "\ufffd") for token in ids]
             found.append(Response(prompt, ids, pieces, float(episodes.scores[row]), gold, bool(episodes.stopped[row])))
         return found
 

@@ -27,7 +27,7 @@ from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.types import ForwardOutput, TokenBatch
 from rlhf_studio.inputs.bundled import ADAPTERS, LESSON_RUN, RECORDED, VALUE_HEAD, WITHOUT_KL
-from rlhf_studio.lessons.record import Record
+from rlhf_studio.lessons.record import Record, tokens_of
 from rlhf_studio.lessons.what_if import Recorded, recorded
 from rlhf_studio.ppo.logprobs import log_distribution
 from rlhf_studio.runs.finding.unpack import Bundle, unpack
@@ -90,10 +90,8 @@ class LessonRun:
         """All episodes of a step, as texts and tokens."""
         reader = self.without_kl if without_kl else self.reader
         episodes, rollouts = reader.episodes(step)[step], reader.rollouts(step)
-        rows, found = iter(episodes.response_ids.tolist()), []
-        for rollout, length, stopped in zip(rollouts, episodes.lengths.tolist(), episodes.stopped.tolist(), strict=True):
-            ids = [next(rows) for _ in range(length)]
-            pieces = [episodes.pieces[token] for token in ids]
+        found = []
+        for rollout, (ids, pieces), stopped in zip(rollouts, tokens_of(episodes), episodes.stopped.tolist(), strict=True):
             prompt_ids = self.prompt_ids(rollout.prompt)
             gold = float("nan") if rollout.gold is None else rollout.gold
             found.append(Sample(rollout.prompt, rollout.response, prompt_ids, ids, pieces, rollout.score, gold, stopped))

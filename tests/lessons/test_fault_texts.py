@@ -55,7 +55,7 @@ def test_each_text_has_all_parts_and_no_typed_result(name: str, text: LessonText
 @pytest.mark.parametrize(("name", "text"), TEXTS, ids=NAMED)
 def test_every_slot_and_picture_is_filled(name: str, text: LessonText, tmp_path: Path) -> None:
     experiment = shelf.experiment_of(name)
-    assert experiment.token in TOKEN_QUANTITIES and experiment.asked in METRICS
+    assert experiment.token in TOKEN_QUANTITIES and experiment.metric in METRICS
     tokens = [token_record(4, seed=1), token_record(4, seed=1)]
     tokens[1].arrays[experiment.token][1] += 1
     readers = {which: write(tmp_path / which, which, [[rollout(0, tokens=one)]]) for which, one in zip(WHICH, tokens, strict=True)}

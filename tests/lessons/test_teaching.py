@@ -15,13 +15,13 @@ from rlhf_studio.cli.main import main
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.lessons import answers, shelf
 from rlhf_studio.lessons.teaching import codes, plan
-from rlhf_studio.lessons.teaching.questions import MOST_EACH, Choice, questions_of, two_back
+from rlhf_studio.lessons.teaching.questions import MOST_EACH, Selection, questions_of, two_back
 from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
 from tests.lessons.test_walk import links
 
 LESSONS = [entry.name for entry in shelf.entries()]
 LIGHT = ["rewards", "gae", "clip"]  # no model is loaded for them
-CHOICE = Choice.of(["clip", "gae"], 3, 7)
+SELECTION = Selection.of(["clip", "gae"], 3, 7)
 OUTCOMES = ("first", "second", "not", "open", "first", "first")
 
 
@@ -106,12 +106,12 @@ def test_exercises_hold_no_answer() -> None:
 )
 def test_what_does_not_fit_is_refused(lessons: list[str], each: int, seed: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Choice.of(lessons, each, seed)
+        Selection.of(lessons, each, seed)
 
 
 def test_an_unknown_lesson_is_refused() -> None:
     with pytest.raises(shelf.NoLesson, match="There is no lesson '../clip'"):
-        Choice.of(["../clip"], 1, 1)
+        Selection.of(["../clip"], 1, 1)
 
 
 # --- codes -------------------------------------------------------------------------------------------------------------------
@@ -119,10 +119,10 @@ def test_an_unknown_lesson_is_refused() -> None:
 
 @pytest.mark.parametrize(("lessons", "each", "seed"), [(["clip", "gae"], 3, 7), (["rlhf"], 1, 0), (LESSONS[4:10], MOST_EACH, 999_999)])
 def test_codes_come_back(lessons: list[str], each: int, seed: int) -> None:
-    choice = Choice.of(lessons, each, seed)
-    outcomes = tuple(codes.OUTCOMES[place % 4] for place in range(len(choice.picked())))
-    found = codes.decode(codes.encode(choice, outcomes))
-    assert (found.choice, found.questions, found.outcomes) == (choice, choice.picked(), outcomes)
+    selection = Selection.of(lessons, each, seed)
+    outcomes = tuple(codes.OUTCOMES[place % 4] for place in range(len(selection.picked())))
+    found = codes.decode(codes.encode(selection, outcomes))
+    assert (found.selection, found.questions, found.outcomes) == (selection, selection.picked(), outcomes)
     assert found.count("first") == sum(outcome == "first" for outcome in outcomes)
 
 
@@ -131,7 +131,7 @@ def test_a_code_has_a_place_for_every_lesson() -> None:
 
 
 def test_a_code_may_be_typed_carelessly() -> None:
-    code = codes.encode(CHOICE, OUTCOMES)
+    code = codes.encode(SELECTION, OUTCOMES)
     for typed in (
         code.lower(),
         code.replace("-", " "),
@@ -143,7 +143,7 @@ def test_a_code_may_be_typed_carelessly() -> None:
 
 
 def test_every_wrong_letter_every_swap_and_every_gap_is_found() -> None:
-    code = codes.encode(CHOICE, OUTCOMES)
+    code = codes.encode(SELECTION, OUTCOMES)
     letters = code.removeprefix("PPO-").replace("-", "")
     wrong = [letters[:at] + other + letters[at + 1 :] for at in range(len(letters)) for other in codes.LETTERS if other != letters[at]]
     swapped = [letters[:at] + letters[at + 1] + letters[at] + letters[at + 2 :] for at in range(len(letters) - 1)]
@@ -155,7 +155,7 @@ def test_every_wrong_letter_every_swap_and_every_gap_is_found() -> None:
 
 def test_a_code_of_other_lessons_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codes, "_mark", lambda questions: 5)
-    code = codes.encode(CHOICE, OUTCOMES)
+    code = codes.encode(SELECTION, OUTCOMES)
     monkeypatch.undo()
     with pytest.raises(codes.BadCode, match="made with other lessons"):
         codes.decode(code)
@@ -164,15 +164,15 @@ def test_a_code_of_other_lessons_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_outcome_for_each_question_is_needed() -> None:
     for outcomes in (OUTCOMES[1:], (*OUTCOMES[1:], "perhaps")):
         with pytest.raises(ValueError, match="one outcome"):
-            codes.encode(CHOICE, outcomes)
+            codes.encode(SELECTION, outcomes)
 
 
 def test_lines_have_a_name_a_code_or_a_problem() -> None:
-    code = codes.encode(CHOICE, OUTCOMES)
+    code = codes.encode(SELECTION, OUTCOMES)
     named, alone, damaged, none = codes.checked([f"Ana, PPO class: {code}", "", code, f"Ben {code[:-1]}", "hello"])
     assert (named["who"], alone["who"], damaged["who"]) == ("Ana, PPO class", "", "Ben")
     assert named["outcomes"] == list(OUTCOMES) and named["lessons"] == ["gae", "clip"] and named["seed"] == 7
-    assert [one["scene"] for one in named["questions"]] == [question.scene for question in CHOICE.picked()]
+    assert [one["scene"] for one in named["questions"]] == [question.scene for question in SELECTION.picked()]
     assert "typing error" in damaged["problem"] and "There is no code in 'hello'" in none["problem"]
 
 
@@ -194,7 +194,7 @@ def test_links_of_the_plans_lead_to_scenes_that_exist_and_quizzes_that_can_be_dr
             assert params["place"] == "teach" and params["show"] in ("hour", "check", "quiz"), to
             if params["show"] == "quiz":
                 named = dict(part.split(":") for part in params["set"].split(","))
-                assert Choice.of(named["lessons"].split("."), int(named["each"]), int(params["seed"])).picked()
+                assert Selection.of(named["lessons"].split("."), int(named["each"]), int(params["seed"])).picked()
                 quizzes += 1
     assert scenes >= 12 and quizzes == 2
 
@@ -264,18 +264,18 @@ def test_the_command_refuses_what_does_not_fit(
 
 
 def test_codes_are_checked_by_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    code = codes.encode(CHOICE, OUTCOMES)
+    code = codes.encode(SELECTION, OUTCOMES)
     assert main(["lessons", "check", f"Ana {code}"]) == DONE
     said = capsys.readouterr().out
     assert f"Ana: {code}\n  gae, clip, seed 7: 3 of 6 right at the first try" in said
-    assert f"2  gae, {CHOICE.picked()[1].scene}: right at the second try" in said
+    assert f"2  gae, {SELECTION.picked()[1].scene}: right at the second try" in said
     assert main(["lessons", "check", "--json", code, code[:-2]]) == BAD_INPUT
     good, bad = json.loads(capsys.readouterr().out)
     assert good["outcomes"] == list(OUTCOMES) and "typing error" in bad["problem"]
 
 
 def test_a_code_for_more_questions_than_a_sheet_has_spoils_no_other_row() -> None:
-    good = codes.encode(Choice.of(["clip"], 1, 7), ["first"])
+    good = codes.encode(Selection.of(["clip"], 1, 7), ["first"])
     rows = codes.checked([f"Ana {good}", "Eve PPO-8000E0FZZY002JZ"])
     assert "problem" not in rows[0] and rows[0]["who"] == "Ana"
     assert "problem" in rows[1]

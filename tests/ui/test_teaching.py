@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.lessons.teaching import codes
-from rlhf_studio.lessons.teaching.questions import Choice
+from rlhf_studio.lessons.teaching.questions import Selection
 from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
 from rlhf_studio.ui.learn.computing import Computer
 from rlhf_studio.ui.learn.page import LearnPage
@@ -36,8 +36,8 @@ def teach(page: LearnPage, **question: Any) -> Any:
 def test_codes_plans_and_questions_need_no_torch_in_the_app() -> None:
     code = "import sys; from rlhf_studio.ui.learn.teaching import Teaching; from rlhf_studio.lessons.teaching import codes, plan; "
     code += "plan.plans(); "
-    code += "from rlhf_studio.lessons.teaching.questions import Choice, two_back; two_back('clip', 1); choice = Choice.of(['clip'], 1, 1); "
-    code += "codes.decode(codes.encode(choice, ['first'])); print('torch' in sys.modules)"
+    code += "from rlhf_studio.lessons.teaching.questions import Selection, two_back; two_back('clip', 1); "
+    code += "selection = Selection.of(['clip'], 1, 1); codes.decode(codes.encode(selection, ['first'])); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -55,13 +55,13 @@ def test_the_process_draws_what_the_functions_draw(page: LearnPage) -> None:
     exercises = teach(page, what="sheet", **CHOICE)
     assert not exercises["with_answers"] and all("answer" not in question for question in exercises["questions"])
     assert teach(page, what="opening", lesson="clip", seed=4)["question"] == json.loads(json.dumps(opening("clip", 4)))
-    question = Choice.of(["clip"], 1, 3).picked()[0]
+    question = Selection.of(["clip"], 1, 3).picked()[0]
     assert teach(page, what="asked", lesson="clip", scene=question.scene, seed=9) == json.loads(json.dumps(asked(question, 9)))
 
 
 def test_a_code_is_made_and_checked(page: LearnPage) -> None:
     code = teach(page, what="code", outcomes=["first", "not"], **CHOICE)["code"]
-    assert code == codes.encode(Choice.of(["gae", "clip"], 1, 7), ["first", "not"])
+    assert code == codes.encode(Selection.of(["gae", "clip"], 1, 7), ["first", "not"])
     good, bad = teach(page, what="check", lines=f"Ana {code}\n\n{code[:-1]}")["rows"]
     assert (good["who"], good["outcomes"]) == ("Ana", ["first", "not"]) and "typing error" in bad["problem"]
 

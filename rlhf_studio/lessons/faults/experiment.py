@@ -46,7 +46,7 @@ class Experiment:
     Attributes:
         name: of the experiment and of its text.
         first, second: the run as it should be, and the one with the change.
-        asked: the metric that the question is about, by its short name in :data:`~rlhf_studio.lessons.faults.pair.METRICS`. The answer
+        metric: the one that the question is about, by its short name in :data:`~rlhf_studio.lessons.faults.pair.METRICS`. The answer
             says how the second run ends in it, compared with the first: ``higher``, ``lower`` or ``same``.
         margin: a smaller difference than this is ``same``.
         token: the quantity of tokens in which the two runs are compared, of :data:`~rlhf_studio.runs.records.TOKEN_QUANTITIES`.
@@ -56,7 +56,7 @@ class Experiment:
     name: str
     first: Side
     second: Side
-    asked: str
+    metric: str
     margin: float
     token: str
     claims: Mapping[str, Callable[[Numbers], bool]]

@@ -94,7 +94,7 @@ class Pair:
         return found | self._token()
 
     def _answer(self, numbers: Numbers) -> str:
-        change = numbers.get(f"{self.experiment.asked}_change")
+        change = numbers.get(f"{self.experiment.metric}_change")
         if change is None or abs(change) < self.experiment.margin:
             return "same"
         return "higher" if change > 0 else "lower"
@@ -161,7 +161,7 @@ def _difference(first: RunReader, second: RunReader, quantity: str, step: int, s
     place = _differs_at(one, other, quantity)
     if place is None:
         return None
-    rows = [record.arrays[quantity].astype(float).tolist() for record in (one, other)]
+    rows = [tokens.arrays[quantity].astype(float).tolist() for tokens in (one, other)]
     return Difference(step, sample, place, list(one.response_pieces), rows[0], rows[1])
 
 

@@ -22,7 +22,7 @@ from rlhf_studio.runs.workspace import Workspace
 
 TAG = "broken on purpose"
 UNDER_WAY = ("queued", *ALIVE)
-Pair = dict[Which, RunStatus | None]
+BothRuns = dict[Which, RunStatus | None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _own_run(folder: Path, _changed: tuple[int, int]) -> OwnRun:
     return OwnRun(folder, RunReader(folder).config(), noted_fault(folder) or "")
 
 
-def pair_of(workspace: Workspace, experiment: Experiment, seed: int, runs: Sequence[OwnRun]) -> Pair:
+def both_runs(workspace: Workspace, experiment: Experiment, seed: int, runs: Sequence[OwnRun]) -> BothRuns:
     """For each side its run, None where there is none. Of several, one that has ended comes first, then one that is under way."""
     return {which: _best(workspace, experiment, which, seed, runs) for which in WHICH}
 
@@ -88,12 +88,12 @@ def _rank(run: RunStatus) -> tuple[int, float]:
 def seeds_done(workspace: Workspace, experiment: Experiment, runs: Sequence[OwnRun]) -> list[int]:
     """The seeds of which both runs have ended, in order."""
     seeds = sorted({run.config.engine.seed for run in runs if run.config.engine.seed <= MOST_SEED})
-    return [seed for seed in seeds if all(map(has_ended, pair_of(workspace, experiment, seed, runs).values()))]
+    return [seed for seed in seeds if all(map(has_ended, both_runs(workspace, experiment, seed, runs).values()))]
 
 
 def submit_missing(workspace: Workspace, experiment: Experiment, seed: int, runs: Sequence[OwnRun]) -> list[str]:
     """Queue those runs of a pair that there are not; returns their ids. Raises StoreError."""
-    pair = pair_of(workspace, experiment, seed, runs)
+    pair = both_runs(workspace, experiment, seed, runs)
     return [_submit(workspace, experiment, which, seed) for which in WHICH if not has_ended(pair[which])]
 
 

@@ -18,7 +18,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "no_kl",
         NORMAL,
         Side("no KL penalty", {"ppo.kl_coef": 0.0}),
-        asked="gold",
+        metric="gold",
         margin=0.2,
         token="rewards",
         claims={
@@ -31,7 +31,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "no_whitening",
         NORMAL,
         Side("no whitening", {"ppo.whiten_advantages": False}),
-        asked="gold",
+        metric="gold",
         margin=0.2,
         token="whitened_advantages",
         claims={
@@ -43,7 +43,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "temperature",
         Side("temperature below one", COOL),
         Side("temperature ignored in scoring (broken on purpose)", COOL, "temperature"),
-        asked="kl",
+        metric="kl",
         margin=1.0,
         token="kl",
         claims={
@@ -60,7 +60,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "dropout",
         NORMAL,
         Side("dropout left on (broken on purpose)", {}, "dropout"),
-        asked="gold",
+        metric="gold",
         margin=0.2,
         token="ratio",
         claims={
@@ -75,7 +75,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "pad_is_end",
         NORMAL,
         Side("scored behind the padding (broken on purpose)", {}, "pad_is_end"),
-        asked="gold",
+        metric="gold",
         margin=0.2,
         token="rewards",
         claims={
@@ -88,7 +88,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "learning_rate",
         NORMAL,
         Side("learning rate times fifty", {"ppo.learning_rate": 0.01}),
-        asked="gold",
+        metric="gold",
         margin=0.2,
         token="ratio",
         claims={
@@ -100,7 +100,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "epochs",
         Side("one epoch", {"ppo.ppo_epochs": 1}),
         Side("eight epochs", {"ppo.ppo_epochs": 8}),
-        asked="gold",
+        metric="gold",
         margin=0.2,
         token="ratio",
         claims={
@@ -114,7 +114,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "critic",
         NORMAL,
         Side("a critic that never learns (broken on purpose)", {}, "critic"),
-        asked="gold",
+        metric="gold",
         margin=0.2,
         token="values",
         claims={
@@ -127,7 +127,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "reward_token",
         NORMAL,
         Side("reward on the wrong token (broken on purpose)", {}, "reward_token"),
-        asked="gold",
+        metric="gold",
         margin=0.2,
         token="rewards",
         claims={

@@ -71,7 +71,7 @@ def beside(record: Record, step: float, sample: float, place: float) -> Numbers:
 def kl(record: Record, step: float, sample: float, estimator: str) -> Numbers:
     """The KL of each token by an estimator."""
     of, row, pieces = on.opened(record, step, sample)
-    found, before = on.asked(of, kl_estimator=estimator), recompute(of)
+    found, before = on.computed_with(of, kl_estimator=estimator), recompute(of)
     now, recorded = row_of(found.kl, of, row), row_of(before.kl, of, row)
     return {
         "pieces": pieces,
@@ -95,8 +95,8 @@ def rewarded(record: Record, step: float, sample: float, beta: float, score: flo
     of, row, pieces = on.opened(record, step, sample)
     if of.settings.kl_placement != "reward":
         raise on.CannotAsk("This run charges the KL in its loss, not in the rewards: only the last token has a reward, the score.")
-    found, before = on.asked(of, row, score, kl_coef=beta), recompute(of)
-    plain = on.asked(of, row, score, kl_coef=beta, whiten_rewards=False)
+    found, before = on.computed_with(of, row, score, kl_coef=beta), recompute(of)
+    plain = on.computed_with(of, row, score, kl_coef=beta, whiten_rewards=False)
     rewards, recorded, kls = (row_of(x, of, row) for x in (found.rewards, before.rewards, found.kl))
     return {
         "pieces": pieces,
@@ -151,7 +151,7 @@ def explained_by_hand(n: Numbers) -> float:
 def credited(record: Record, step: float, sample: float, gamma: float, lam: float) -> Numbers:
     """Advantages with another γ and λ, beside those that the run learned from."""
     of, row, pieces = on.opened(record, step, sample)
-    found, own = on.asked(of, gamma=gamma, lam=lam), recompute(of)
+    found, own = on.computed_with(of, gamma=gamma, lam=lam), recompute(of)
     now, before = row_of(found.advantages, of, row), row_of(own.advantages, of, row)
     best = max(range(len(now)), key=lambda at: now[at])
     return {
@@ -175,7 +175,7 @@ def credited(record: Record, step: float, sample: float, gamma: float, lam: floa
 def whitened(record: Record, step: float, sample: float, whitening: bool, score: float) -> Numbers:
     """The advantages that the loss used, over the whole batch; another score of this response changes them all."""
     of, row, pieces = on.opened(record, step, sample)
-    found, own = on.asked(of, row, score, whiten_advantages=whitening), recompute(of)
+    found, own = on.computed_with(of, row, score, whiten_advantages=whitening), recompute(of)
     plain, used, before = (row_of(x, of, row) for x in (found.advantages, found.whitened_advantages, own.whitened_advantages))
     batch = found.advantages[of.mask].tolist()
     mean = sum(batch) / len(batch)

@@ -22,6 +22,7 @@ from rlhf_studio.engine.models.critic import Trunk, make_value_head
 from rlhf_studio.engine.models.policy import Policy, to_padded
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Slider, Toggle, Word, bars, ledger
 from rlhf_studio.lessons.run import LessonRun
+from rlhf_studio.lessons.size import RESPONSES, STEPS
 from rlhf_studio.lessons.what_if import recompute
 from rlhf_studio.ppo.advantages import gae
 from rlhf_studio.ppo.logprobs import token_logprobs_and_entropy
@@ -29,7 +30,7 @@ from rlhf_studio.ppo.objective import Minibatch, NewPass, ObjectiveSettings, ppo
 
 NUMBER = 4
 
-STEPS, SHOWN, RESPONSES = 36, 10, 20
+SHOWN, FIRST_RESPONSES = 10, 20
 
 
 # --- a value for every token ---------------------------------------------------------------------------------------------------------
@@ -303,7 +304,7 @@ SCENES = (
     Scene(
         "value_per_token",
         value_per_token,
-        controls=(Slider("response", 1, RESPONSES, 1, start=1), Slider("place", 2, SHOWN, 1, start=4)),
+        controls=(Slider("response", 1, FIRST_RESPONSES, 1, start=1), Slider("place", 2, SHOWN, 1, start=4)),
         pictures={"values": draw_values, "surprises": draw_surprises},
         claims={
             "both rows of surprises follow by hand": _surprises_by_hand,
@@ -354,7 +355,7 @@ SCENES = (
     Scene(
         "check_yourself",
         check_yourself,
-        controls=(Slider("step", 2, STEPS, 1, start=12), Slider("response", 1, 64, 1, start=7), Slider("place", 1, 32, 1, start=9)),
+        controls=(Slider("step", 2, STEPS, 1, start=12), Slider("response", 1, RESPONSES, 1, start=7), Slider("place", 1, 32, 1, start=9)),
         claims={
             "the surprise follows by hand": lambda n: abs(n["surprise"] - (n["reward"] + n["gamma"] * n["after"] - n["before"])) < 1e-9,
             "the reward is the score, at the end, less the charge": lambda n: abs(n["reward"] - (n["score"] - n["charge"])) < 1e-9,

@@ -10,13 +10,14 @@ import torch
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Slider, Word, bars, flow
 from rlhf_studio.lessons.run import LessonRun
+from rlhf_studio.lessons.size import RESPONSES, STEPS
 from rlhf_studio.ppo.advantages import whiten
 from rlhf_studio.ppo.losses import policy_loss
 from rlhf_studio.world.corpus import EVAL_SEED, RatedPair, write_pairs
 
 NUMBER = 1
 
-STEPS, PAIRS = 36, 20
+PAIRS = 20
 
 
 # --- three stages ------------------------------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ SCENES = (
     Scene(
         "only_good",
         only_good,
-        controls=(Slider("keep", 5, 100, 5, start=25), Slider("response", 1, 64, 1, start=3)),
+        controls=(Slider("keep", 5, 100, 5, start=25), Slider("response", 1, RESPONSES, 1, start=3)),
         pictures={"push": draw_push},
         claims={
             "PPO pushes by the whitened score": lambda n: abs(n["ppo_push"] - _advantage_by_hand(n)) < 1e-9,
@@ -270,7 +271,11 @@ SCENES = (
     Scene(
         "check_yourself",
         check_yourself,
-        controls=(Slider("step", 1, STEPS, 1, start=20), Slider("first", 1, 64, 1, start=2), Slider("second", 1, 64, 1, start=9)),
+        controls=(
+            Slider("step", 1, STEPS, 1, start=20),
+            Slider("first", 1, RESPONSES, 1, start=2),
+            Slider("second", 1, RESPONSES, 1, start=9),
+        ),
         claims={
             "the models say again what is on record": lambda n: (
                 abs(n["again"][0][0] - n["one_score"]) < 1e-3 and abs(n["again"][1][1] - n["other_gold"]) < 1e-6

@@ -13,13 +13,13 @@ from torch import Tensor
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, line
 from rlhf_studio.lessons.parts import beta_dial, useless_critic
 from rlhf_studio.lessons.run import LessonRun
+from rlhf_studio.lessons.size import RESPONSES, STEPS
 from rlhf_studio.lessons.what_if import WhatIf, recompute
 from rlhf_studio.ppo.advantages import whiten
 from rlhf_studio.ppo.losses import policy_loss
 
 NUMBER = 13
 
-STEPS = 36
 PARTED = 5
 """From this step on the policy without the penalty has the higher score and the higher KL; before, the two have hardly parted."""
 SCORE, GOLD, KL = "objective/scores", "gold/score", "objective/kl"
@@ -139,7 +139,7 @@ def _sums_by_hand(n: Numbers) -> bool:
 # --- passes ------------------------------------------------------------------------------------------------------------------------
 
 TRUE = torch.tensor([1.0, 0.6, 0.3, 0.1, -0.1, -0.3, -0.6, -1.0], dtype=torch.float64)
-WORLDS, RESPONSES, RATE, PER_BATCH = 100, 12, 1.0, 4
+WORLDS, DRAWN, RATE, PER_BATCH = 100, 12, 1.0, 4
 
 
 class Learned(NamedTuple):
@@ -159,18 +159,18 @@ def learn(passes: int, eps: float, seed: int, fresh: bool) -> Learned:
     """
     draw = torch.Generator().manual_seed(seed)
     logits = torch.zeros(WORLDS, len(TRUE), dtype=torch.float64)
-    mask = torch.ones(WORLDS, RESPONSES, dtype=torch.bool)
+    mask = torch.ones(WORLDS, DRAWN, dtype=torch.bool)
     truth, silent = [0.0], [0.0]
     words = old = advantages = torch.zeros(0)
     for number in range(passes):
         if number == 0 or (fresh and number % PER_BATCH == 0):
-            words = torch.multinomial(logits.softmax(dim=-1), RESPONSES, replacement=True, generator=draw)
+            words = torch.multinomial(logits.softmax(dim=-1), DRAWN, replacement=True, generator=draw)
             heard = TRUE[words] + torch.randn(words.shape, generator=draw, dtype=torch.float64)
             old = logits.log_softmax(dim=-1).gather(1, words)
             advantages = torch.vmap(lambda row: whiten(row[None], mask[:1])[0])(heard)  # each world has its own batch
         free = logits.clone().requires_grad_()
         found = policy_loss(free.log_softmax(dim=-1).gather(1, words), old, advantages, mask, eps)
-        (slope,) = torch.autograd.grad(found.loss_sum / RESPONSES, free)
+        (slope,) = torch.autograd.grad(found.loss_sum / DRAWN, free)
         logits = logits - RATE * slope
         truth.append(float((logits.softmax(dim=-1) * TRUE).sum(dim=-1).mean()))
         now = policy_loss(logits.log_softmax(dim=-1).gather(1, words), old, advantages, mask, eps)
@@ -309,7 +309,7 @@ SCENES = (
     Scene(
         "check_yourself",
         check_yourself,
-        controls=(Slider("step", 1, STEPS, 1, start=30), Slider("response", 1, 64, 1, start=3), Toggle("charged")),
+        controls=(Slider("step", 1, STEPS, 1, start=30), Slider("response", 1, RESPONSES, 1, start=3), Toggle("charged")),
         claims={
             "the rewards add up to the score less the price": lambda n: abs(sum(n["rewards"]) - (n["score"] - n["beta"] * n["kl"])) < 1e-6
         },

@@ -10,6 +10,7 @@ import torch
 
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Token, Word, bars, line, tokens
 from rlhf_studio.lessons.kit.by_hand import all_close, close, mean_and_error
+from rlhf_studio.lessons.size import RESPONSES, STEPS
 from rlhf_studio.ppo.advantages import gae
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.rewards import shape_rewards
@@ -142,8 +143,8 @@ SCENE = Scene(
     "dice",
     dice,
     controls=(
-        Slider("step", 1, 36, 1, start=3),
-        Slider("sample", 1, 64, 1, start=30),
+        Slider("step", 1, STEPS, 1, start=3),
+        Slider("sample", 1, RESPONSES, 1, start=30),
         Slider("place", 1, 12, 1, start=3),
         Slider("rank", 1, 5, 1, start=3),
     ),

@@ -24,7 +24,7 @@ def clipped(record: Record, step: float, sample: float, eps: float) -> Numbers:
     of, row, pieces = on.opened(record, step, sample)
     on.needs_last_pass(of, row)
     high = upper(of, eps)
-    found = on.asked(of, cliprange=eps, cliprange_high=high)
+    found = on.computed_with(of, cliprange=eps, cliprange_high=high)
     ratio, advantages, silent = (row_of(x, of, row) for x in (found.ratio, found.whitened_advantages, found.clipped))
     known = of.mask & of.last_pass[:, None]
     before = row_of(recompute(of).clipped, of, row)
@@ -51,7 +51,7 @@ def pushed(record: Record, step: float, sample: float, eps: float, score: float)
     of, row, pieces = on.opened(record, step, sample)
     on.needs_last_pass(of, row)
     high = upper(of, eps)
-    found, own = on.asked(of, row, score, cliprange=eps, cliprange_high=high), recompute(of)
+    found, own = on.computed_with(of, row, score, cliprange=eps, cliprange_high=high), recompute(of)
     push, before, losses, ratio, advantages, silent = (
         row_of(x, of, row) for x in (found.push, own.push, found.policy_loss, found.ratio, found.whitened_advantages, found.clipped)
     )

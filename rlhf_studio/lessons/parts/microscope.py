@@ -9,6 +9,7 @@ import torch
 
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Slider, Word, bars
 from rlhf_studio.lessons.kit.by_hand import all_close, close, softmax
+from rlhf_studio.lessons.size import STEPS
 
 if TYPE_CHECKING:
     from rlhf_studio.lessons.run import LessonRun
@@ -116,7 +117,7 @@ SCENE = Scene(
     "under_microscope",
     under_microscope,
     controls=(
-        Slider("step", 2, 36, 2, start=10),
+        Slider("step", 2, STEPS, 2, start=10),
         Slider("sample", 1, EPISODES, 7, start=57),
         Slider("place", 1, PLACES, 1, start=3),
         Choice("judged", tuple(GAINED), start="praised"),

@@ -91,7 +91,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_PROMPT else f"…{text[-LONGEST_PROMPT:]}"
 
 
-def asked(of: Recorded, row: int = 0, score: float | None = None, **changes: Any) -> WhatIf:
+def computed_with(of: Recorded, row: int = 0, score: float | None = None, **changes: Any) -> WhatIf:
     """The step with other settings, and with another score of one response. With the run's own it is what was recorded."""
     scores = {} if score is None or score == float(of.scores[row]) else {row: score}
     return recompute(of, replace(of.settings, **changes), scores)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_studio.lessons import shelf
-from rlhf_studio.lessons.teaching.questions import MOST_EACH, MOST_SEED, Choice, Question
+from rlhf_studio.lessons.teaching.questions import MOST_EACH, MOST_SEED, Question, Selection
 
 LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O or U, which are misread
 PREFIX, GROUP = "PPO-", 4
@@ -33,7 +33,7 @@ class BadCode(ValueError):
 class Result:
     """What a code says: the questions, and an outcome (one of :data:`OUTCOMES`) for each."""
 
-    choice: Choice
+    selection: Selection
     questions: tuple[Question, ...]
     outcomes: tuple[str, ...]
 
@@ -41,17 +41,17 @@ class Result:
         return self.outcomes.count(outcome)
 
 
-def encode(choice: Choice, outcomes: Sequence[str]) -> str:
+def encode(selection: Selection, outcomes: Sequence[str]) -> str:
     """The code of a quiz. Raises ValueError when there is not one known outcome for each question."""
-    questions = choice.picked()
+    questions = selection.picked()
     if len(outcomes) != len(questions) or not set(outcomes) <= set(OUTCOMES):
         raise ValueError(f"there must be one outcome ({', '.join(OUTCOMES)}) for each of {len(questions)} questions")
     numbers = {entry.name: entry.number for entry in shelf.entries()}
     values = {
         "version": _VERSION,
-        "seed": choice.seed,
-        "each": choice.each,
-        "lessons": sum(1 << (numbers[name] - 1) for name in choice.lessons),
+        "seed": selection.seed,
+        "each": selection.each,
+        "lessons": sum(1 << (numbers[name] - 1) for name in selection.lessons),
         "mark": _mark(questions),
     }
     bits = "".join(f"{values[name]:0{width}b}" for name, width in _WIDTHS.items())
@@ -73,14 +73,14 @@ def decode(code: str) -> Result:
     values, place = {}, 0
     for name, width in _WIDTHS.items():
         values[name], place = int(bits[place : place + width], 2), place + width
-    choice = _choice(values)
-    questions = choice.picked() if choice else ()
+    selection = _selection(values)
+    questions = selection.picked() if selection else ()
     held = bits[place : place + _OUTCOME_BITS * len(questions)]
     fits = len(bits) == place + len(held) + -(place + len(held) + _CHECK_BITS) % 5 + _CHECK_BITS
-    if choice is None or values["mark"] != _mark(questions) or not fits:
+    if selection is None or values["mark"] != _mark(questions) or not fits:
         raise BadCode(f"{code.strip()[:60]!r} was made with other lessons than these: by another version of RLHF Studio.")
     pairs = [held[start : start + _OUTCOME_BITS] for start in range(0, len(held), _OUTCOME_BITS)]
-    return Result(choice, questions, tuple(OUTCOMES[int(pair, 2)] for pair in pairs))
+    return Result(selection, questions, tuple(OUTCOMES[int(pair, 2)] for pair in pairs))
 
 
 def checked(lines: Sequence[str]) -> list[dict[str, Any]]:
@@ -102,18 +102,18 @@ def _checked(line: str) -> dict[str, Any]:
     except BadCode as error:
         return {"who": who, "code": code[:60], "problem": str(error)}
     asked = [{"lesson": question.lesson, "title": question.title, "scene": question.scene} for question in found.questions]
-    choice = {"seed": found.choice.seed, "each": found.choice.each, "lessons": list(found.choice.lessons)}
-    return {"who": who, "code": code, **choice, "questions": asked, "outcomes": list(found.outcomes)}
+    selection = {"seed": found.selection.seed, "each": found.selection.each, "lessons": list(found.selection.lessons)}
+    return {"who": who, "code": code, **selection, "questions": asked, "outcomes": list(found.outcomes)}
 
 
-def _choice(values: dict[str, int]) -> Choice | None:
+def _selection(values: dict[str, int]) -> Selection | None:
     by_number = {entry.number: entry.name for entry in shelf.entries()}
     numbers = [place + 1 for place in range(_WIDTHS["lessons"]) if values["lessons"] >> place & 1]
     known = values["version"] == _VERSION and 1 <= values["each"] <= MOST_EACH and values["seed"] <= MOST_SEED
     if not known or not numbers or not set(numbers) <= set(by_number):
         return None
     try:
-        return Choice.of([by_number[number] for number in numbers], values["each"], values["seed"])
+        return Selection.of([by_number[number] for number in numbers], values["each"], values["seed"])
     except ValueError:  # more questions than a sheet may have: no sheet has such a code
         return None
 

@@ -60,8 +60,8 @@ def question_of(lesson: str, scene: str) -> Question:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What a sheet or a quiz is made from: equal choices give equal questions with equal numbers.
+class Selection:
+    """What a sheet or a quiz is made from: equal selections give equal questions with equal numbers.
 
     Attributes:
         lessons: names of lessons, in the order of the list.
@@ -89,7 +89,7 @@ class Choice:
             raise ValueError(f"that would be {count} questions, and {MOST_QUESTIONS} are the most: take fewer lessons, or fewer of each")
 
     @classmethod
-    def of(cls, lessons: Sequence[str], each: int, seed: int) -> Choice:
+    def of(cls, lessons: Sequence[str], each: int, seed: int) -> Selection:
         """The same whatever order the lessons are named in, and however often."""
         order = {entry.name: entry.number for entry in shelf.entries()}
         named = dict.fromkeys(lessons)

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlhf_studio.lessons import answers, shelf
-from rlhf_studio.lessons.kit.controls import Choice as ChoiceControl
-from rlhf_studio.lessons.kit.controls import Control, Slider
+from rlhf_studio.lessons.kit.controls import Choice, Control, Slider
 from rlhf_studio.lessons.kit.text import SceneText
-from rlhf_studio.lessons.teaching.questions import Choice, Question, two_back
+from rlhf_studio.lessons.teaching.questions import Question, Selection, two_back
 
 Json = dict[str, Any]
 
@@ -19,10 +18,10 @@ def sheet(lessons: Sequence[str], each: int, seed: int, *, with_answers: bool = 
 
     Equal arguments give equal sheets. Raises ValueError and :class:`~rlhf_studio.lessons.shelf.NoLesson` for what does not fit.
     """
-    choice = Choice.of(lessons, each, seed)
-    questions = [asked(question, seed, with_answers=with_answers, language=language) for question in choice.picked(language)]
-    titles = [shelf.text_of(lesson, language).title for lesson in choice.lessons]
-    what = {"seed": seed, "each": each, "lessons": list(choice.lessons), "titles": titles}
+    selection = Selection.of(lessons, each, seed)
+    questions = [asked(question, seed, with_answers=with_answers, language=language) for question in selection.picked(language)]
+    titles = [shelf.text_of(lesson, language).title for lesson in selection.lessons]
+    what = {"seed": seed, "each": each, "lessons": list(selection.lessons), "titles": titles}
     return {**what, "with_answers": with_answers, "questions": questions}
 
 
@@ -71,7 +70,7 @@ def _text_of(control: Control, value: Any) -> str:
         return f"{value:.{control.digits}f} {control.unit}".strip().replace("-", "−")
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"@{value}" if isinstance(control, ChoiceControl) else str(value).replace("-", "−")
+    return f"@{value}" if isinstance(control, Choice) else str(value).replace("-", "−")
 
 
 def _without_answer(found: Json) -> Json:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rlhf_studio.lessons.kit import Numbers, Scene, Slider
 from rlhf_studio.lessons.kit.by_hand import close
 from rlhf_studio.lessons.run import LessonRun
-from rlhf_studio.lessons.tour.line import MOST, NEEDS, STEP, STEPS, table
+from rlhf_studio.lessons.size import STEPS
+from rlhf_studio.lessons.tour.line import MOST, NEEDS, STEP, table
 from rlhf_studio.ppo.kl_control import MAX_ERROR, AdaptiveKL
 
 NUMBER = 14

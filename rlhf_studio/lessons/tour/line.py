@@ -11,9 +11,10 @@ from torch import Tensor
 from rlhf_studio.lessons.kit import Numbers, Picture, Slider, ledger
 from rlhf_studio.lessons.kit.pictures import Number
 from rlhf_studio.lessons.run import LessonRun, Sample
+from rlhf_studio.lessons.size import RESPONSES, STEPS
 from rlhf_studio.lessons.what_if import Recorded, WhatIf, recompute
 
-STEPS, RESPONSES, MOST = 36, 64, 8
+MOST = 8
 STEP, SAMPLE = Slider("step", 1, STEPS, 1, start=12), Slider("sample", 1, RESPONSES, 1, start=3)
 NEEDS = ("run",)
 GAP = "…"

@@ -18,9 +18,9 @@ def sampled(run: LessonRun, step: float, sample: float) -> Numbers:
     one = line.sample
     distributions = run.distributions(int(step) - 1, run.batch([one.prompt_ids], [one.ids]))
     best = distributions.argmax(dim=-1).tolist()
-    asked = [float(distributions[place, token]) for place, token in enumerate(one.ids)]
+    said_again = [float(distributions[place, token]) for place, token in enumerate(one.ids)]
     logprobs = line.all(line.of.logprobs)
-    rarest = min(range(len(asked)), key=lambda place: asked[place])
+    rarest = min(range(len(said_again)), key=lambda place: said_again[place])
     return {
         "columns": line.tokens,
         "rows": rows_of(line, response_ids=line.of.ids, mask=line.of.mask, logprobs=line.of.logprobs, values=line.of.values),
@@ -28,9 +28,9 @@ def sampled(run: LessonRun, step: float, sample: float) -> Numbers:
         "likeliest": sum(token == first for token, first in zip(one.ids, best, strict=True)),
         "always": one.ids == best,
         "rarest": one.pieces[rarest].strip(),
-        "chance": math.exp(asked[rarest]),
+        "chance": math.exp(said_again[rarest]),
         "stopped": one.stopped,
-        "largest_difference": max(abs(a - b) for a, b in zip(asked, logprobs, strict=True)),
+        "largest_difference": max(abs(a - b) for a, b in zip(said_again, logprobs, strict=True)),
     }
 
 

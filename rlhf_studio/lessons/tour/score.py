@@ -7,7 +7,8 @@ import torch
 from rlhf_studio.lessons.kit import Numbers, Scene
 from rlhf_studio.lessons.kit.by_hand import close
 from rlhf_studio.lessons.run import LessonRun
-from rlhf_studio.lessons.tour.line import MOST, NEEDS, RESPONSES, SAMPLE, STEP, label, table
+from rlhf_studio.lessons.size import RESPONSES
+from rlhf_studio.lessons.tour.line import MOST, NEEDS, SAMPLE, STEP, label, table
 
 NUMBER = 3
 ROUNDING = 1e-4

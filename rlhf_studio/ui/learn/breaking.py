@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, Experiment, Which
-from rlhf_studio.lessons.faults.runs import Pair, has_ended, own_runs, pair_of, seeds_done, submit_missing, under_way
+from rlhf_studio.lessons.faults.runs import BothRuns, both_runs, has_ended, own_runs, seeds_done, submit_missing, under_way
 from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
@@ -77,7 +77,7 @@ class Breaking:
         runs = own_runs(self._workspace)
         seeds = seeds_done(self._workspace, experiment, runs)
         seed = seed if seed is not None else seeds[-1] if seeds else 0
-        found = pair_of(self._workspace, experiment, seed, runs)
+        found = both_runs(self._workspace, experiment, seed, runs)
         operator = self._access.is_operator(request, data)
         told: Json = {
             "show": experiment.name,
@@ -121,7 +121,7 @@ class Breaking:
         self._wake()
         return {"seed": seed}
 
-    def _result(self, key: str, experiment: Experiment, found: Pair, data: Any) -> Json:
+    def _result(self, key: str, experiment: Experiment, found: BothRuns, data: Any) -> Json:
         with self._memory:
             if key in self._results:
                 return self._results[key]

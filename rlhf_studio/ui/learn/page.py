@@ -100,7 +100,7 @@ class LearnPage:
         self._computer.rest()
         self._slow.rest()
         try:
-            question = {**_question(data), **self._runs.asked(sent.member(data, "run"))}
+            question = {**_question(data), **self._runs.told_of(sent.member(data, "run"))}
             computer = self._slow if sent.member(data, "slow") is True else self._computer
             return sent.as_json({"answer": computer.ask(question)})
         except (NotComputed, StoreError, ValueError) as error:

@@ -44,7 +44,7 @@ class RunsOnRecord:
         except StoreError:
             return False  # damaged, or deleted just now: there is nothing to look at
 
-    def asked(self, run: Any) -> Json:
+    def told_of(self, run: Any) -> Json:
         """What a question to the process says of a run: its ``folder``, and ``as_of``, which changes whenever the run does.
 
         Nothing for no run, which means the bundled one. Raises StoreError where there is no such run, and ValueError for what is no name.

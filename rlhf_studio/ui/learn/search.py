@@ -18,7 +18,7 @@ from rlhf_studio.lessons.kit.code import excerpt
 from rlhf_studio.lessons.kit.text import Block, SceneText
 from rlhf_studio.lessons.trl_names import NameAnswer, answers
 from rlhf_studio.ui import sent
-from rlhf_studio.ui.learn.search_words import GREEK, PAGES, asked, phrases, stem, whole_names, words
+from rlhf_studio.ui.learn.search_words import GREEK, PAGES, phrases, stem, wanted_stems, whole_names, words
 
 LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
 FEWEST_LETTERS = 3  # of a query that finds names of TRL by a part of them
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Entry:
+class Findable:
     """Something that can be found: ``to`` are the address's parameters, or nothing; ``where`` names the lesson that it is in."""
 
     kind: str
@@ -61,9 +61,9 @@ def found(query: str, language: str = "en") -> list[Json]:
     near = named(query)
     first = [name for name in near if name.name.lower() == query.strip().lower() or _LIKE_CODE.search(query)]
     last = [name for name in near if name not in first]
-    wanted = asked(query)
+    wanted = wanted_stems(query)
     scored = _scored(wanted, language) if wanted else []
-    best: dict[tuple[str, str], Entry] = {}
+    best: dict[tuple[str, str], Findable] = {}
     for _, entry in sorted(scored, key=lambda pair: -pair[0]):
         best.setdefault(_once(entry), entry)
     others = list(best.values())[: MOST - len(near)]
@@ -79,39 +79,39 @@ def prepare(language: str = "en") -> None:
 
 
 @cache
-def index(language: str = "en") -> tuple[Entry, ...]:
+def index(language: str = "en") -> tuple[Findable, ...]:
     """All that can be found in a language, but for the names of TRL. Made once."""
     return tuple(_indexed(entry) for entry in _all(language))
 
 
-def _all(language: str) -> Iterator[Entry]:
+def _all(language: str) -> Iterator[Findable]:
     for name, term in GLOSSARY.items():
-        yield Entry("term", term.title, f"{term.meaning} {term.good} {name}", {})
+        yield Findable("term", term.title, f"{term.meaning} {term.good} {name}", {})
     for where, title, text in PAGES:
-        yield Entry("page", title, text, {}, where)
+        yield Findable("page", title, text, {}, where)
     for kind, shelf_name in (("station", shelf.TOUR), ("lesson", shelf.LESSONS)):
         for lesson in shelf.entries(language, shelf_name):
             text = shelf.text_of(lesson.name, language)
             letters = " ".join(_letters(text.introduction))
-            yield Entry(kind, text.title, _prose(text.introduction), place_of(lesson.name), letters=letters)
+            yield Findable(kind, text.title, _prose(text.introduction), place_of(lesson.name), letters=letters)
             for scene in text.scenes:
                 yield from _of_scene(kind, lesson.name, text.title, scene)
 
 
-def _of_scene(kind: str, lesson: str, title: str, scene: SceneText) -> Iterator[Entry]:
+def _of_scene(kind: str, lesson: str, title: str, scene: SceneText) -> Iterator[Findable]:
     to = place_of(lesson, scene.name)
     heading = next((_prose([block]) for block in scene.blocks if block["kind"] == "heading"), title)
     of_lesson = kind == "lesson"
     plain = [block for block in scene.blocks if block["kind"] not in ("predict", "heading", "code")]
     letters = " ".join(_letters(scene.blocks))
-    yield Entry("scene" if of_lesson else "station", heading if of_lesson else title, _prose(plain), to, title, letters)
+    yield Findable("scene" if of_lesson else "station", heading if of_lesson else title, _prose(plain), to, title, letters)
     for block in scene.blocks:
         if block["kind"] == "predict":
             explained = " ".join(_prose(content) for _, content in block["answers"])
-            yield Entry("question", _prose(block["question"]), explained, to, title)
+            yield Findable("question", _prose(block["question"]), explained, to, title)
         elif block["kind"] == "code":
             lines = " ".join("".join(text for _, text in line) for line in block["lines"])
-            yield Entry("code", block["symbol"], f"{block['path']} {lines}", to, title)
+            yield Findable("code", block["symbol"], f"{block['path']} {lines}", to, title)
 
 
 def place_of(lesson: str, scene: str = "") -> Json:
@@ -160,11 +160,11 @@ def _leaves(tree: Any) -> Iterator[str]:
 # --- how well it fits ----------------------------------------------------------------------------------------------------------
 
 
-def _indexed(entry: Entry) -> Entry:
+def _indexed(entry: Findable) -> Findable:
     stems: dict[str, float] = {}
     for weight, text in ((IN_TEXT, f"{entry.text} {entry.letters}"), (IN_LESSON, entry.where), (IN_TITLE, entry.title)):
         stems.update(dict.fromkeys((stem(word) for word in (*words(text), *whole_names(text), *phrases(text))), weight))
-    return Entry(entry.kind, entry.title, entry.text, entry.to, entry.where, entry.letters, stems)
+    return Findable(entry.kind, entry.title, entry.text, entry.to, entry.where, entry.letters, stems)
 
 
 @cache
@@ -177,7 +177,7 @@ def _places(language: str) -> dict[str, list[int]]:
     return found
 
 
-def _scored(wanted: Sequence[Mapping[str, float]], language: str) -> list[tuple[float, Entry]]:
+def _scored(wanted: Sequence[Mapping[str, float]], language: str) -> list[tuple[float, Findable]]:
     """The entries in which enough of the words stand, each with its score: the more words, the rarer and the higher up, the better."""
     entries, places = index(language), _places(language)
     rarities, fits = [], []
@@ -216,12 +216,12 @@ def _with_begun(alternatives: Mapping[str, float], places: Mapping[str, Any]) ->
     return found
 
 
-def _once(entry: Entry) -> tuple[str, str]:
+def _once(entry: Findable) -> tuple[str, str]:
     """What is shown once: a symbol of the code however many lessons show it, anything else by its place."""
     return (entry.kind, entry.title if entry.kind == "code" else f"{entry.title} {entry.to}")
 
 
-def _score(entry: Entry, words: Sequence[str]) -> float:
+def _score(entry: Findable, words: Sequence[str]) -> float:
     """0 when a word stands nowhere in the entry; otherwise the more, the rarer and the higher up they stand."""
     total = 0.0
     for word in words:
@@ -238,7 +238,7 @@ def _fits(word: str, words: frozenset[str]) -> float:
     return ONLY_BEGUN if len(word) > 1 and any(other.startswith(word) for other in words) else 0.0
 
 
-def _shown(entry: Entry, wanted: Sequence[Mapping[str, float]]) -> Json:
+def _shown(entry: Findable, wanted: Sequence[Mapping[str, float]]) -> Json:
     """A result; the extract is the piece of the text around the first word that was asked for."""
     text = " ".join(entry.text.split())
     own = [next(iter(alternatives)) for alternatives in wanted]

@@ -159,7 +159,7 @@ def stem(word: str) -> str:
     return word[:-1] if word.endswith("e") and len(word) > 3 else word
 
 
-def asked(query: str) -> list[dict[str, float]]:
+def wanted_stems(query: str) -> list[dict[str, float]]:
     """What a query asks for: for each of its words the stems that answer it, each with how well it does (1 for the word itself)."""
     text = _plain(query)
     for phrase, word in _PHRASES.items():

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from rlhf_studio.lessons.shelf import NoLesson
 from rlhf_studio.lessons.teaching import codes, plan
-from rlhf_studio.lessons.teaching.questions import MOST_EACH, Choice, question_of, two_back
+from rlhf_studio.lessons.teaching.questions import MOST_EACH, Selection, question_of, two_back
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.learn.computing import Computer, NotComputed
 
@@ -36,7 +36,7 @@ class Teaching:
         - ``sheet``: of ``lessons``, ``each`` and ``seed``, with answers or without (:func:`rlhf_studio.lessons.teaching.sheets.sheet`);
         - ``before``: the lesson two places before ``lesson``, and ``light``, whether no model has to be loaded for its question;
         - ``opening``: that ``question``; ``asked``: the question of ``lesson`` and ``scene`` with numbers of ``seed``;
-        - ``code``: of the same choice and ``outcomes``;
+        - ``code``: of the same selection and ``outcomes``;
         - ``check``: what the codes in ``lines`` say.
         """
         answers: dict[str, Callable[[Any], Any]] = {
@@ -45,7 +45,7 @@ class Teaching:
             "before": lambda data: _before(*_lesson_and_seed(data)),
             "opening": self._opening,
             "asked": self._asked,
-            "code": lambda data: {"code": codes.encode(_choice(data), _outcomes(data))},
+            "code": lambda data: {"code": codes.encode(_selection(data), _outcomes(data))},
             "check": lambda data: {"rows": codes.checked(_lines(data))},
         }
         what = sent.member(data, "what")
@@ -57,8 +57,8 @@ class Teaching:
             return sent.as_json({"error": str(error)})
 
     def _sheet(self, data: Any) -> Any:
-        choice = _choice(data)
-        question = {"lessons": list(choice.lessons), "each": choice.each, "seed": choice.seed}
+        selection = _selection(data)
+        question = {"lessons": list(selection.lessons), "each": selection.each, "seed": selection.seed}
         with_answers = sent.member(data, "with_answers") is True
         return self._slow.ask({"op": "sheet", **question, "with_answers": with_answers, "language": sent.language_of(data)})
 
@@ -78,7 +78,7 @@ def _lesson_and_seed(data: Any) -> tuple[str, int]:
     lesson, seed = sent.member(data, "lesson"), sent.member(data, "seed")
     if not isinstance(lesson, str):
         raise ValueError("lesson must be a name")
-    return lesson, Choice.of([lesson], 1, seed).seed
+    return lesson, Selection.of([lesson], 1, seed).seed
 
 
 def _before(lesson: str, seed: int) -> Json | None:
@@ -86,11 +86,11 @@ def _before(lesson: str, seed: int) -> Json | None:
     return question and {"lesson": question.lesson, "title": question.title, "light": question.light}
 
 
-def _choice(data: Any) -> Choice:
+def _selection(data: Any) -> Selection:
     lessons = sent.member(data, "lessons")
     if not isinstance(lessons, list) or not all(isinstance(name, str) for name in lessons):
         raise ValueError("lessons must be a list of names")
-    return Choice.of(lessons, sent.member(data, "each"), sent.member(data, "seed"))
+    return Selection.of(lessons, sent.member(data, "each"), sent.member(data, "seed"))
 
 
 def _outcomes(data: Any) -> list[str]:

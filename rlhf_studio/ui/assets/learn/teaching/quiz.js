@@ -8,7 +8,7 @@ const SEEDS = 1_000_000;
 const SAID = { first: "Right at the first try", second: "Right at the second try", not: "Not right", open: "Open" };
 
 /** One question. "Another one" asks it with other numbers. */
-class Asked {
+class PosedQuestion {
   /**
    * @param question  as the app made it
    * @param page      {teach(question), choose(params)}
@@ -83,8 +83,8 @@ export class Quiz {
     setText(this.place, `Question ${at + 1} of ${count}, from \u201c${question.title}\u201d`);
     setText(this.next, at + 1 < count ? "Next question" : "To the result");
     show(this.next, this.outcomes[at] !== "open");
-    const asked = new Asked(question, this.page, (outcome) => this.answered(at, outcome));
-    fill(this.body, asked.node);
+    const posed = new PosedQuestion(question, this.page, (outcome) => this.answered(at, outcome));
+    fill(this.body, posed.node);
   }
 
   answered(at, outcome) {
@@ -194,6 +194,6 @@ export class Opening {
       { type: "button", class: "rs-quiet", onclick: () => (this.node.open = false) },
       "Skip it",
     );
-    fill(this.body, new Asked(question, this.page).node, el("div", { class: "rs-learn-answers" }, skip, link));
+    fill(this.body, new PosedQuestion(question, this.page).node, el("div", { class: "rs-learn-answers" }, skip, link));
   }
 }
