@@ -165,16 +165,19 @@ def figures(config: StageConfig, report: Preflight | None, recipe: Recipe) -> li
     ]
 
 
-def recipe_time(config: StageConfig, recipe: Recipe) -> dict[str, str] | None:
-    """The recipe's measured time, scaled to these settings; None unless it was measured and the models are the recipe's.
+def recipe_minutes(config: StageConfig, recipe: Recipe) -> float | None:
+    """The recipe's measured minutes, scaled to these settings; None unless it was measured and the models are the recipe's.
 
     Of the stages that learn from examples, only the settings that were measured have a time.
     """
-    minutes = recipe.minutes
-    if minutes is not None and isinstance(config, RunConfig) and isinstance(recipe.config, RunConfig):
-        minutes = scaled_minutes(config, recipe.config, minutes)
-    elif values_that_teach(config) != values_that_teach(recipe.config):
-        minutes = None
+    if recipe.minutes is not None and isinstance(config, RunConfig) and isinstance(recipe.config, RunConfig):
+        return scaled_minutes(config, recipe.config, recipe.minutes)
+    return recipe.minutes if values_that_teach(config) == values_that_teach(recipe.config) else None
+
+
+def recipe_time(config: StageConfig, recipe: Recipe) -> dict[str, str] | None:
+    """The same as label, value and help."""
+    minutes = recipe_minutes(config, recipe)
     if minutes is None:
         return None
     return {"label": "Time", "value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}

@@ -96,6 +96,11 @@ def test_live_leads_to_the_response_that_is_shown(server: Server, open_page: Cal
     expect(written.locator(".rs-learn-value")).to_have_text(["7", "4"])
     pieces = [item["text"] for item in shown(server, "written", step=7, sample=4)["pictures"]["tokens"]["items"]]
     expect(written.locator(".rs-learn-piece")).to_have_text(pieces)
+    page = open_page(f"?run={RUN}&step=7&sample=3&token=2")
+    page.locator(".rs-tokens [role=option]").nth(4).click()
+    page.get_by_role("link", name="Under the microscope").click()
+    beside = page.locator('[data-scene="beside"]')
+    expect(beside.locator(".rs-learn-value")).to_have_text(["7", "4", "5"])  # the token goes along
     page = open_page(f"?run={RUN}")
     expect(page.get_by_role("link", name="Learn why")).to_have_attribute("href", re.compile(f"lesson=one_sample&run={RUN}"))
 

@@ -26,6 +26,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running.close()
 
 
+def test_a_response_without_token_numbers_leads_to_the_lesson_that_computes_them(open_page: Callable[..., Any]) -> None:
+    page = open_page(f"?run={RECORDINGS[1].run_id}&step=30&sample=3&token=4")
+    page.get_by_role("link", name="Open it under the microscope").click()
+    expect(page.locator('[data-scene="beside"] .rs-learn-value')).to_have_text(["30", "4", "5"])
+    expect(page.locator('[data-scene="beside"] .rs-learn-piece').first).to_be_visible()
+
+
 def test_live_offers_a_recording_and_runs_lists_them(open_page: Callable[..., Any], server: Server) -> None:
     page = open_page("?tab=live")
     expect(page.locator(".rs-recordings a")).to_have_text(NAMES)

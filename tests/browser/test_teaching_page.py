@@ -32,23 +32,28 @@ def test_slides_by_the_keyboard_with_the_answer_after_the_show_of_hands(open_pag
     expect(page.locator('[data-scene="dead_zones"] .rs-learn-there').first).to_have_text("1.30")
     expect(heading).to_be_visible()
     expect(page.get_by_role("button", name="Slides", exact=True)).to_be_hidden()
-    first = int(place.inner_text().split(" of ")[0])
-    page.keyboard.press("ArrowRight")
+    first, of = (int(number) for number in place.inner_text().split(" of "))
+    assert of <= 16  # of seven scenes
     question = page.locator('[data-scene="dead_zones"] .rs-learn-question')
     expect(question).to_be_visible()
-    expect(place).to_have_text(re.compile(f"^{first + 1} of "))
     expect(question.locator(".rs-learn-verdict")).to_be_hidden()
+    result = page.locator('[data-scene="dead_zones"] .rs-learn-figure .rs-learn-result')
+    expect(result).to_be_hidden()
     page.get_by_role("slider", name="Ratio").fill("5")  # 0.50: controls work on a slide
     page.get_by_role("slider", name="Ratio").press("ArrowLeft")  # the control's own key: 0.48, and the same slide
     expect(question).to_contain_text("0.48")
     expect(page).to_have_url(re.compile("show=slides"))
     page.keyboard.press("PageDown")  # a clicker's key leads on whatever has the focus: the answer first
     expect(question.locator(".rs-learn-verdict")).to_contain_text("No. The larger of the two losses is the flat one")
-    expect(place).to_have_text(re.compile(f"^{first + 1} of "))
+    expect(place).to_have_text(re.compile(f"^{first} of "))
+    expect(result).to_be_visible()  # beside the text, under the controls
+    expect(page.locator('[data-scene="dead_zones"] p', has_text="The slope of its loss")).to_be_visible()
     page.keyboard.press("PageDown")
     expect(question).to_be_hidden()
-    expect(page.locator('[data-scene="dead_zones"] p', has_text="The slope of its loss")).to_be_visible()
+    expect(page.locator('[data-scene="dead_zones"] .rs-learn-code')).to_be_visible()
+    page.keyboard.press("ArrowLeft")
     page.keyboard.press("Escape")
+    expect(page.locator('[data-scene="dead_zones"] .rs-learn-text .rs-learn-picture')).to_be_visible()  # where it is spoken of
     expect(place).to_be_hidden()
     expect(page.get_by_role("slider", name="Ratio").first).to_be_in_viewport()  # the same place of the lesson
     expect(question.locator(".rs-learn-verdict")).to_be_visible()

@@ -85,6 +85,10 @@ LATER = [
     ("How much memory do the four models take?", "reference/memory", "all_four", "Policy, reference, critic and reward model"),
     ("Which top_k, top_p and min_length does TRL pass?", "sampling/truncation", "cut", "`top_k=0`, `top_p=1.0`"),
     ("With which tokenizer does the reward model read?", "reward_model/where_read", "own_tokens", "own tokenizer"),
+    ("Why is whiten_rewards off by default?", "rewards/scaling", "divisor", "It is off by default"),
+    ("Which variance of the ratio is healthy?", "clip/one_step", "ratio_var", "in a healthy run it is far below"),
+    ("What happens with ZeRO-3?", "reference/memory", "part", "with `ds3_gather_for_generation` off it gathers layer by layer"),
+    ("How do num_train_epochs and the schedule fit total_episodes?", "before_the_loop/whole_run", "half", "moves once per batch"),
     ("What does whiten_rewards do to padding?", "rewards/scaling", "in_padding", "sets it to zero after whitening"),
 ]
 """Questions that these forty led to, answered in the same way."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rlhf_studio.from_trl.table import SECTIONS, groups, options
 from rlhf_studio.lessons import answers as lesson_answers
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.kit.code import excerpt
@@ -14,6 +15,8 @@ from tools.from_trl_page import setting_of
 from tools.trl_identifiers import INSTALLED, installed_folder
 from tools.trl_identifiers import identifiers as taken
 
+OPTIONS = {name for section in SECTIONS for option in options(section.name) for name in option.names}
+OPTIONS |= {name for group in groups() for name in group.names}
 NAMES = {name for kinds in identifiers().values() for names in kinds.values() for name in names}
 
 
@@ -60,13 +63,19 @@ def test_both_trainers_are_on_the_list_as_a_reader_meets_them() -> None:
 
 
 def test_every_name_has_one_answer() -> None:
-    assert set(answers()) == NAMES
+    assert set(answers()) == NAMES | OPTIONS
     named = [name for entry in written_answers() for name in entry["names"].split()]
     assert sorted(named) == sorted(set(named)) and set(named) <= NAMES
     for name, answer in answers().items():
         assert bool(answer.not_needed) != bool(answer.symbols or answer.settings), name
         for sentence in (answer.what, answer.note, answer.not_needed):
             assert not sentence or sentence.endswith("."), f"{name}: {sentence}"
+
+
+@pytest.mark.parametrize("name", ["num_train_epochs", "lr_scheduler_type", "lora_r", "save_steps"])
+def test_an_inherited_option_has_a_card_with_its_setting(name: str) -> None:
+    answer = answers()[name]
+    assert answer.what and answer.settings and answer.see and answer.kinds == ("option",) and answer.releases == ("1.12.0",)
 
 
 def test_entries_have_known_members() -> None:

@@ -16,10 +16,11 @@ from rlhf_studio.lessons.faults.experiment import WHICH, Experiment
 from rlhf_studio.lessons.faults.runs import TAG
 from rlhf_studio.lessons.faults.shelf import experiment_of
 from rlhf_studio.lessons.faults.table import EXPERIMENTS
+from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.lab.fault import note_of, noted_fault
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.learn.breaking import BUSY, Breaking
+from rlhf_studio.ui.learn.breaking import BUSY, Breaking, how_long
 from tests.ui.breaking_stand_in import PLACE, write_run
 from tests.ui.train_helpers import OPERATOR, VIEWER
 
@@ -53,6 +54,17 @@ def test_all_experiments_are_listed_without_torch() -> None:
     code += "[shelf.text_of(one['name']) for one in shelf.entries()]; print(len(shelf.entries()), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["9", "False"]
+
+
+def test_how_long_both_runs_take_is_told_from_what_was_measured(page: Breaking, workspace: Workspace) -> None:
+    experiment = experiment_of("no_kl")
+    configs = [experiment.config(which, 0) for which in WHICH]
+    recipe = load_recipe("world")
+    assert how_long(workspace, configs) == "Both runs together take about 1 minute on two CPU cores that do nothing else."
+    assert recipe.minutes == 1 and recipe.config.ppo.steps == 30  # 2 x 20 of 30 steps
+    news = page.break_news({"show": "no_kl", "seed": 0}, VIEWER)
+    assert news["takes"] == how_long(workspace, configs)
+    assert how_long(workspace, configs[:1]).startswith("The missing run takes about 40 seconds on two")
 
 
 def test_everyone_may_read(page: Breaking) -> None:

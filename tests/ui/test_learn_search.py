@@ -86,6 +86,10 @@ def led_to(result: dict[str, Any]) -> str:
     ("query", "wanted"),
     [
         ("advantages backwards", "gae/right_to_left"),
+        ("start of train", "before_the_loop"),
+        ("four models", "reference/memory"),
+        ("merge_and_unload", "lora/start_and_merge"),
+        ("ZeRO-3", "reference/memory"),
         ("normalize advantages", "gae/whitening"),
         ("standardizing the advantages", "whitening"),
         ("why mask query", "logprobs/which_tokens"),

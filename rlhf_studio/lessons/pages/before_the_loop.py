@@ -180,6 +180,7 @@ def whole_run(episodes: int, batch: str, warmup: int, share: float) -> Numbers:
         "full": settings.learning_rate,
         "first": settings.learning_rate * factors[0],
         "last": settings.learning_rate * factors[-1],
+        "half": settings.learning_rate * factors[(steps - 1) // 2],
     }
 
 

@@ -199,6 +199,7 @@ def scaling(mode: str, clip: float, outlier: float, unit_variance: bool) -> Numb
         **{f"mean_{name}": statistics.fmean(part) for name, part in parts.items()},
         "in_padding": whitened_there(rewards, mask)[0, -1].item(),
         "spread_used": statistics.stdev(parts["used"]),
+        "divisor": statistics.stdev(parts["plain"]),
     }
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from rlhf_studio.engine.types import TokenBatch
-from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Slider, Word, bars, flow
+from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, flow, line
 from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.lessons.size import RESPONSES, STEPS
 from rlhf_studio.ppo.advantages import whiten
@@ -48,7 +48,15 @@ def three_stages(run: LessonRun, pair: int, step: int) -> Numbers:
         "before": run.curve("gold/score")[0],
         "after": run.curve("gold/score")[int(step) - 1],
         "logprobs": read.tolist(),
+        "scores": run.curve("objective/scores")[: int(step)],
+        "golds": run.curve("gold/score")[: int(step)],
     }
+
+
+def draw_improvement(n: Numbers) -> Picture:
+    steps = [float(number + 1) for number in range(len(n["golds"]))]
+    curves = [Series(Word("judge"), steps, n["scores"], tone="score"), Series(Word("gold"), steps, n["golds"], tone="gold")]
+    return line(curves, x=Word("step"), y=Word("points"), x_range=(1, STEPS), y_range=(-0.5, 2.5), at=n["step"])
 
 
 def draw_stages(n: Numbers) -> Picture:
@@ -214,12 +222,13 @@ SCENES = (
         "three_stages",
         three_stages,
         controls=(Slider("pair", 1, PAIRS, 1, start=3), Slider("step", 1, STEPS, 1, start=STEPS)),
-        pictures={"stages": draw_stages},
+        pictures={"improvement": draw_improvement, "stages": draw_stages},
         claims={
             "the usual probability is the geometric mean": lambda n: (
                 abs(n["usual"] - math.prod(math.exp(x) for x in n["logprobs"]) ** (1 / len(n["logprobs"]))) < 1e-9
             ),
             "log-probabilities are not above 0": lambda n: all(x <= 1e-6 for x in n["logprobs"]),
+            "the curve ends at this step": lambda n: len(n["golds"]) == n["step"] and n["golds"][-1] == n["after"],
             "the run ends better than it began": lambda n: n["step"] < 4 or n["after"] > n["before"] + 0.3,
         },
         needs=("run",),

@@ -50,6 +50,7 @@ def weights_of(model: str) -> int:
     return sum(parameter.numel() for parameter in without_weights(SHAPES[model]()).parameters())
 
 
+PROCESSES = 8
 WAYS = {"full": {"enabled": False}, "pissa": {"enabled": True, "init_lora_weights": "pissa"}, "lora": {"enabled": True}}
 
 
@@ -82,6 +83,8 @@ def memory(model: str, start: str, half: bool) -> Numbers:
         "on_apart": float((response_logits(policy, TEXT) - base).abs().max()),
         "parameters": weights_of(model),
         "hidden": SHAPES[model]().hidden_size,
+        "processes": PROCESSES,
+        "part": sizes[way][parts.POLICY] / PROCESSES,
         "all_four": sum(sizes["full"].values()),
         "four_now": sum(sizes[way].values()),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import Any
 
 import torch
@@ -168,6 +169,8 @@ def one_step(step: float, value_coef: float, entropy_coef: float, kl_in_loss: bo
         "slopes": slopes_of(now.logprobs),
         "value_slopes": slopes_of(values),
         "clipped": float(sums.clip_fraction),
+        "ratio_var": statistics.pvariance([one.ratio.item() for one in each]),
+        "most_var": EPS**2,
         "largest": Word(largest if abs(parts[largest]) > EDGE else "no_term"),
     }
 

@@ -19,8 +19,9 @@ from rlhf_studio.from_trl.table import SECTIONS, groups, options
 FOLDER = Path(__file__).parent
 LIST, OPTIONS = FOLDER / "identifiers.yaml", FOLDER / "options.yaml"
 OLD, NEW = "0.11.4", "1.12.0"
+INHERITED = "An option that TRL's PPOConfig inherits from TrainingArguments of transformers."
 _SPOKEN_OF = {"constructor": "Passed to PPOTrainer", "around": "In a script for TRL 0.11", "classic": "PPOConfig of TRL 0.11"}
-_IN_RELEASE = {"classic": OLD, "experimental": NEW, "arguments": NEW}
+_IN_RELEASE = {"around": OLD, "classic": OLD, "experimental": NEW, "arguments": NEW, "script": NEW, "model": NEW}
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class NameAnswer:
     Attributes:
         name: as TRL's source has it.
         releases: in which it occurs, such as ``0.11.4``.
-        kinds: what it is there: class, function, argument, attribute, constant, local, imported, metric.
+        kinds: what it is there: class, function, argument, attribute, constant, local, imported, metric; option for one that the
+            trainers' source does not name: inherited from transformers, or of TRL's scripts.
         what: what it is and does in TRL.
         symbols: dotted names inside our package where the same is done.
         settings: dotted names of our settings, for an option.
@@ -68,7 +70,7 @@ def written_answers() -> tuple[dict[str, Any], ...]:
 
 @cache
 def answers() -> dict[str, NameAnswer]:
-    """The answer for each name that has one."""
+    """The answer for each name that has one, and for each option of the table."""
     places: dict[str, list[tuple[str, str]]] = {}
     for release, kinds in identifiers().items():
         for kind, names in kinds.items():
@@ -80,6 +82,12 @@ def answers() -> dict[str, NameAnswer]:
         return NameAnswer(name, tuple(sorted({*releases, *also})), tuple(kinds), **more)
 
     found = {name: answer(name, **fields) for name, fields in _options().items() if name in places}
+    # options that no source of the trainers spells out: inherited from transformers, or of TRL's scripts
+    found |= {
+        name: NameAnswer(name, fields.pop("also") or (NEW,), ("option",), **fields)
+        for name, fields in _options().items()
+        if name not in places
+    }
     for entry in written_answers():
         fields = {key: str(entry.get(key, "")) for key in ("what", "note", "not_needed", "see")}
         symbols = tuple(str(entry.get("here", "")).split())
@@ -107,7 +115,11 @@ def _options() -> dict[str, dict[str, Any]]:
     for group in groups():
         for name in group.names:
             rows.setdefault(name, []).append(("arguments", (), group.sentence))
-    return {name: _of_rows(of_name) | option_purposes().get(name, {"what": ""}) for name, of_name in rows.items()}
+    inherited = {name for group in groups() for name in group.names}
+    return {
+        name: _of_rows(of_name) | option_purposes().get(name, {"what": INHERITED if name in inherited else ""})
+        for name, of_name in rows.items()
+    }
 
 
 def _of_rows(rows: list[tuple[str, tuple[str, ...], str]]) -> dict[str, Any]:

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.config import RunConfig
 from rlhf_studio.lessons.faults import shelf
-from rlhf_studio.lessons.faults.experiment import MOST_SEED, Experiment, Which
+from rlhf_studio.lessons.faults.experiment import MOST_SEED, RECIPE, Experiment, Which
 from rlhf_studio.lessons.faults.runs import BothRuns, both_runs, has_ended, own_runs, seeds_done, submit_missing, under_way
 from rlhf_studio.logs.shareable import without_secrets
+from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.pace import known_pace
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.once import Once, nonce_of
+from rlhf_studio.ui.outlook import duration, recipe_minutes
 from rlhf_studio.ui.sent import as_json, language_of, member
 
 logger = logging.getLogger(__name__)
@@ -45,6 +49,7 @@ class Breaking:
         self._once = Once(lambda outcome: "seed" in outcome)
         self._starting, self._memory = threading.Lock(), threading.Lock()
         self._results: dict[str, Json] = {}
+        self._times: dict[tuple[Any, ...], str] = {}
         self._few = Bounded("break", 2, 20)
 
     def functions(self) -> list[Callable[..., Any]]:
@@ -88,6 +93,7 @@ class Breaking:
             "under_way": under_way(self._workspace, runs),
             "operator": operator,
             "why_not": "" if operator else self._access.why_not(),
+            "takes": self._takes(experiment, seed, found),
         }
         if not all(map(has_ended, found.values())):
             return told
@@ -101,6 +107,17 @@ class Breaking:
         """
         self._access.require_operator(request, data)
         return {**self._once.answer(data, lambda: self._start(data)), "nonce": nonce_of(data)}
+
+    def _takes(self, experiment: Experiment, seed: int, found: BothRuns) -> str:
+        """How long the runs take that have not ended, as a sentence: going by earlier runs of this workspace, else by the recipe's time."""
+        configs = [experiment.config(which, seed) for which, run in found.items() if not has_ended(run)]
+        if not configs:
+            return ""
+        with self._memory:
+            key = experiment.name, len(configs), tuple(run.run_id for run in found.values() if has_ended(run) and run is not None)
+            if key not in self._times:
+                self._times[key] = how_long(self._workspace, configs)
+            return self._times[key]
 
     # --- helpers -----------------------------------------------------------------------------------------------------------
 
@@ -135,6 +152,19 @@ class Breaking:
             while len(self._results) > MOST_KEPT:
                 self._results.pop(next(iter(self._results)))
         return computed
+
+
+def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:
+    """How long these runs of the recipe take, one after the other, as a sentence; empty where nobody can tell."""
+    recipe = load_recipe(RECIPE)
+    paces = [known_pace(workspace.root, config) for config in configs]
+    measured = [pace.seconds * config.ppo.steps / 60 for pace, config in zip(paces, configs, strict=True) if pace is not None]
+    scaled = [recipe_minutes(config, recipe) for config in configs]
+    known = [minutes for minutes in scaled if minutes is not None]
+    what = "Both runs together take" if len(configs) > 1 else "The missing run takes"
+    if len(measured) == len(configs):
+        return f"{what} about {duration(sum(measured))}, going by earlier runs on this machine."
+    return f"{what} about {duration(sum(known))} on two CPU cores that do nothing else." if len(known) == len(configs) else ""
 
 
 def _told(experiment: Experiment, which: Which, seed: int, run: RunStatus | None) -> Json:

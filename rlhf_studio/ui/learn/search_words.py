@@ -39,6 +39,10 @@ _PHRASES = {
     "stop token": "stop_token",
     "end token": "stop_token",
     "eos token": "stop_token",
+    "start of train": "train_start",
+    "four models": "four_models",
+    "zero 3": "zero_3",
+    "zero stage 3": "zero_3",
 }
 """What people write in several words, or in short, and what is looked for."""
 

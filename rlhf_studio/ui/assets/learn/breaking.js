@@ -24,31 +24,32 @@ const GONE = ["stopped", "interrupted", "failed"];
 const KEPT = "Your answer is kept. Run both to see what happens.";
 const OPENED = "Run both to see what happens.";
 
-/** A question that may be answered before there is anything to compare with. */
+/** A question that may be answered before its runs have ended: the answer is marked, and kept until then. */
 class EarlyPrediction extends Prediction {
   answer(given) {
     if (this.known) return super.answer(given);
-    this.given = given;
-    for (const button of this.buttons)
-      button.setAttribute("aria-pressed", String(given && button.dataset.answer === given));
+    this.kept = given;
+    for (const button of this.buttons) {
+      const own = Boolean(given) && button.dataset.answer === given;
+      button.dataset.state = own ? "kept" : "";
+      button.setAttribute("aria-pressed", String(own));
+    }
     fill(this.verdict, el("p", {}, given ? KEPT : OPENED));
     show(this.verdict, true);
-    this.asked = true;
     return undefined;
   }
 
   know(slots) {
     super.know(slots);
-    if (!this.asked) return;
-    this.asked = false;
-    super.answer(this.given);
+    if (this.kept === undefined || this.explained) return;
+    super.answer(this.kept);
   }
 }
 
 export class Breaking {
   /** @param page  {article, server, language(), choose(params), mark(name), tell(problem)} */
   constructor(page) {
-    Object.assign(this, { page, once: new Once(), show: "", seed: null, key: "" });
+    Object.assign(this, { page, once: new Once(), show: "", seed: null, key: "", kept: new Map() });
   }
 
   async go({ show: wanted = "", seed = "" }) {
@@ -132,6 +133,7 @@ export class Breaking {
       scenes,
     );
     this.reveal(false);
+    if (this.kept.has(this.experiment)) this.prediction?.answer(this.kept.get(this.experiment));
     this.follow();
   }
 
@@ -156,7 +158,9 @@ export class Breaking {
         reveal: () => this.reveal(true),
         again: null,
       });
-      return this.prediction.node;
+      const { experiment, prediction } = this;
+      prediction.node.addEventListener("click", () => prediction.known || this.kept.set(experiment, prediction.kept));
+      return prediction.node;
     }
     return el("div", { class: "rs-learn-text" }, blocks([block], this.reading));
   }
@@ -184,8 +188,8 @@ export class Breaking {
     const tools = el("div", { class: "rs-learn-answers" }, this.start, this.again, this.compare);
     return el(
       "div",
-      { class: "rs-learn-pair" },
-      el("div", { class: "rs-learn-runs" }, rows),
+      { class: "rs-learn-both" },
+      el("div", { class: "rs-learn-sides" }, rows),
       this.note,
       this.problem,
       tools,
@@ -197,7 +201,7 @@ export class Breaking {
     const state = el("span", { class: "rs-muted" });
     const bar = el("progress", { max: "1", value: "0", hidden: true });
     const link = el("span", {});
-    const node = el("div", { class: `rs-learn-run rs-learn-run-${which}` }, el("i", {}), called, state, bar, link);
+    const node = el("div", { class: `rs-learn-side rs-learn-side-${which}` }, el("i", {}), called, state, bar, link);
     return { node, called, state, bar, link };
   }
 
@@ -252,18 +256,18 @@ export class Breaking {
     fill(row.link, run.run ? this.link("Open on Live", "live", { run: run.run }) : "");
   }
 
-  drawTools({ runs, under_way, operator, why_not, key, next_seed }) {
+  drawTools({ runs, under_way, operator, why_not, key, next_seed, takes }) {
     const done = Boolean(key);
     const partly = WHICH.some((which) => GONE.includes(runs[which].state));
-    show(this.start, !done);
+    const busy = WHICH.some((which) => ["queued", "loading", "running", "paused"].includes(runs[which].state));
+    show(this.start, !done && !busy);
     show(this.again, done);
     setText(this.start, partly ? "Run what is missing" : "Run both");
     setText(this.again, `Run again with seed ${next_seed}`);
     for (const button of [this.start, this.again]) button.disabled = under_way || !operator;
-    const busy = WHICH.some((which) => ["queued", "loading", "running", "paused"].includes(runs[which].state));
     const other = under_way && !busy ? "Another pair is under way. One pair runs at a time." : "";
     const viewer = operator || done ? "" : `The owner of this app may start the runs. ${why_not}`;
-    setText(this.note, other || viewer || (busy ? "Both runs together take about a minute on a free machine." : ""));
+    setText(this.note, other || viewer || takes || "");
     if (this.compared === done) return;
     this.compared = done;
     const compare = { compare: `${runs.first.run},${runs.second.run}` };
@@ -292,6 +296,7 @@ export class Breaking {
   }
 
   runAgain() {
+    this.kept.delete(this.experiment);
     return this.run(this.reply.next_seed);
   }
 

@@ -12,7 +12,7 @@ const KINDS = {
   page: "Outside Learn",
   name: "Name in TRL",
 };
-const SORTS = { local: "local variable", imported: "imported name" };
+const SORTS = { local: "local variable", imported: "imported name", option: "inherited option" };
 const TYPING = "input, textarea, select, [contenteditable]";
 
 export class Search {

@@ -1,5 +1,5 @@
 // A picture with its caption and its numbers as a table. It is drawn anew when its width or its data changes.
-import { el, fill } from "../shared/dom.js";
+import { el, fill, show } from "../shared/dom.js";
 import { bars } from "./bars.js";
 import { line, plane } from "./curves.js";
 import { flow } from "./flow.js";
@@ -27,9 +27,16 @@ export class PictureView {
     this.redraw();
   }
 
+  /** Say in the picture's place what brings it there. */
+  promise(text) {
+    fill(this.place, el("p", { class: "rs-learn-promise" }, text));
+    show(this.more, false);
+  }
+
   redraw() {
     this.width = this.place.clientWidth;
     if (!this.picture || !this.width) return;
+    show(this.more, true);
     fill(this.place, DRAW[this.picture.kind](this.picture, Math.max(this.width, NARROWEST), this.word));
     this.reach();
     this.list();

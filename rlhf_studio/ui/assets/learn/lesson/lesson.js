@@ -87,8 +87,7 @@ export class Lesson {
     const place = lessons.findIndex((lesson) => lesson.name === name);
     fill(
       article,
-      el("h2", { class: "rs-learn-title" }, text.title),
-      this.tools.node,
+      el("div", { class: "rs-learn-head" }, el("h2", { class: "rs-learn-title" }, text.title), this.tools.node),
       this.loading,
       el("div", { class: "rs-learn-text" }, blocks(text.introduction, lead)),
       picker?.node,

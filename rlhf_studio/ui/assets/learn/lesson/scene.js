@@ -8,6 +8,7 @@ import { blocks, inline } from "./text.js";
 
 const SAY_AFTER = 700; // milliseconds without a change, before a screen reader is told the numbers
 const KEPT_SWEEPS = 12;
+const PROMISE = "Not measured yet. Press “Measure”: then this picture is drawn, and a question follows.";
 
 export class Scene {
   /**
@@ -275,6 +276,7 @@ export class Scene {
   }
 
   offerMeasuring() {
+    for (const view of this.pictures.values()) view.promise(PROMISE);
     const state = el("span", { class: "rs-muted", role: "status" });
     const button = el("button", { type: "button", class: "rs-button rs-small rs-primary" }, "Measure");
     button.addEventListener("click", async () => {

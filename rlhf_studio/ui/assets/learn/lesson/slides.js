@@ -1,55 +1,22 @@
-// A lesson as slides: the same blocks, a few at a time and in large type. Nothing is copied: what does not belong to a
-// slide is hidden. Questions, controls and pictures go on working, and the lesson is as it was when the slides end.
+// A lesson as slides: the same blocks, as many at a time as fit, in large type. Nothing is copied: what does not belong
+// to a slide is hidden. Questions, controls and pictures go on working, and the lesson is as it was when the slides end.
 import { address } from "../../shared/address.js";
 import { el, setText, show } from "../../shared/dom.js";
+import { slidesOf } from "./packing.js";
 
 const OFF = "rs-learn-off";
-const MOST_WORDS = 60; // after a question, before a further slide begins
 const FORWARD = ["ArrowRight", "ArrowDown", "PageDown", " "];
 const BACK = ["ArrowLeft", "ArrowUp", "PageUp"];
 const OF_CLICKERS = ["PageDown", "PageUp"]; // what is held in the hand sends these: they lead on whatever has the focus
 const WITH_KEYS = "input, select, textarea, [role=radio]";
 const WITH_SPACE = "button, summary, a";
 
-const words = (node) => node.textContent.split(/\s+/).length;
-
-/** The slides of a lesson: each with its scene, the blocks that it shows, and its question. */
-function slidesOf(article, scenes) {
-  const front = [...article.children].filter((node) => node.matches(".rs-learn-title, .rs-learn-text"));
-  return [{ nodes: front }, ...scenes.flatMap(slidesOfScene)];
-}
-
-function slidesOfScene(scene) {
-  const begin = [...scene.before.children];
-  const heading = begin.slice(0, 1);
-  const questions = [scene.prediction, ...(scene.more || [])].filter(Boolean);
-  const slides = [];
-  let nodes = begin;
-  const cut = () => {
-    if (nodes.length > heading.length) slides.push({ scene, nodes });
-    nodes = heading;
-  };
-  for (const node of scene.after.children) {
-    const question = questions.find((one) => one.node === node);
-    const code = node.matches(".rs-learn-code");
-    if (question || code) {
-      cut();
-      slides.push({ scene, nodes: [...heading, node], question, wide: code });
-      continue;
-    }
-    nodes = [...nodes, node];
-    if (node.matches(".rs-learn-picture") || nodes.reduce((sum, one) => sum + words(one), 0) > MOST_WORDS) cut();
-  }
-  cut();
-  return slides.length ? slides : [{ scene, nodes: begin }];
-}
-
 export class Slides {
   /**
    * @param lesson  {page, name, scenes}
    */
   constructor(lesson) {
-    Object.assign(this, { lesson, open: false, at: 0 });
+    Object.assign(this, { lesson, open: false, at: 0, moved: [] });
     const button = (name, label, onclick, more = "") =>
       el("button", { type: "button", class: `rs-button ${more}`, "aria-label": label, onclick }, name);
     this.place = el("span", { class: "rs-learn-place", role: "status" });
@@ -70,18 +37,41 @@ export class Slides {
   start(scene = "") {
     const { page, scenes } = this.lesson;
     this.article = page.article;
-    this.slides = slidesOf(this.article, scenes);
-    const at = this.slides.findIndex((slide) => slide.scene?.name === scene);
     if (!this.open) {
       this.open = true;
       page.host.append(this.bar);
       this.article.classList.add("rs-learn-slides");
+      this.contents = contentsOf(scenes);
+      this.article.querySelector(":scope > .rs-learn-text")?.after(this.contents);
       document.addEventListener("keydown", this.keys, true);
       this.others = othersOf(this.article, this.bar);
       for (const node of this.others) node.inert = true;
     }
     show(this.bar, true);
+    this.putBack();
+    this.slides = slidesOf(this.article, scenes);
+    for (const scene of scenes) this.moveResults(scene);
+    const at = this.slides.findIndex((slide) => slide.scene?.name === scene);
     this.go(Math.max(at, 0));
+  }
+
+  /** On slides the pictures of results stand beside the text, under the controls. */
+  moveResults({ after, figure }) {
+    for (const node of after.querySelectorAll(":scope > .rs-learn-picture")) {
+      const mark = document.createComment("");
+      node.before(mark);
+      figure.append(node);
+      node.classList.add("rs-learn-result");
+      this.moved.push({ node, mark });
+    }
+  }
+
+  putBack() {
+    for (const { node, mark } of this.moved) {
+      mark.replaceWith(node);
+      node.classList.remove("rs-learn-result");
+    }
+    this.moved = [];
   }
 
   /** A reader leaves: the lesson is shown at the same place. */
@@ -89,7 +79,7 @@ export class Slides {
     const slide = this.slides[this.at];
     this.stop();
     address.put("learn", { lesson: this.lesson.name, run: this.lesson.run, scene: slide.scene?.name });
-    const node = slide.question?.node || slide.nodes.at(-1);
+    const node = slide.questions[0]?.node || slide.nodes.at(-1);
     node.scrollIntoView({ block: "center" });
     this.article.focus({ preventScroll: true });
   }
@@ -98,12 +88,14 @@ export class Slides {
   stop() {
     if (!this.open) return;
     this.open = false;
+    this.contents.remove();
+    this.putBack();
     if (document.fullscreenElement) document.exitFullscreen();
     this.filled = false;
     show(this.bar, false);
     this.article.classList.remove("rs-learn-slides");
     for (const node of this.article.querySelectorAll(`.${OFF}`)) node.classList.remove(OFF);
-    for (const node of this.article.querySelectorAll(".rs-learn-whole")) node.classList.remove("rs-learn-whole");
+    for (const { node } of this.lesson.scenes) node.classList.remove("rs-learn-whole", "rs-learn-crowded");
     document.removeEventListener("keydown", this.keys, true);
     for (const node of this.others) node.inert = false;
   }
@@ -134,14 +126,11 @@ export class Slides {
     act();
   }
 
-  /** The answer of an open question comes first, then the next slide. */
+  /** The answers of open questions come first, then the next slide. */
   forward() {
-    const { question } = this.slides[this.at];
-    if (question && !question.explained && question.known) {
-      question.answer("");
-      return;
-    }
-    this.go(this.next(1));
+    const open = this.slides[this.at].questions.find((one) => !one.explained && one.known && !one.node.hidden);
+    if (open) open.answer("");
+    else this.go(this.next(1));
   }
 
   back() {
@@ -162,13 +151,15 @@ export class Slides {
 
   go(at) {
     this.at = at;
-    const { scene, nodes, wide } = this.slides[at];
+    const { scene, nodes, drawn, wide, crowded } = this.slides[at];
     const off = (node, away) => node.classList.toggle(OFF, away);
     for (const node of this.article.children) off(node, !nodes.includes(node) && node !== scene?.node);
     if (scene) {
       for (const node of [...scene.before.children, ...scene.after.children]) off(node, !nodes.includes(node));
+      for (const { node } of this.moved) off(node, !drawn.includes(node));
       for (const node of scene.node.children) if (![scene.before, scene.after].includes(node)) off(node, Boolean(wide));
       scene.node.classList.toggle("rs-learn-whole", Boolean(wide));
+      scene.node.classList.toggle("rs-learn-crowded", Boolean(crowded));
     }
     setText(this.place, `${at + 1} of ${this.slides.length}`);
     this.article.scrollTop = 0;
@@ -176,6 +167,16 @@ export class Slides {
     if (!this.bar.contains(held) && !(this.article.contains(held) && held.offsetParent)) this.article.focus();
     address.put("learn", { lesson: this.lesson.name, run: this.lesson.run, scene: scene?.name, show: "slides" });
   }
+}
+
+/** What the lesson holds, for its first slide: the headings of its scenes. */
+function contentsOf(scenes) {
+  const headings = scenes.map((scene) => scene.before.querySelector("h3")?.textContent).filter(Boolean);
+  return el(
+    "ol",
+    { class: "rs-learn-contents" },
+    headings.map((heading) => el("li", {}, heading)),
+  );
 }
 
 /** What is neither the slides nor their bar, and must not be reached while they cover it. */
