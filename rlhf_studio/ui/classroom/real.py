@@ -7,7 +7,7 @@ from typing import Any
 
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.pair import Pair
-from rlhf_studio.lessons.faults.runs import has_ended, own_runs, pair_of
+from rlhf_studio.lessons.faults.runs import both_runs, has_ended, own_runs
 from rlhf_studio.runs.classroom.records import Question, Round
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
@@ -60,7 +60,7 @@ class Answering:
 
     def _pair(self, question: Question) -> dict[Any, RunStatus | None]:
         experiment = shelf.experiment_of(question.experiment)
-        return pair_of(self._workspace, experiment, question.seed, own_runs(self._workspace))
+        return both_runs(self._workspace, experiment, question.seed, own_runs(self._workspace))
 
     def _of_experiment(self, question: Question) -> Json:
         pair = self._pair(question)

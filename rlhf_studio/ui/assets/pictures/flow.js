@@ -2,7 +2,7 @@
 import { svg } from "../shared/dom.js";
 import { text, tone } from "./axes.js";
 
-const [ROW, BOX, GAP, LETTER] = [92, 58, 26, 6.6];
+const [ROW, BOX, GAP, LETTER, BOLD, SIZE, EDGE] = [92, 58, 26, 6.6, 7.8, 12, 4];
 
 /** Words in lines of at most `letters`. */
 function lines(words, letters) {
@@ -34,15 +34,19 @@ export function flow(picture, width, word) {
     const [x, y] = corner(box);
     const style = { stroke: tone(box.tone) };
     node.append(svg("rect", { x, y, width: wide, height: BOX, rx: 8, class: "rs-picture-box", style }));
-    const title = lines(word(box.label), Math.floor(wide / LETTER));
+    const title = lines(word(box.label), Math.floor(wide / BOLD));
     const notes = box.note ? lines(word(box.note), Math.floor(wide / LETTER)) : [];
     const all = [...title, ...notes].slice(0, 3);
     all.forEach((words, place) => {
       const at = y + BOX / 2 + 4 + (place - (all.length - 1) / 2) * 15;
+      const bold = place < title.length;
+      // below 1 where a word is wider than its box
+      const fits = (wide - 2 * EDGE) / (words.length * (bold ? BOLD : LETTER));
       node.append(
         text(x + wide / 2, at, words, {
           "text-anchor": "middle",
-          class: place < title.length ? "rs-picture-box-title" : null,
+          class: bold ? "rs-picture-box-title" : null,
+          style: fits < 1 ? { "font-size": `${(SIZE * fits).toFixed(1)}px` } : {},
         }),
       );
     });

@@ -1,5 +1,5 @@
-// A lesson as slides: the same blocks, as many at a time as fit, in large type. Nothing is copied: what does not belong
-// to a slide is hidden. Questions, controls and pictures go on working, and the lesson is as it was when the slides end.
+// A lesson as slides: the same blocks, as many at a time as fit, in large type. Nothing is copied: what does not
+// belong to a slide is hidden. Questions, controls and pictures go on working; when they end, the lesson is as before.
 import { address } from "../../shared/address.js";
 import { el, setText, show } from "../../shared/dom.js";
 import { slidesOf } from "./packing.js";
