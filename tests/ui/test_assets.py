@@ -37,6 +37,11 @@ def test_files_load_nothing_from_elsewhere(path):
 PARTS = {"classroom", "export", "pictures", "playground", "rounds"}  # folders of what stands on more than one page, or may
 
 
+def folder_of(path: Path) -> str:
+    """The folder of the assets that a file lies in, whatever folders are in that."""
+    return path.relative_to(html.ASSETS).parts[0]
+
+
 def imports_of(path: Path) -> dict[Path, set[str]]:
     """The scripts that a script imports, each with the names that it takes."""
     text = path.read_text(encoding="utf-8")
@@ -57,7 +62,7 @@ def reached_from(page: str) -> set[Path]:
 
 def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_over():
     for page in PAGES:
-        folders = {path.parent.name for path in reached_from(page)}
+        folders = {folder_of(path) for path in reached_from(page)}
         assert folders - PARTS == {page, "shared"}
         assert reached_from(page) == {html.ASSETS / name for name in html.scripts(page)}
     assert set().union(*map(reached_from, PAGES)) == set(SCRIPTS)
@@ -75,8 +80,8 @@ def test_what_is_shared_serves_two_pages():
 def test_every_stylesheet_is_loaded_by_the_pages_of_its_folder():
     tokens = {html.ASSETS / name for name in html.TOKEN_STYLES}
     for page, names in html.STYLES.items():
-        dialogs = {path.stem for path in reached_from(page) if path.parent.name in PARTS}
-        wanted = {path for path in STYLES if path.parent.name in (page, "shared") or (path.parent.name in PARTS and path.stem in dialogs)}
+        dialogs = {path.stem for path in reached_from(page) if folder_of(path) in PARTS}
+        wanted = {path for path in STYLES if folder_of(path) in (page, "shared") or (folder_of(path) in PARTS and path.stem in dialogs)}
         draws = {html.ASSETS / "shared" / "plotly.js", html.ASSETS / "pictures" / "axes.js"} & reached_from(page)
         drawn = {html.ASSETS / "shared" / "colours.css"} if draws else set()
         wanted -= set() if html.ASSETS / "shared" / "tokens.js" in reached_from(page) else tokens - drawn

@@ -41,13 +41,14 @@ export class Slides {
       this.open = true;
       page.host.append(this.bar);
       this.article.classList.add("rs-learn-slides");
-      this.contents = contentsOf(scenes);
-      this.article.querySelector(":scope > .rs-learn-text")?.after(this.contents);
       document.addEventListener("keydown", this.keys, true);
       this.others = othersOf(this.article, this.bar);
       for (const node of this.others) node.inert = true;
     }
     show(this.bar, true);
+    this.contents?.remove();
+    this.contents = contentsOf(scenes);
+    this.article.querySelector(":scope > .rs-learn-text")?.after(this.contents);
     this.putBack();
     this.slides = slidesOf(this.article, scenes);
     for (const scene of scenes) this.moveResults(scene);
