@@ -23,6 +23,7 @@ from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.status import may_force_stop, silence
+from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
@@ -173,14 +174,15 @@ class RunsPage:
         self._boot, self._changes = secrets.token_hex(4), 0
         self._sent: dict[str, tuple[int, Json]] = {}  # each run's newest row, and the number of the change that made it
         self._summaries: dict[str, tuple[tuple[int, int, str], Json]] = {}
+        self._starters: dict[str, Starter] = {}  # of runs of visitors and students
 
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
 
     def runs(self, data: Any, request: gr.Request) -> Json:
         """The table: the ``ids`` of all runs and the ``rows`` that have changed since the page's ``version``, or ``same`` when none has.
 
-        ``operator`` says whether this person may act; ``recordings``, whether they stand ``first`` and are ``shown``
-        without being asked for.
+        ``operator`` says whether this person may act; ``mine``, which runs a visitor or student has started; ``recordings``,
+        whether they stand ``first`` and are ``shown`` without being asked for.
         """
         operator = self._access.is_operator(request, data)
         own = {"operator": operator, "why_not": "" if operator else self._access.why_not(), "now": time.time()}
@@ -195,6 +197,7 @@ class RunsPage:
             return {**told, "same": True}
         since, first = _number_of(has, self._boot), self._recordings_first
         told["recordings"] = {"first": first, "shown": first or all(row["recording"] for row in rows)}
+        told["mine"] = [run for run, starter in self._starters.items() if self._access.owns(request, data, starter)]
         return {**told, "ids": [row["id"] for row in rows], "rows": [row for row in rows if self._sent[row["id"]][0] > since]}
 
     def loss(self, data: Any, request: gr.Request) -> Json:
@@ -235,6 +238,7 @@ class RunsPage:
                 verdicts = self._known_verdicts(runs)
                 rows = [row_of(run, self._summary(run), verdicts.get(run.run_id)) for run in runs]
                 self._summaries = {run.run_id: self._summaries[run.run_id] for run in runs if run.run_id in self._summaries}
+                self._starters = {run.run_id: run.starter for run in runs if run.starter.plays}
                 version = self._note(rows)
                 self._listing = (time.monotonic(), version, rows)
             return version, rows

@@ -29,6 +29,7 @@ ENVIRONMENT = {
     "OAUTH_CLIENT_SECRET": SECRET,
     "SPACE_HOST": "ann-studio.hf.space",
     "SPACE_AUTHOR_NAME": "Ann",
+    "SPACE_ID": "ann/studio",
 }
 
 
@@ -120,6 +121,7 @@ def test_a_stranger_is_logged_in_nowhere(browser: TestClient, provider: StandIn)
     provider.person = "bob"
     answer = log_in(browser, provider)
     assert answer.status_code == 403 and "belongs to somebody else" in answer.text
+    assert f"{ADDRESS}/" in answer.text and "https://huggingface.co/spaces/ann/studio?duplicate=true" in answer.text
     assert owner.COOKIE not in browser.cookies
 
 

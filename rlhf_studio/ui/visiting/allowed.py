@@ -64,22 +64,22 @@ class Budget:
     def problems(self, config: StageConfig, recipe: Recipe) -> list[Problem]:
         """Why a visitor may not start this, by setting."""
         if recipe.name not in RECIPES or not isinstance(config, RunConfig) or not isinstance(recipe.config, RunConfig):
-            return [Problem("", f"{self.here}, {self.who} start runs of the bundled world ({', '.join(RECIPES)}); {self._elsewhere}")]
+            return [Problem("", f"{self.here}, {self.who} start runs of the bundled world ({', '.join(RECIPES)}){self._elsewhere}")]
         found = []
         for name, _ in walk_fields(RunConfig):
             value, own = _value(config, name), _value(recipe.config, name)
             if value == own or name in FREE_SETTINGS or name in ("recipe", "stage"):
                 continue
             if name not in self.most:
-                found.append(Problem(name, f"{self.here}, {self.who} leave this as the recipe has it; {self._elsewhere}"))
+                found.append(Problem(name, f"{self.here}, {self.who} leave this as the recipe has it{self._elsewhere}"))
             elif value > self.most[name]:
-                found.append(Problem(name, f"{self.here}, {self.who} have at most {self.most[name]:g}; {self._elsewhere}"))
+                found.append(Problem(name, f"{self.here}, {self.who} have at most {self.most[name]:g}{self._elsewhere}"))
         return found
 
     @property
     def _elsewhere(self) -> str:
-        """What to do about a limit."""
-        return "duplicate this Space to have no limits" if self.who == "visitors" else "ask your teacher for more"
+        """What students do about a limit; visitors of a Space find a link to copy it."""
+        return "" if self.who == "visitors" else "; ask your teacher for more"
 
 
 def budget_for(mode: Mode) -> Budget:

@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from rlhf_studio.ui.hosted.space import duplicate_link, own_address
+
 OWNERS_VARIABLE = "RLHF_STUDIO_OWNERS"
 COOKIE = "rlhf_studio_owner"
 LOGIN_COOKIE = "rlhf_studio_login"
@@ -27,6 +29,7 @@ class Provider:
         url: of the provider, such as ``https://huggingface.co``.
         address: the app's own, such as ``https://someone-studio.hf.space``.
         owners: names of the people who own the app, in lower case.
+        duplicate: where others make a copy of the Space; empty where it is not known.
     """
 
     url: str
@@ -34,6 +37,7 @@ class Provider:
     client_secret: str = field(repr=False)
     address: str = ""
     owners: frozenset[str] = frozenset()
+    duplicate: str = ""
 
     @property
     def redirect_uri(self) -> str:
@@ -49,7 +53,7 @@ def provider_of(environment: Mapping[str, str]) -> Provider | None:
         return None
     told = [environment.get("SPACE_AUTHOR_NAME", ""), *environment.get(OWNERS_VARIABLE, "").split(",")]
     owners = frozenset(name.strip().lower() for name in told if name.strip())
-    return Provider(url.rstrip("/"), client, secret, f"https://{host.split(',')[0].strip()}", owners)
+    return Provider(url.rstrip("/"), client, secret, own_address(environment).rstrip("/"), owners, duplicate_link(environment))
 
 
 class Sessions:

@@ -93,8 +93,7 @@ class OwnerLogin:
         except (httpx.HTTPError, KeyError, ValueError) as error:
             return self._ended(_provider_failed(error))
         if person.lower() not in self._provider.owners:
-            said = "You are logged in at Hugging Face, but this Space belongs to somebody else. Duplicate it to have one of your own.\n"
-            return self._ended(PlainTextResponse(said, 403))
+            return self._ended(PlainTextResponse(self._to_a_stranger(), 403))
         response = RedirectResponse("/", 303)
         response.set_cookie(COOKIE, self._sessions.new(), max_age=SESSION_SECONDS, httponly=True, secure=True, samesite="lax")
         return self._ended(response)
@@ -105,6 +104,13 @@ class OwnerLogin:
         response = RedirectResponse("/", 303)
         response.delete_cookie(COOKIE, httponly=True, secure=True, samesite="lax")
         return response
+
+    def _to_a_stranger(self) -> str:
+        copy = f"A copy of your own: {self._provider.duplicate}\n" if self._provider.duplicate else ""
+        return (
+            "You are logged in at Hugging Face, but this Space belongs to somebody else.\n\n"
+            f"Learning, watching and small runs need no login: {self._provider.address}/\n{copy}"
+        )
 
     async def _person(self, code: str, verifier: str) -> str:
         """Whose code this is. Raises Refused for a code that the provider does not take, and as :meth:`_places`."""

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 from gradio.utils import is_zero_gpu_space
 
+from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.roles import Role
@@ -58,6 +59,8 @@ def where(
         leases = LEASES if is_zero_gpu_space() and not access.read_only else ""
         told["line"] = " ".join(part for part in (line_of(access, role, access.plays(request, data)), leases) if part)
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
+        if role < Role.OPERATOR and access.mode is Mode.SPACE:
+            told["recording"] = RECORDINGS[0].run_id
         if role < Role.OPERATOR and access.duplicate:
             told["duplicate"] = access.duplicate
         if access.mode is Mode.SPACE and provider is not None:

@@ -22,6 +22,7 @@ export class RunTable {
     this.order = [];
     this.ticks = [];
     this.words = [];
+    this.mine = new Set(); // runs that this visitor or student has started
     this.archived = false;
     this.recordings = { shown: false, first: false };
     this.sort = lasting.get("runs.sort", { key: "started", way: -1 });
@@ -168,7 +169,8 @@ export class RunTable {
   }
 
   /** News from the server: `ids` are all runs, `rows` those that have changed; `recordings` says how they are shown. */
-  receive({ ids, rows, recordings }) {
+  receive({ ids, rows, recordings, mine }) {
+    this.mine = new Set(mine);
     if (!this.decided) this.withRecordings.checked = recordings.shown;
     this.recordings = { first: recordings.first, shown: this.withRecordings.checked };
     for (const row of rows) {
@@ -339,7 +341,8 @@ export class RunTable {
     }
     if (row.sweep)
       parts.push(el("button", { type: "button", class: "rs-link", onclick: () => this.tickSweep(row.sweep) }, "sweep"));
-    if (row.starter) parts.push(el("span", { class: "rs-lineage" }, `started by ${row.starter}`));
+    if (row.starter)
+      parts.push(el("span", { class: "rs-lineage" }, `started by ${this.mine.has(row.id) ? "you" : row.starter}`));
     if (row.recording)
       parts.push(el("span", { class: "rs-chip" }, "Recording"), el("span", { class: "rs-recorded" }, row.recording));
     if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));

@@ -62,12 +62,27 @@ function skip(event) {
   enterPage();
 }
 
+/** A link to a recorded run, for who has not seen one yet. */
+function recordingLink(run) {
+  const open = (event) => {
+    event.preventDefault();
+    address.lead("live", { run });
+  };
+  return run
+    ? el("a", { href: `?${new URLSearchParams({ tab: "live", run })}`, onclick: open }, "Watch a recorded run")
+    : null;
+}
+
 /** How the app is used, and what whoever looks at it may do; nothing where one person uses it and may do everything. */
 async function sayWhere(host, node, server) {
   const told = await server.where({ view: onlyWatches() });
   setPace(told.pace);
   if (!told.line && !told.notice) return;
-  const links = [newTab(told.duplicate, "Duplicate this Space"), newTab(told.login, told.login_word)];
+  const links = [
+    recordingLink(told.recording),
+    newTab(told.duplicate, "Duplicate this Space"),
+    newTab(told.login, told.login_word),
+  ];
   fill(node, el("b", {}, told.title), " ", told.line, " ", links);
   if (told.notice) {
     node.append(

@@ -26,6 +26,7 @@ class TrainPage {
   constructor(root, { server, trigger, boot }) {
     Object.assign(this, { root, server, trigger, boot });
     this.problems = [];
+    this.refused = null; // the answer to a Start that was refused for a reason which no setting has
     this.once = new Once();
     this.touched = new Set(); // settings that the person has left, or changed
     this.pressed = false; // whether Start was pressed: then nothing that is missing is passed over
@@ -192,6 +193,7 @@ class TrainPage {
   edited() {
     if (!this.sections) return;
     const count = this.changes;
+    this.refused = null;
     this.withdraw();
     setText(this.reset, `Undo ${counted(count, "change")}`);
     show(this.reset, count > 0);
@@ -233,7 +235,7 @@ class TrainPage {
       const answer = await this.ask("check");
       if (asked !== this.asked) return;
       this.checked = values;
-      this.show(answer);
+      this.show(this.withRefusal(answer));
       this.outlook.settled();
       this.checkLater();
     } catch (error) {
@@ -242,6 +244,12 @@ class TrainPage {
       this.outlook.lost();
       this.checkLater(failures + 1, error);
     }
+  }
+
+  /** What was said of the last Start stays until something is changed or Start is pressed again. */
+  withRefusal(answer) {
+    const { problems = [], duplicate } = this.refused || {};
+    return { ...answer, problems: [...answer.problems, ...problems], duplicate: answer.duplicate || duplicate };
   }
 
   /** A setting is left: from now on it is said when it is empty and must not be. */
@@ -279,6 +287,8 @@ class TrainPage {
   start(resume = false) {
     if (this.outlook.busy) return;
     this.pressed = true;
+    this.problems = this.problems?.filter((problem) => !this.refused?.problems.includes(problem));
+    this.refused = null;
     if (this.problems?.length) {
       this.show(this.answer);
       const first = this.problems.find((problem) => problem.field) || this.problems[0];
@@ -308,6 +318,7 @@ class TrainPage {
     if (answer.nonce !== this.nonce) return;
     this.outlook.starting(false);
     if (answer.problems) {
+      this.refused = answer.problems.some(({ field }) => field) ? null : answer;
       this.show({ ...this.answer, problems: answer.problems, duplicate: answer.duplicate });
       if (answer.problems[0].field) this.sections.reveal(answer.problems[0].field);
     } else this.checkSoon();

@@ -1,0 +1,259 @@
+"""A Space in a real browser: in a frame of another website, under its own name behind TLS, with a login at a stand-in for the hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.ui.access import TOKEN_VARIABLE
+from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.hosts import HOSTS_VARIABLE
+from rlhf_studio.ui.visiting.modes import Mode, mode_of
+from tests.browser.conftest import CHROMIUM
+from tests.browser.space_stage import FRAMED, HUB_HOST, SPACE, SPACE_HOST, Hub, Proxy, certificate, environment, hub
+from tests.ui.train_helpers import install_world, start_stand_in
+from tests.waiting import wait_until
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+pytestmark = pytest.mark.browser
+
+GRADIOS = ("https://huggingface.co/", "https://fonts.googleapis.com/", "https://fonts.gstatic.com/")
+"""Whom Gradio's own script asks under hf.space, outside the hub's frame: for the bar with the Space's name, and its letters."""
+DUPLICATE = "https://huggingface.co/spaces/ada/rlhf-studio?duplicate=true"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Hub]:
+    with hub() as known:
+        yield known
+
+
+@pytest.fixture(scope="module")
+def server(provider: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (TOKEN_VARIABLE, HOSTS_VARIABLE, "GRADIO_ROOT_PATH"):
+            patch.delenv(name, raising=False)
+        for name, value in environment(provider).items():
+            patch.setenv(name, value)
+        install_world(tmp_path_factory.mktemp("world"), patch)
+        assert mode_of(os.environ) is Mode.SPACE
+        running = launch(tmp_path_factory.mktemp("workspace"), mode=Mode.SPACE, start=start_stand_in)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def arguments(server: Server, provider: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """What Chromium is started with: both names lead to the proxy."""
+    context = certificate(tmp_path_factory.mktemp("certificate"))
+    if context is None:
+        pytest.skip("there is no openssl")
+    app_port = int(re.search(r":(\d+)/", server.url)[1])  # type: ignore[index]
+    proxy = Proxy(context, {SPACE_HOST: app_port, HUB_HOST: provider.port}.__getitem__)
+    lead = ", ".join(f"MAP {name} 127.0.0.1:{proxy.port}" for name in (SPACE_HOST, HUB_HOST))
+    yield ["--no-sandbox", "--disable-gpu", f"--host-resolver-rules={lead}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+    proxy.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def browser(arguments: list[str]) -> Iterator[Any]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip("there is no Chromium")
+    expect.set_options(timeout=20_000)
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        chromium.driver = driver
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visitor(browser: Any, server: Server) -> Iterator[Any]:
+    """A browser of its own: its tabs share cookies, and no page of theirs may have a script error or ask anybody else."""
+    context = browser.new_context(ignore_https_errors=True, viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(20_000)
+    faults: list[str] = []
+    context.on("page", lambda page: watch(page, faults))
+    yield context
+    context.close()
+    for run in server.workspace.runs():
+        if run.state in ("queued",):
+            server.workspace.cancel(run.run_id)
+        elif run.state in ("loading", "running"):
+            server.workspace.force_stop(run.run_id)
+        server.workspace.delete(run.run_id)
+    assert faults == []
+
+
+@pytest.fixture
+def other(browser: Any) -> Iterator[Any]:
+    """Another person's browser."""
+    context = browser.new_context(ignore_https_errors=True, viewport={"width": 1440, "height": 900})
+    yield context
+    context.close()
+
+
+def watch(page: Any, faults: list[str]) -> None:
+    """Note errors of scripts, and requests to anybody else but those of Gradio's own script."""
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    ours = (SPACE, f"https://{HUB_HOST}/", "data:", "blob:", "about:", *GRADIOS)
+    page.on("request", lambda request: None if request.url.startswith(ours) else faults.append(request.url))
+
+
+def framed(context: Any) -> Any:
+    """The app inside the hub's page."""
+    page = context.new_page()
+    page.goto(FRAMED)
+    return page.frame_locator("iframe")
+
+
+def tab(place: Any, name: str) -> Any:
+    return place.get_by_role("tab", name=name, exact=True)
+
+
+def start(place: Any, steps: int) -> None:
+    """From the Train page's form."""
+    tab(place, "Train").click()
+    section = place.locator('[data-section="ppo"]')
+    expect(place.locator(".rs-figures")).to_contain_text("about")
+    if not section.evaluate("node => node.open"):
+        section.locator("> summary").click()
+    place.locator("#setting-ppo-steps").fill(str(steps))
+    place.get_by_role("button", name=re.compile("^(Start run|Add to queue)$")).click()
+
+
+def test_in_the_frame_a_visitor_sees_recordings_and_starts_and_stops_a_run_of_their_own(visitor: Any, other: Any, server: Server) -> None:
+    app = framed(visitor)
+    line = app.locator(".rs-where")
+    expect(line).to_contain_text("You are a visitor.")
+    expect(app.locator(".rs-where-notice")).to_have_count(0)  # the frame's cookie is kept: partitioned, as the browser wants it
+    line.get_by_role("link", name="Watch a recorded run").click()
+    expect(app.locator(".rs-head .rs-name")).to_have_text(RECORDINGS[0].name)
+    expect(app.locator(".rs-head .rs-chip")).to_have_text("Recording")
+    tab(app, "Runs").click()
+    expect(app.locator(".rs-run-row .rs-chip")).to_have_text(["Recording"] * len(RECORDINGS))
+
+    start(app, 20)
+    expect(tab(app, "Live")).to_have_attribute("aria-selected", "true")
+    (run,) = wait_until(server.workspace.runs)
+    wait_until(lambda: server.workspace.status(run.run_id).state == "running")
+    tab(app, "Runs").click()
+    expect(app.locator(".rs-run-row", has_text="started by you")).to_have_count(1)
+    stranger = framed(other)
+    expect(stranger.locator(".rs-where")).to_contain_text("You are a visitor.")
+    tab(stranger, "Runs").click()
+    expect(stranger.locator(".rs-run-row")).to_have_count(len(RECORDINGS) + 1)
+    expect(stranger.locator(".rs-run-row", has_text="started by visitor")).to_have_count(1)
+    stranger.locator(".rs-run-row", has_text="started by visitor").get_by_role("link").first.click()
+    expect(stranger.locator(".rs-live[data-state=running]")).to_be_visible()
+    expect(stranger.get_by_role("button", name="Stop", exact=True)).to_be_hidden()
+
+    tab(app, "Live").click()
+    app.get_by_role("button", name="Stop", exact=True).click()
+    app.get_by_role("menuitem", name="Stop and save").click()
+    wait_until(lambda: server.workspace.status(run.run_id).state == "stopped")
+    expect(app.locator(".rs-live[data-state=stopped]")).to_be_visible()
+
+
+def is_duplicate_link(link: Any) -> None:
+    expect(link).to_have_attribute("href", DUPLICATE)
+    expect(link).to_have_attribute("target", "_blank")
+    expect(link).to_have_attribute("rel", "noopener")
+
+
+def test_where_a_cap_is_met_a_link_leads_to_a_copy_without_caps(visitor: Any, server: Server) -> None:
+    app = framed(visitor)
+    is_duplicate_link(app.locator(".rs-where").get_by_role("link", name="Duplicate this Space"))
+    problems = app.locator(".rs-problems")
+    start(app, 500)
+    expect(problems).to_contain_text("have at most 40")
+    is_duplicate_link(problems.get_by_role("link", name="Duplicate this Space"))
+    assert server.workspace.runs() == []
+    app.locator("#setting-ppo-steps").fill("20")
+    expect(problems).to_be_hidden()
+    start(app, 20)
+    expect(tab(app, "Live")).to_have_attribute("aria-selected", "true")
+    wait_until(lambda: any(run.state == "running" for run in server.workspace.runs()))
+    start(app, 21)
+    expect(problems).to_contain_text("Your run is at work.")
+    is_duplicate_link(problems.get_by_role("link", name="Duplicate this Space"))
+    assert len(server.workspace.runs()) == 1
+
+
+def test_the_owner_logs_in_at_the_direct_address_and_may_do_everything(visitor: Any, server: Server, provider: Hub) -> None:
+    provider.person = "Ada"
+    app = framed(visitor)
+    link = app.locator(".rs-where").get_by_role("link", name="Log in as the owner")
+    expect(link).to_have_attribute("href", f"{SPACE}login/huggingface")
+    with visitor.expect_page() as opened:
+        link.click()
+    own = opened.value
+    own.wait_for_url(SPACE)
+    expect(own.locator(".rs-where")).to_contain_text("You are the owner of this Space")
+    expect(own.locator(".rs-where").get_by_role("link", name="Duplicate this Space")).to_have_count(0)
+    assert {cookie["name"] for cookie in visitor.cookies(SPACE) if cookie["sameSite"] == "Lax"} == {"rlhf_studio_owner"}
+    start(own, 60)  # more than visitors may
+    expect(tab(own, "Live")).to_have_attribute("aria-selected", "true")
+    (run,) = wait_until(server.workspace.runs)
+    assert run.starter.role == "operator"
+    wait_until(lambda: server.workspace.status(run.run_id).state == "running")
+    own.get_by_role("button", name="Stop", exact=True).click()
+    own.get_by_role("menuitem", name="Stop and save").click()
+    wait_until(lambda: server.workspace.status(run.run_id).state == "stopped")
+    expect(framed(visitor).locator(".rs-where")).to_contain_text("You are a visitor.")  # in the frame the owner's cookie is not sent
+    with visitor.expect_page() as opened:
+        own.get_by_role("link", name="Log out").click()
+    opened.value.wait_for_url(SPACE)
+    expect(opened.value.locator(".rs-where")).to_contain_text("You are a visitor.")
+
+
+def test_a_stranger_who_logs_in_stays_a_visitor(visitor: Any, provider: Hub) -> None:
+    provider.person = "bob"
+    page = visitor.new_page()
+    answer = page.goto(f"{SPACE}login/huggingface")
+    assert answer.status == 403
+    expect(page.locator("body")).to_contain_text("belongs to somebody else")
+    page.goto(SPACE)
+    expect(page.locator(".rs-where")).to_contain_text("You are a visitor.")
+    assert {cookie["name"] for cookie in visitor.cookies(SPACE)} == {"rlhf_studio_visitor"}
+
+
+def test_without_cookies_the_frame_is_readable_and_says_what_works(
+    browser: Any, arguments: list[str], server: Server, tmp_path: Path
+) -> None:
+    """Chromium's own switch for "block all cookies", which takes the storage of pages away, too."""
+    (tmp_path / "Default").mkdir()
+    blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
+    (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
+    context = browser.driver.chromium.launch_persistent_context(
+        str(tmp_path), executable_path=CHROMIUM, args=arguments, ignore_https_errors=True
+    )
+    try:
+        faults: list[str] = []
+        context.on("page", lambda page: watch(page, faults))
+        app = framed(context)
+        expect(app.locator(".rs-where-notice")).to_contain_text("Your browser keeps no cookies for this page.")
+        expect(app.get_by_role("link", name="Open the Space by itself")).to_have_attribute("href", SPACE)
+        app.get_by_role("link", name="Watch a recorded run").click()
+        expect(app.locator(".rs-head .rs-name")).to_have_text(RECORDINGS[0].name)
+        tab(app, "Learn").click()
+        expect(app.locator(".rs-learn")).to_contain_text("PPO")
+        start(app, 20)
+        expect(tab(app, "Live")).to_have_attribute("aria-selected", "true")
+        (run,) = wait_until(server.workspace.runs)
+        assert run.starter.key.startswith("address:")
+        wait_until(lambda: server.workspace.status(run.run_id).state == "running")
+        app.get_by_role("button", name="Stop", exact=True).click()
+        app.get_by_role("menuitem", name="Stop and save").click()
+        wait_until(lambda: server.workspace.status(run.run_id).state == "stopped")
+        assert context.cookies() == [] and faults == []
+    finally:
+        context.close()
