@@ -25,10 +25,12 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rlhf_studio.ui import bodies, html, roles
+from rlhf_studio.ui import html, roles
 from rlhf_studio.ui.access import Access, with_our_cookie_only
-from rlhf_studio.ui.bodies import Refused
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.serving import bodies
+from rlhf_studio.ui.serving.bodies import Refused
+from rlhf_studio.ui.serving.bounded import BUSY
 from rlhf_studio.ui.serving.direct import Direct, answer, direct_of
 from rlhf_studio.ui.visiting.identity import NewVisitors
 from rlhf_studio.ui.visiting.links import Links
@@ -41,7 +43,6 @@ PLAYERS_QUEUED, OWN_QUEUED = 60, 3  # starts in Gradio's queue, which has 100 pl
 LONGEST_PATH, LONGEST_PART = 1000, 255
 MOST_HEADER_BYTES, LONGEST_HEADER = 16_000, 8_000  # all headers together, and one of them with its name
 LONGEST_QUERY = 8_000
-BUSY = "Too many people are asking at once. Try again in a moment."
 UNKNOWN_NAME = (
     "This app does not answer under this name. Whoever runs it can allow the name: start it with --allow-host NAME,"
     " or set RLHF_STUDIO_HOSTS.\n"

@@ -25,11 +25,11 @@ from rlhf_studio.ui import app as app_module
 from rlhf_studio.ui import html
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, access_for, build_app, launch, main
-from rlhf_studio.ui.bodies import Compressed, WithoutPlaces
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.hosted.launching import launch_settings
 from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.serving.replies import Compressed, WithoutPlaces
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import install_world, start_stand_in

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from rlhf_studio.ui import bodies, roles
+from rlhf_studio.ui import roles
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.app import Server, launch
-from rlhf_studio.ui.bodies import Refused
 from rlhf_studio.ui.door import UNKNOWN_NAME, VIEWERS_AT_ONCE, VIEWERS_WAITING, Door
 from rlhf_studio.ui.html import ASSETS
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.serving import bodies
+from rlhf_studio.ui.serving.bodies import Refused
 from tests.ui.raw_http import Raw
 
 VIEWER = {"X-Forwarded-For": "10.0.0.1"}

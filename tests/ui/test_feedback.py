@@ -24,11 +24,11 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import HEADER, LINK_SECONDS, TOKEN_VARIABLE, Access, Raters
 from rlhf_studio.ui.app import Server, launch
-from rlhf_studio.ui.bodies import SMALLEST
 from rlhf_studio.ui.feedback import sent
 from rlhf_studio.ui.feedback.held import Held
 from rlhf_studio.ui.feedback.results import results
 from rlhf_studio.ui.feedback.work import TaskWork
+from rlhf_studio.ui.serving.replies import SMALLEST
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.runs.store_helpers import new_run
 from tests.runs.test_answers import answer

@@ -25,9 +25,9 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.insights import Insights, Place
-from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
+from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from tests.browser.conftest import HOSTILE
 from tests.runs.test_checkpoints import place, write
 from tests.ui.train_helpers import OPERATOR, VIEWER, install_world

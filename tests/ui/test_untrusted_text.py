@@ -15,8 +15,8 @@ import pytest
 from rlhf_studio.child_process.environment import foreign_environment
 from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.ui.access import COOKIE, token_in_cookies, with_our_cookie_only
-from rlhf_studio.ui.bodies import Refused, read_object
 from rlhf_studio.ui.hosts import host_name
+from rlhf_studio.ui.serving.bodies import Refused, read_object
 
 SHORT, TIMES, MOST = 2_000, 16, 80
 

@@ -31,9 +31,9 @@ from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, teac
 from rlhf_studio.ui.classroom.real import Answering
 from rlhf_studio.ui.classroom.rounds import Rounds, without_people
 from rlhf_studio.ui.feedback.sent import number, text, whole
-from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.computing import NotComputed
+from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from rlhf_studio.ui.visiting.identity import COOKIE_SECONDS
 from rlhf_studio.ui.visiting.modes import Mode
 

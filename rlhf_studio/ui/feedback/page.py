@@ -27,8 +27,8 @@ from rlhf_studio.ui.feedback.held import Held, works
 from rlhf_studio.ui.feedback.results import agreement, results
 from rlhf_studio.ui.feedback.work import TaskWork
 from rlhf_studio.ui.html import panel
-from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 VOTING_THREADS, MOST_VOTES_WAITING = 4, 400
 READING_THREADS, MOST_READS_WAITING = 2, 60

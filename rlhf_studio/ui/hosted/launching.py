@@ -13,8 +13,8 @@ from starlette.middleware import Middleware
 
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.bodies import Compressed, WithoutPlaces
 from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.serving.replies import Compressed, WithoutPlaces
 
 QUEUE_SECONDS = 0.05
 _DIRECTLY = ("NO_PROXY", "no_proxy")

@@ -28,10 +28,10 @@ from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import describe_field, values_of
 from rlhf_studio.ui.insights import Insights, Place
-from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.lab.next_stage import next_stages
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import for_page
+from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 COMMON: dict[Stage, tuple[str, ...]] = {
     "ppo": ("ppo.kl_coef", "ppo.learning_rate", "ppo.steps", "generation.temperature", "engine.seed"),

@@ -18,8 +18,8 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.once import Once
+from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 MOST_SHOWN = 5  # problems
 Json = dict[str, Any]

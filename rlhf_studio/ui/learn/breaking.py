@@ -24,10 +24,10 @@ from rlhf_studio.runs.pace import known_pace
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.outlook import duration, recipe_minutes
 from rlhf_studio.ui.sent import as_json, language_of, member
+from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 logger = logging.getLogger(__name__)
 BUSY = "A pair is under way. One pair runs at a time: wait for its end, or stop it on Live."

@@ -15,11 +15,11 @@ from rlhf_studio.lessons import shelf
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
-from rlhf_studio.ui.lab.bounded import Bounded, TooBusy
 from rlhf_studio.ui.learn.computing import SLOW_PATIENCE, Computer, NotComputed
 from rlhf_studio.ui.learn.runs import RunsOnRecord
 from rlhf_studio.ui.learn.search import learn_search, prepare
 from rlhf_studio.ui.learn.teaching import Teaching
+from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 OPS = ("describe", "compute", "sweep", "draw")
 LONGEST_NAME, MOST_CONTROLS = 60, 8

@@ -1,0 +1,87 @@
+"""What functions reply, on its way out: for whoever watches without the place of the workspace, and compressed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COMPRESSION_LEVEL = 1  # a quarter of the time of level 9, for almost the same size
+SMALLEST = 1000  # bytes; what fits one packet anyway is not compressed
+SERVER_FUNCTIONS = "/component_server"
+FUNCTIONS = "/gradio_api/"  # where all functions are asked for
+
+
+class Compressed:
+    """Middleware that compresses the replies of server functions for those who read gzip: Gradio compresses files only."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._plain, self._compressing = app, GZipMiddleware(app, minimum_size=SMALLEST, compresslevel=COMPRESSION_LEVEL)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        compress = scope["type"] == "http" and scope["path"].rstrip("/").endswith(SERVER_FUNCTIONS) and reads_gzip(Headers(scope=scope))
+        await (self._compressing if compress else self._plain)(scope, receive, send)
+
+
+class WithoutPlaces:
+    """Middleware that takes the workspace's place out of what functions tell people who are no operators: where it lies on this machine
+    is none of their business, and sentences of the store, causes of failures and settings name files in it.
+
+    Args:
+        operates: whether a request is an operator's.
+        root: the workspace. What is left of a file's path begins there.
+    """
+
+    def __init__(self, app: ASGIApp, operates: Callable[[Request], bool], root: Path) -> None:
+        self._app, self._operates = app, operates
+        # as JSON writes it, with and without escapes; not in the middle of another path
+        self._written = {json.dumps(f"{root}/", ensure_ascii=escaped)[1:-1].encode() for escaped in (True, False)}
+        self._place = re.compile(rb"(?:(?<![\w.~/-])|(?<=\\[nrt]))(?:" + b"|".join(map(re.escape, sorted(self._written))) + rb")")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = scope["type"] == "http" and FUNCTIONS in scope["path"]
+        await self._app(scope, receive, self._told(scope, send) if asked else send)
+
+    def _told(self, scope: Scope, send: Send) -> Send:
+        """A stream is told message by message; any other answer is held until it is whole, because its length may change."""
+        held: list[Message] = []
+        body = bytearray()
+        operator = False
+
+        async def tell(message: Message) -> None:
+            nonlocal operator
+            if message["type"] == "http.response.start":
+                operator = self._operates(Request(scope))  # only now: the door has let the request in
+                held.append(message)
+                if operator or Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream"):
+                    await send(held.pop())
+            elif not held:
+                await send(message if operator else {**message, "body": self._shortened(message.get("body", b""))})
+            else:
+                body.extend(message.get("body", b""))
+                if not message.get("more_body", False):
+                    whole, start = self._shortened(bytes(body)), held.pop()
+                    kept = [(name, value) for name, value in start["headers"] if name != b"content-length"]
+                    await send({**start, "headers": [*kept, (b"content-length", str(len(whole)).encode())]})
+                    await send({"type": "http.response.body", "body": whole})
+
+        return tell
+
+    def _shortened(self, body: bytes) -> bytes:
+        return self._place.sub(b"", body) if any(place in body for place in self._written) else body
+
+
+def reads_gzip(headers: Headers) -> bool:
+    """Whether the sender says that it reads gzip: ``gzip;q=0`` says that it does not (RFC 9110, 12.5.3)."""
+    for offer in ",".join(headers.getlist("accept-encoding")).split(","):
+        name, *parameters = (part.strip().lower() for part in offer.split(";"))
+        if name == "gzip":
+            weight = next((value for key, _, value in (one.partition("=") for one in parameters) if key.strip() == "q"), "1")
+            return not re.fullmatch(r"\s*0(\.0*)?\s*", weight)
+    return False
