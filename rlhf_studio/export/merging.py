@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.models.merging import logits_at_sight, merged_for_good, require_same
 from rlhf_studio.export.places import check_room, refuse
 from rlhf_studio.export.weights import Base, Chosen, Told, write_generation, write_tokenizer
 
 
-def write_merged(chosen: Chosen, base: Base, folder: Path, config: RunConfig, device: str, told: Told) -> str:
+def write_merged(chosen: Chosen, base: Base, folder: Path, config: StageConfig, device: str, told: Told) -> str:
     """Add the adapter into the base in float32, then round to the run's number format. Returns that format's name.
 
     The merged model is compared with the adapter on its base, and what was written with the merged model, by a forward pass each.
@@ -27,7 +28,7 @@ def write_merged(chosen: Chosen, base: Base, folder: Path, config: RunConfig, de
     try:
         model = AutoModelForCausalLM.from_pretrained(base.place, revision=base.revision or "main", dtype=torch.float32)
         told("Adding the adapter into the base", None)
-        merged = merged_for_good(PeftModel.from_pretrained(model, chosen.policy))
+        merged: Any = merged_for_good(PeftModel.from_pretrained(model, chosen.policy))
         expected = logits_at_sight(_rounded(merged, dtype))
     except (OSError, ValueError, LookupError, RuntimeError) as error:
         raise _refuse("the adapter cannot be added into its base", base, error) from error
@@ -61,7 +62,7 @@ def _rounded(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     return model
 
 
-def dtype_of(config: RunConfig, device: str) -> torch.dtype:
+def dtype_of(config: StageConfig, device: str) -> torch.dtype:
     """The number format in which the run computed. ``device``: what the run says that it computed on, with the format where
     that is not float32."""
     if config.model.dtype != "auto":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from rlhf_studio.config import SECTIONS, RunConfig
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config_io import ConfigError, parse_ppo
 from rlhf_studio.logs import records
 from rlhf_studio.logs.index import MARK, OF_STEPS, Index, given_settings, index_of, wrong
 from rlhf_studio.logs.line import LogLine, plain_name
@@ -113,7 +113,7 @@ def _settings_of(index: Index, title: str, file_name: str) -> tuple[RunConfig, O
         data["name"] = title
     named = [f"{section}.{name}" for section in SECTIONS if isinstance(given.get(section), dict) for name in given[section]]
     named += ["model.policy"] if model != UNKNOWN and "model.policy" not in named else []
-    return parse_config(data), Origin(imported=file_name, settings_known=whole, settings_given=[] if whole else named)
+    return parse_ppo(data), Origin(imported=file_name, settings_known=whole, settings_given=[] if whole else named)
 
 
 def _second_pass(source: BinaryIO, index: Index, folder: Path, origin: Origin, told: Told) -> list[str]:

@@ -124,7 +124,8 @@ def build_app(
         _connect_talk(talk, talk_page, tabs, live)
         _connect_feedback(feedback, feedback_page, tabs, live)
         _connect_road(road, tabs, live)
-    return demo
+    built: gr.Blocks = demo
+    return built
 
 
 def _connect(
@@ -276,7 +277,7 @@ def launch(
     feedback = Feedback(workspace.root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
     feed, feedback_page = LiveFeed(workspace), FeedbackPage(workspace, access, feedback)
-    given = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
+    given: dict[str, Any] = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
     given |= {"keep_hub_token": True} if keep_hub_token else {}
     start = partial(start, **given) if given else start
     dispatcher = None if access.read_only else Dispatcher(workspace, start)
@@ -319,9 +320,17 @@ def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: M
     token = token_of(environment)
     hosts = hosts_of(host, allow_hosts, environment)
     alone = is_loopback(host) and mode is not Mode.SPACE  # there, a proxy on the same machine may lead to the app
-    about = {"path": cookie_path(environment), "duplicate": duplicate_link(environment), "address": own_address(environment)}
-    token_only, token = bool(token), token or secrets.token_urlsafe(24)
-    return Access(mode, alone, token, token_only=token_only, hosts=hosts, budget=budget_for(mode), **about)
+    return Access(
+        mode,
+        alone,
+        token or secrets.token_urlsafe(24),
+        token_only=bool(token),
+        hosts=hosts,
+        budget=budget_for(mode),
+        path=cookie_path(environment),
+        duplicate=duplicate_link(environment),
+        address=own_address(environment),
+    )
 
 
 def main(

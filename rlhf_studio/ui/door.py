@@ -111,8 +111,8 @@ class Door:
         self._handlers, self._functions = handlers_of(demo, access.mode), server_functions_of(demo, access.mode)
         self._inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
         self._files = [path.as_posix() for path in html.static_paths()]
-        self._routes = [(*key.split(" ", 1), role) for key, role in roles.ROUTES.items()]
-        self._patterns = [(method, path, compile_path(path)[0], role) for method, path, role in self._routes]
+        routes = [(key.partition(" "), role) for key, role in roles.ROUTES.items()]
+        self._patterns = [(method, path, compile_path(path)[0], role) for (method, _, path), role in routes]
         self._turns = asyncio.Semaphore(VIEWERS_AT_ONCE)
         self._waiting = 0
 

@@ -157,13 +157,16 @@ def _is_choice(name: str, choice: str, stage: Stage) -> bool:
     return (choice == "eval_loss") == (stage in LEARN_FROM_EXAMPLES)
 
 
-def field_kind(annotation: Any) -> Literal["toggle", "integer", "number", "text", "choice", "components"]:
+FieldKind = Literal["toggle", "integer", "number", "text", "choice", "components"]
+
+
+def field_kind(annotation: Any) -> FieldKind:
     """Which control a type needs. Raises TypeError for a type that the form has no control for."""
     if get_origin(annotation) is Literal:
         return "choice"
     if get_origin(annotation) is list:
         return "components"
-    kinds: dict[Any, Any] = {bool: "toggle", int: "integer", float: "number", str: "text"}
+    kinds: dict[Any, FieldKind] = {bool: "toggle", int: "integer", float: "number", str: "text"}
     if annotation not in kinds:
         raise TypeError(f"the form has no control for {annotation}")
     return kinds[annotation]

@@ -199,9 +199,9 @@ class TrainPage:
             else:
                 preview = preview_examples(config, PREVIEW_ROWS, tokenizer, chat, seed)
         except (ConfigError, PromptsError, ValueError) as error:
-            said = isinstance(error, PromptsError) and not operator  # operators read it beside the setting, from the check
-            waiting = f"The first rows appear here once the {what} can be read."
-            return {"rows": [], "message": problems.plain(error.message) if said else waiting}
+            if isinstance(error, PromptsError) and not operator:  # operators read it beside the setting, from the check
+                return {"rows": [], "message": problems.plain(error.message)}
+            return {"rows": [], "message": f"The first rows appear here once the {what} can be read."}
         return {**asdict(preview), "message": ""}
 
     def to_yaml(self, data: Any, request: gr.Request) -> Json:
@@ -372,7 +372,7 @@ class TrainPage:
         except (ModelError, ChatError):
             return None, None
 
-    def build(self, functions: Sequence[Callable] = ()) -> gr.HTML:
+    def build(self, functions: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
         """The component; ``functions`` are what else its script may ask.
 
         Its ``start`` and ``measure`` events carry what those methods take; its value takes what :meth:`start` gives, as JSON.

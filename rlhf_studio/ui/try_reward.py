@@ -18,7 +18,7 @@ import gradio as gr
 from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
-from rlhf_studio.config_io import ConfigError, Problem, parse_config
+from rlhf_studio.config_io import ConfigError, Problem, parse_ppo
 from rlhf_studio.ui import problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import nested
@@ -192,7 +192,7 @@ def _cause(error: Exception) -> str:
 
 def request_of(sent: Json) -> Json:
     """What the helper is asked, from what the page sent. Raises :class:`ConfigError` when the reward settings or a text cannot be used."""
-    texts = {}
+    texts: dict[str, str | None] = {}
     for name in ("prompt", "response", "reference"):
         text = sent.get(name)
         if name == "reference" and text is None:
@@ -208,7 +208,7 @@ def trial_config(values: Any) -> RunConfig:
     """The settings that scoring needs; other sections than the rewards take their defaults when wrong. Raises :class:`ConfigError`."""
     sent = {name: value for name, value in nested(values).items() if name in ("reward", "model", "generation", "engine")}
     try:
-        return parse_config(sent)
+        return parse_ppo(sent)
     except ConfigError as error:
         wrong = {problem.field.split(".")[0] for problem in error.problems} - {"reward"}
-        return parse_config({name: value for name, value in sent.items() if name not in wrong})
+        return parse_ppo({name: value for name, value in sent.items() if name not in wrong})

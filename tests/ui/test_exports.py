@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
+from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access
@@ -52,6 +53,12 @@ def run(tmp_path: Path) -> FakeRun:
 
 def exports(run: FakeRun, script: str, **more: Any) -> Exports:
     return Exports(Workspace(run.folder.parent.parent), Access(), [sys.executable, "-c", script], **more)
+
+
+def test_an_evaluation_has_no_adapter_to_take(tmp_path: Path) -> None:
+    run_id = Workspace(tmp_path).submit(EvaluationRunConfig())
+    looked = Exports(Workspace(tmp_path), Access()).export_look({"run": run_id}, request())
+    assert (looked["adapter"], looked["checkpoints"]) == (False, [])
 
 
 def ended(asked: Exports, run: FakeRun) -> dict[str, Any]:

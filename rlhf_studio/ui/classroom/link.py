@@ -34,7 +34,7 @@ def code_of(text: str) -> list[str]:
 
 def printed_code(text: str) -> list[str]:
     """A QR code for a terminal, two rows in a line, with the border that cameras need."""
-    rows = list(segno.make_qr(text, error="m").matrix_iter(border=2))
+    rows = [list(row) for row in segno.make_qr(text, error="m").matrix_iter(border=2)]
     rows += [[0] * len(rows[0])] if len(rows) % 2 else []
     signs = {(0, 0): "█", (0, 1): "▀", (1, 0): "▄", (1, 1): " "}  # bright on a dark terminal
     return ["".join(signs[bool(a), bool(b)] for a, b in zip(*pair, strict=True)) for pair in zip(rows[::2], rows[1::2], strict=True)]

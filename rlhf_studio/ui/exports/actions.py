@@ -76,7 +76,8 @@ class Exports:
             reader = self._workspace.reader(run)
             kept = [{"step": info.step, "bytes": info.bytes} for info in reader.policies()]
             best = reader.best_policy()
-            facts = {"checkpoints": kept, "adapter": reader.config().lora.enabled, "best": best.step if best else None}
+            lora = getattr(reader.config(), "lora", None)  # an evaluation has none
+            facts = {"checkpoints": kept, "adapter": bool(lora and lora.enabled), "best": best.step if best else None}
         except StoreError as error:
             return {**own, "problem": str(error)}
         with self._lock:

@@ -44,7 +44,8 @@ def open_export(run_dir: Path, name: str) -> int:
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             return descriptor
     except OSError:  # a link, a folder, no such file, no rights
-        descriptor = descriptor if descriptor is None else _close(descriptor)
+        if descriptor is not None:
+            _close(descriptor)
         raise FileNotFoundError(name) from None
     _close(descriptor)
     raise FileNotFoundError(name)

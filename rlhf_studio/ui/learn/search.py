@@ -91,11 +91,11 @@ def _all(language: str) -> Iterator[Findable]:
         yield Findable("page", title, text, {}, where)
     for kind, shelf_name in (("station", shelf.TOUR), ("lesson", shelf.LESSONS)):
         for lesson in shelf.entries(language, shelf_name):
-            text = shelf.text_of(lesson.name, language)
-            letters = " ".join(_letters(text.introduction))
-            yield Findable(kind, text.title, _prose(text.introduction), place_of(lesson.name), letters=letters)
-            for scene in text.scenes:
-                yield from _of_scene(kind, lesson.name, text.title, scene)
+            whole = shelf.text_of(lesson.name, language)
+            letters = " ".join(_letters(whole.introduction))
+            yield Findable(kind, whole.title, _prose(whole.introduction), place_of(lesson.name), letters=letters)
+            for scene in whole.scenes:
+                yield from _of_scene(kind, lesson.name, whole.title, scene)
 
 
 def _of_scene(kind: str, lesson: str, title: str, scene: SceneText) -> Iterator[Findable]:
@@ -219,23 +219,6 @@ def _with_begun(alternatives: Mapping[str, float], places: Mapping[str, Any]) ->
 def _once(entry: Findable) -> tuple[str, str]:
     """What is shown once: a symbol of the code however many lessons show it, anything else by its place."""
     return (entry.kind, entry.title if entry.kind == "code" else f"{entry.title} {entry.to}")
-
-
-def _score(entry: Findable, words: Sequence[str]) -> float:
-    """0 when a word stands nowhere in the entry; otherwise the more, the rarer and the higher up they stand."""
-    total = 0.0
-    for word in words:
-        one = max(_fits(word, entry.title_words) * IN_TITLE, _fits(word, entry.text_words) * IN_TEXT)
-        if not one:
-            return 0.0
-        total += one
-    return total * WEIGHTS[entry.kind] / (1 + len(entry.title_words) / 20)
-
-
-def _fits(word: str, words: frozenset[str]) -> float:
-    if word in words:
-        return 1.0
-    return ONLY_BEGUN if len(word) > 1 and any(other.startswith(word) for other in words) else 0.0
 
 
 def _shown(entry: Findable, wanted: Sequence[Mapping[str, float]]) -> Json:

@@ -83,7 +83,7 @@ def _lesson_and_seed(data: Any) -> tuple[str, int]:
 
 def _before(lesson: str, seed: int) -> Json | None:
     question = two_back(lesson, seed)
-    return question and {"lesson": question.lesson, "title": question.title, "light": question.light}
+    return {"lesson": question.lesson, "title": question.title, "light": question.light} if question else None
 
 
 def _selection(data: Any) -> Selection:

@@ -28,7 +28,7 @@ def limit_connections(demo: gr.Blocks) -> None:
 def watched(base: type[Any]) -> type[Any]:
     """uvicorn's protocol of one connection, with the limits."""
 
-    class Watched(base):  # type: ignore[misc]
+    class Watched(base):
         """A connection that is given up when it has done nothing for too long."""
 
         _patience: asyncio.TimerHandle | None = None

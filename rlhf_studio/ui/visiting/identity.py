@@ -109,10 +109,12 @@ class NewVisitors:
     def _cookie(self) -> str:
         cookie: SimpleCookie = SimpleCookie()
         cookie[COOKIE] = new_value()
-        cookie[COOKIE].update({"httponly": True, "max-age": COOKIE_SECONDS, "path": self._path, "samesite": "Lax"})
+        rules: dict[str, Any] = {"httponly": True, "max-age": COOKIE_SECONDS, "path": self._path, "samesite": "Lax"}
+        cookie[COOKIE].update(rules)
         if self._mode is not Mode.SPACE:
             return cookie[COOKIE].OutputString()
-        cookie[COOKIE].update({"samesite": "None", "secure": True})
+        in_a_frame: dict[str, Any] = {"samesite": "None", "secure": True}
+        cookie[COOKIE].update(in_a_frame)
         return f"{cookie[COOKIE].OutputString()}; Partitioned"
 
 
