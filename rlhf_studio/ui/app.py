@@ -25,7 +25,6 @@ import gradio as gr
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
 from rlhf_studio.exit_codes import BAD_INPUT
-from rlhf_studio.preflight import inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.finding.recordings import Recordings
@@ -36,28 +35,22 @@ from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, live_page, sent
 from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
-from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.door import health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
-from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
 from rlhf_studio.ui.hosted.launching import launch_settings, rest_when_idle, undisturbed
 from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
-from rlhf_studio.ui.lab.desk import Desk
-from rlhf_studio.ui.learn.breaking import Breaking
-from rlhf_studio.ui.learn.page import LearnPage
 from rlhf_studio.ui.live_feed import LiveFeed
-from rlhf_studio.ui.playground.page import COMMAND, RewardPlayground
+from rlhf_studio.ui.playground.page import RewardPlayground
 from rlhf_studio.ui.road.page import RoadPage
 from rlhf_studio.ui.runs_page import RunsPage
+from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.connections import limit_connections
-from rlhf_studio.ui.talk.line import Line
-from rlhf_studio.ui.talk.page import TalkPage, runs_alive
+from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.train_page import TrainPage
-from rlhf_studio.ui.try_reward import TryReward
 from rlhf_studio.ui.visiting.allowed import budget_for
 from rlhf_studio.ui.visiting.flags import parser
 from rlhf_studio.ui.visiting.greeting import greeting
@@ -68,53 +61,30 @@ from rlhf_studio.ui.visiting.where import heading_functions
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
 
 
-def build_app(
-    workspace: Workspace,
-    feed: LiveFeed,
-    access: Access,
-    dispatcher: Dispatcher | None = None,
-    permissions: Permissions = NOTHING_ALLOWED,
-    try_reward: TryReward | None = None,
-    exports: Exports | None = None,
-    talk_line: Line | None = None,
-    desk: Desk | None = None,
-    feedback_page: FeedbackPage | None = None,
-    playground_line: Line | None = None,
-    learn_page: LearnPage | None = None,
-    class_page: ClassPage | None = None,
-    kept_problem: Callable[[], str] = lambda: "",
-) -> gr.Blocks:
-    """All pages, wired together. The dispatcher, if there is one, is told when the queue has changed.
-
-    ``kept_problem`` says why runs are not copied into the bucket; empty when all is well.
-    """
-    wake = dispatcher.wake if dispatcher else lambda: None
-    inspect = partial(inspect_run, permissions=permissions)
-    desk = desk or Desk(workspace, access, feed.insights, inspect, wake)
-    runs_page = RunsPage(workspace, access, lambda: dispatcher.problem if dispatcher else "", feed.insights, kept_problem)
-    train_page = TrainPage(workspace.root, access, workspace.submit, runs_page.waiting, inspect, permissions)
-    try_reward = try_reward or TryReward(access, permissions)
-    exports = exports or Exports(workspace, access)
-    talk_page = TalkPage(workspace, access, talk_line or Line(permissions, runs_alive(workspace)))
-    feedback_page = feedback_page or FeedbackPage(workspace, access, Feedback(workspace.root))
-    playground = RewardPlayground(workspace, access, playground_line or _playground_line(workspace))
-    learn_page = learn_page or LearnPage(workspace=workspace)
-    class_page = class_page or ClassPage(access, workspace, Breaking(workspace, access, wake), learn_page.computed)
+def build_app(context: Context, services: Services) -> gr.Blocks:
+    """All pages, wired together."""
+    workspace, access, wake, inspect = context.workspace, context.access, context.wake, context.inspect
+    try_reward, exports, desk, class_page = services.try_reward, services.exports, services.desk, services.class_page
+    runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
+    train_page = TrainPage(workspace.root, access, workspace.submit, runs_page.waiting, inspect, context.permissions)
+    talk_page = TalkPage(workspace, access, services.talk_line)
+    playground = RewardPlayground(workspace, access, services.playground_line)
+    opened = services.learn_page.expect
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading(heading_functions(access, provider_of(os.environ), class_page, learn_page.expect, kept_problem))
+        html.heading(heading_functions(access, provider_of(os.environ), class_page, opened, context.kept_problem))
         with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
-                learn_page.build(class_page.breaking.functions())
+                services.learn_page.build(class_page.breaking.functions())
             with gr.Tab("Train", id=TRAIN):
                 train = train_page.build([try_reward.function()])
             with gr.Tab("Live", id=LIVE):
-                live = live_page.build(workspace, feed, access, wake, [*exports.functions(), *desk.ending_functions()])
+                live = live_page.build(workspace, context.feed, access, wake, [*exports.functions(), *desk.ending_functions()])
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build([*exports.functions(), *desk.functions()])
             with gr.Tab("Talk", id=TALK):
                 talk = talk_page.build(playground.functions())
             with gr.Tab("Feedback", id=FEEDBACK):
-                feedback = feedback_page.build()
+                feedback = services.feedback_page.build()
             with gr.Tab("Evaluate", id=EVALUATE):
                 EvaluatePage(workspace, access, wake, inspect).build()
             with gr.Tab("Road", id=ROAD):
@@ -122,7 +92,7 @@ def build_app(
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(tabs, live, train_page, train, runs_page, runs, wake)
         _connect_talk(talk, talk_page, tabs, live)
-        _connect_feedback(feedback, feedback_page, tabs, live)
+        _connect_feedback(feedback, services.feedback_page, tabs, live)
         _connect_road(road, tabs, live)
     built: gr.Blocks = demo
     return built
@@ -215,14 +185,7 @@ class Server:
     workspace: Workspace
     feed: LiveFeed
     dispatcher: Dispatcher | None
-    try_reward: TryReward | None = None
-    exports: Exports | None = None
-    talk_line: Line | None = None
-    desk: Desk | None = None
-    feedback_page: FeedbackPage | None = None
-    playground_line: Line | None = None
-    learn_page: LearnPage | None = None
-    class_page: ClassPage | None = None
+    services: Services
     janitor: Janitor | None = None
     keeper: Keeper | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -240,12 +203,7 @@ class Server:
                 thread.stop()
         self.demo.close(verbose=False)
         self.feed.close()
-        if self.feedback_page is not None:
-            self.feedback_page.close()
-        pages = (self.try_reward, self.talk_line, self.exports, self.desk, self.playground_line, self.learn_page, self.class_page)
-        for helper in pages:
-            if helper is not None:
-                helper.close()
+        self.services.close()
 
 
 def launch(
@@ -276,26 +234,16 @@ def launch(
     workspace = Workspace(root, Recordings(), on_queued)
     feedback = Feedback(workspace.root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
-    feed, feedback_page = LiveFeed(workspace), FeedbackPage(workspace, access, feedback)
     given: dict[str, Any] = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
     given |= {"keep_hub_token": True} if keep_hub_token else {}
-    start = partial(start, **given) if given else start
-    dispatcher = None if access.read_only else Dispatcher(workspace, start)
-    try_reward = TryReward(access, permissions, keep_hub_token=keep_hub_token)
-    exports = Exports(workspace, access, keep_hub_token=keep_hub_token)
-    talk_line = Line(permissions, runs_alive(workspace), keep_hub_token=keep_hub_token)
-    inspect, wake = partial(inspect_run, permissions=permissions), dispatcher.wake if dispatcher else lambda: None
-    desk = Desk(workspace, access, feed.insights, inspect, wake)
-    playground_line = _playground_line(workspace, keep_hub_token=keep_hub_token)
-    learn_page = LearnPage(workspace=workspace, prepares=prepare_lessons, busy=runs_alive(workspace))
-    class_page = ClassPage(access, workspace, Breaking(workspace, access, wake), learn_page.computed)
-    class_page.open()
-    pages = (try_reward, exports, talk_line, desk, feedback_page, playground_line, learn_page, class_page)
+    dispatcher = None if access.read_only else Dispatcher(workspace, partial(start, **given) if given else start)
     keeper = None if access.read_only else keeper_of(os.environ, workspace, space=mode is Mode.SPACE)
     if keeper is not None:
         workspace.deleted = keeper.forget
-    kept_problem = (lambda: keeper.problem) if keeper else (lambda: "")
-    demo = build_app(workspace, feed, access, dispatcher, permissions, *pages, kept_problem=kept_problem)
+    context = Context(workspace, LiveFeed(workspace), access, dispatcher, keeper, permissions, keep_hub_token)
+    services = services_of(context, feedback, prepare_lessons=prepare_lessons)
+    services.class_page.open()
+    demo = build_app(context, services)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
     settings = launch_settings(host, port, access, demo, workspace.root)
@@ -307,12 +255,7 @@ def launch(
     for thread in (dispatcher, janitor, keeper):
         if thread is not None:
             thread.start()
-    return Server(url, access, demo, workspace, feed, dispatcher, *pages, janitor=janitor, keeper=keeper)
-
-
-def _playground_line(workspace: Workspace, *, keep_hub_token: bool = False) -> Line:
-    """The process behind the reward playground; it is started when it is first needed."""
-    return Line(run_alive=runs_alive(workspace), command=[sys.executable, "-m", "rlhf_studio", COMMAND], keep_hub_token=keep_hub_token)
+    return Server(url, access, demo, workspace, context.feed, dispatcher, services, janitor, keeper)
 
 
 def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:

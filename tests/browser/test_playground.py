@@ -24,8 +24,7 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = launch(tmp_path_factory.mktemp("workspace"))
-    assert running.playground_line is not None
-    running.playground_line._command = COMMAND
+    running.services.playground_line._command = COMMAND
     yield running
     running.close()
 

@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         install_world(tmp_path_factory.mktemp("world"), patch)
         running = launch(tmp_path_factory.mktemp("workspace"), start=start, permissions=permissions)
-        running.try_reward._command = [sys.executable, "-c", HELPER]
+        running.services.try_reward._command = [sys.executable, "-c", HELPER]
         yield running
         running.close()
 

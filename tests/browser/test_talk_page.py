@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     run_with_checkpoints(root, hostile=True)
     run_with_checkpoints(root, name="the second")
     running = launch(root)
-    running.talk_line._command = COMMAND
+    running.services.talk_line._command = COMMAND
     yield running
     running.close()
 
@@ -91,7 +91,7 @@ def test_the_chosen_step_stays_and_the_address_leads(open_page: Callable[..., An
     later.load()
     later.run()
     running = launch(tmp_path)
-    running.talk_line._command = COMMAND
+    running.services.talk_line._command = COMMAND
     try:
         page = open_page(f"?talk={run.run_id}", at=running)
         right = page.get_by_label("Right: step")
@@ -145,7 +145,7 @@ def test_an_answer_can_be_stopped_and_a_dead_process_is_replaced(open_page: Call
     expect(exchange.locator(".rs-answer-status").first).to_have_text("Stopped here")
     again = ask(page, "hang")
     expect(again.locator(".rs-token")).to_have_count(1)
-    pid = server.talk_line.pid
+    pid = server.services.talk_line.pid
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: gone(pid))
     expect(again.locator(".rs-problem:visible")).to_contain_text("has ended in the middle of this")

@@ -19,6 +19,7 @@ import pytest
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED
 from rlhf_studio.recipes import load_recipe
+from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import app as app_module
@@ -29,6 +30,7 @@ from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.hosted.launching import launch_settings
 from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.replies import Compressed, WithoutPlaces
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
@@ -45,11 +47,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running.close()
 
 
+def parts(root: Path, access: Access) -> tuple[Context, Services]:
+    workspace = Workspace(root)
+    context = Context(workspace, LiveFeed(workspace), access)
+    return context, services_of(context, Feedback(root))
+
+
+def built(root: Path, access: Access) -> gr.Blocks:
+    """The app of a workspace, not served."""
+    return build_app(*parts(root, access))
+
+
 def test_building_the_app_loads_neither_torch_nor_transformers(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from rlhf_studio.ui.app import build_app; from rlhf_studio.ui.access import Access; "
-        "from rlhf_studio.runs.workspace import Workspace; from rlhf_studio.ui.live_feed import LiveFeed; "
-        "w = Workspace(Path(sys.argv[1])); build_app(w, LiveFeed(w), Access()); "
+        "from rlhf_studio.runs.feedback.store import Feedback; from rlhf_studio.ui.services import Context, services_of; "
+        "from rlhf_studio.runs.workspace import Workspace; from rlhf_studio.ui.live_feed import LiveFeed; root = Path(sys.argv[1]); "
+        "w = Workspace(root); c = Context(w, LiveFeed(w), Access()); build_app(c, services_of(c, Feedback(root))); "
         "heavy = {'torch', 'transformers', 'datasets', 'tokenizers', 'plotly', 'peft', 'accelerate', 'matplotlib'} & set(sys.modules); "
         "assert not heavy, heavy"
     )
@@ -57,8 +71,7 @@ def test_building_the_app_loads_neither_torch_nor_transformers(tmp_path: Path) -
 
 
 def test_every_event_is_private_and_what_concerns_the_engine_happens_one_at_a_time(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    demo = build_app(workspace, LiveFeed(workspace), Access())
+    demo = built(tmp_path, Access())
     assert {function.api_visibility for function in demo.fns.values()} == {"private"}
     starters = [function for function in demo.fns.values() if function.fn and function.fn.__name__ in ("start_run", "act_on_run")]
     assert {(function.concurrency_id, function.concurrency_limit) for function in starters} == {("engine", 1)}
@@ -88,8 +101,7 @@ def test_what_gradio_is_told(tmp_path: Path) -> None:
 
 
 def test_no_data_goes_into_templates(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    demo = build_app(workspace, LiveFeed(workspace), Access(token="secret"))
+    demo = built(tmp_path, Access(token="secret"))
     for block in demo.blocks.values():
         if isinstance(block, gr.HTML):
             assert "{{" not in block.html_template and "${" not in block.html_template.replace("${value}", "")
@@ -293,9 +305,8 @@ def test_a_workspace_or_port_that_cannot_be_used(tmp_path: Path, server: Server,
 
 
 def test_a_server_waits_until_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = Workspace(tmp_path)
-    feed = LiveFeed(workspace)
-    server = Server("", Access(), gr.Blocks(), workspace, feed, None)
+    context, services = parts(tmp_path, Access())
+    server = Server("", context.access, gr.Blocks(), context.workspace, context.feed, None, services)
     server.close()
     server.wait()
     assert start_engine is not None

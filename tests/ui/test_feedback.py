@@ -356,8 +356,7 @@ def test_the_answers_of_an_evaluation_become_a_task(tmp_path: Path) -> None:
 
 
 def test_opening_the_page_on_a_runs_task(server: Server) -> None:
-    assert server.feedback_page is not None
-    first, second = (server.feedback_page.open("run:abc") for _ in range(2))
+    first, second = (server.services.feedback_page.open("run:abc") for _ in range(2))
     assert first["value"].startswith("run:abc@") and first != second and first["__type__"] == gr.update()["__type__"]
 
 

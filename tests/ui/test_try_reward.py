@@ -265,7 +265,7 @@ def test_the_app_takes_the_flags_and_hands_them_on(
     monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://127.0.0.1:1/", None))
     monkeypatch.setattr("rlhf_studio.ui.app.limit_connections", lambda demo: None)
     monkeypatch.setattr(app_module, "Dispatcher", lambda workspace, start: seen.append(start.keywords["permissions"]))
-    monkeypatch.setattr(app_module.Server, "wait", lambda self: seen.append(self.try_reward._permissions))
+    monkeypatch.setattr(app_module.Server, "wait", lambda self: seen.append(self.services.try_reward._permissions))
     flags = ["--workspace", str(tmp_path / "w"), "--allow-custom-rewards", str(file), "--reward-url", "judge=http://x"]
     assert main(flags) == 0
     given = permissions_from_flags([str(file)], ["judge=http://x"])
@@ -289,4 +289,4 @@ def test_an_app_without_flags_starts_engines_as_ever(tmp_path: Path, monkeypatch
     server = launch(tmp_path, keep_hub_token=True)
     server.close()
     assert started[1].func is app_module.start_engine and started[1].keywords == {"keep_hub_token": True}
-    assert server.try_reward is not None and server.try_reward._keep_hub_token
+    assert server.services.try_reward._keep_hub_token

@@ -1,0 +1,101 @@
+"""What all pages of one app share, and the services behind them: made once for an app, closed with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions
+from rlhf_studio.preflight import Preflight, inspect_run
+from rlhf_studio.runs.feedback.store import Feedback
+from rlhf_studio.runs.hosted.keeper import Keeper
+from rlhf_studio.runs.queue import Dispatcher
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.classroom.page import ClassPage
+from rlhf_studio.ui.exports.actions import Exports
+from rlhf_studio.ui.feedback.page import FeedbackPage
+from rlhf_studio.ui.lab.desk import Desk
+from rlhf_studio.ui.learn.breaking import Breaking
+from rlhf_studio.ui.learn.page import LearnPage
+from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.playground.page import COMMAND
+from rlhf_studio.ui.talk.line import Line
+from rlhf_studio.ui.talk.page import runs_alive
+from rlhf_studio.ui.try_reward import TryReward
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all pages of one app share.
+
+    Attributes:
+        dispatcher: starts queued runs; None where nothing is started.
+        keeper: copies runs into a bucket; None where there is none.
+        permissions: which code and servers outside the program rewards may use.
+        keep_hub_token: whether what the app starts may use the Hugging Face token of the person who started the app.
+    """
+
+    workspace: Workspace
+    feed: LiveFeed
+    access: Access
+    dispatcher: Dispatcher | None = None
+    keeper: Keeper | None = None
+    permissions: Permissions = NOTHING_ALLOWED
+    keep_hub_token: bool = False
+
+    def wake(self) -> None:
+        """Tell the dispatcher that the queue has changed."""
+        if self.dispatcher is not None:
+            self.dispatcher.wake()
+
+    @property
+    def inspect(self) -> Callable[..., Preflight]:
+        """All checks of a run's settings with its estimate, as :func:`inspect_run`."""
+        return partial(inspect_run, permissions=self.permissions)
+
+    def queue_problem(self) -> str:
+        """Why queued runs do not start; empty when all is well."""
+        return self.dispatcher.problem if self.dispatcher is not None else ""
+
+    def kept_problem(self) -> str:
+        """Why runs are not copied into the bucket; empty when all is well."""
+        return self.keeper.problem if self.keeper is not None else ""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What answers the pages with threads and processes of its own."""
+
+    try_reward: TryReward
+    exports: Exports
+    talk_line: Line
+    desk: Desk
+    feedback_page: FeedbackPage
+    playground_line: Line
+    learn_page: LearnPage
+    class_page: ClassPage
+
+    def close(self) -> None:
+        """End all of them, with the app."""
+        for service in vars(self).values():
+            service.close()
+
+
+def services_of(context: Context, feedback: Feedback, *, prepare_lessons: bool = False) -> Services:
+    """The services of an app; none of them has begun anything yet. Arguments as :func:`rlhf_studio.ui.app.launch`."""
+    workspace, access, token = context.workspace, context.access, context.keep_hub_token
+    learn_page = LearnPage(workspace=workspace, prepares=prepare_lessons, busy=runs_alive(workspace))
+    playground = [sys.executable, "-m", "rlhf_studio", COMMAND]
+    return Services(
+        try_reward=TryReward(access, context.permissions, keep_hub_token=token),
+        exports=Exports(workspace, access, keep_hub_token=token),
+        talk_line=Line(context.permissions, runs_alive(workspace), keep_hub_token=token),
+        desk=Desk(workspace, access, context.feed.insights, context.inspect, context.wake),
+        feedback_page=FeedbackPage(workspace, access, feedback),
+        playground_line=Line(run_alive=runs_alive(workspace), command=playground, keep_hub_token=token),
+        learn_page=learn_page,
+        class_page=ClassPage(access, workspace, Breaking(workspace, access, context.wake), learn_page.computed),
+    )
