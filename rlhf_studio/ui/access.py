@@ -8,7 +8,6 @@ a request. The methods that change something call :meth:`Access.require_operator
 from __future__ import annotations
 
 import contextlib
-import hmac
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ from rlhf_studio.ui.sent import only_watches, run_id
 from rlhf_studio.ui.visiting import identity, owner
 from rlhf_studio.ui.visiting.allowed import Budget
 from rlhf_studio.ui.visiting.modes import Mode, on_a_space
+from rlhf_studio.ui.visiting.tokens import is_token
 
 COOKIE = "rlhf_studio_operator"
 HEADER = "x-rlhf-studio-token"
@@ -79,7 +79,7 @@ class Raters:
         return self._is_known(shown)
 
     def _is_known(self, shown: str) -> bool:
-        return bool(self._token) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode())
+        return is_token(shown, self._token)
 
     def _look_up(self) -> None:
         """A store that cannot be read just now ends nobody's link: who answers is told what is wrong with it."""
@@ -190,9 +190,7 @@ class Access:
             return False
         if only_watches(data) or dict(getattr(request, "query_params", None) or {}).get("view") == "1":
             return False
-        shown = _shown(request, HEADER, COOKIE)
-        token = self.operator_token
-        if token and hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode()):
+        if is_token(_shown(request, HEADER, COOKIE), self.operator_token):
             return True
         if self.mode is Mode.SPACE and self.owners.admits(token_in_cookies(request.headers.get("cookie", ""), owner.COOKIE)):
             return True

@@ -304,7 +304,7 @@ def main(
     except (OSError, StoreError, ValueError) as error:
         print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)
         return BAD_INPUT
-    for line in greeting(server.url, server.workspace.root, server.access, options.host, os.environ.get("SPACE_HOST", "")):
+    for line in greeting(server.url, server.workspace.root, server.access, options.host):
         print(line, flush=True)
     with told_to_end():
         try:

@@ -15,8 +15,8 @@ def class_link(address: str, token: str) -> str:
     return f"{address}?{CLASS_QUERY}={token}"
 
 
-def teachers_link(address: str, token: str) -> str:
-    """What the teacher opens."""
+def operator_link(address: str, token: str) -> str:
+    """What the teacher opens, or any other operator."""
     return f"{address}?{QUERY}={token}"
 
 

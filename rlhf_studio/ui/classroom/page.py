@@ -24,22 +24,22 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Refused
 from rlhf_studio.runs.visitors.starters import forget_names, forget_students
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import sent
+from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom import ready
-from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, teachers_link
+from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, operator_link
 from rlhf_studio.ui.classroom.real import Answering
 from rlhf_studio.ui.classroom.rounds import Rounds, without_people
-from rlhf_studio.ui.feedback.sent import number, text, whole
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.computing import NotComputed
+from rlhf_studio.ui.sent import number, text, whole
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from rlhf_studio.ui.visiting.identity import COOKIE_SECONDS
 from rlhf_studio.ui.visiting.modes import Mode
 
 logger = logging.getLogger(__name__)
 Json = dict[str, Any]
-PAGES = ("learn", "train", "live", "runs", "talk", "feedback", "evaluate", "road")
+PAGES = html.STYLES.keys() - {"shell"}  # where a class can be led
 MOST_PARAMETERS, LONGEST = 12, 300
 ANSWERING_THREADS, MOST_WAITING = 4, 400
 NO_CLASS = "This app was not started with --classroom."
@@ -172,7 +172,7 @@ class ClassPage:
             return {"problem": NO_CLASS}
         address, room = address_for(request.headers.get("host", "")), self._room
         link = "" if room.ended else class_link(address, room.link())
-        told = {"link": link, "code": code_of(link) if link else [], "teacher": teachers_link(address, self._access.operator_token)}
+        told = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
         return told | {"runs": room.students_start_runs, "names": room.names_allowed, "leads": room.place.seq > 0, "ended": room.ended}
 
     def _change(self, data: Any, request: gr.Request) -> Json:

@@ -11,7 +11,7 @@ from rlhf_studio.lessons.faults.runs import both_runs, has_ended, own_runs
 from rlhf_studio.runs.classroom.records import Question, Round
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
-from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.classroom.ready import option_keys
 
@@ -41,7 +41,7 @@ class Answering:
         found: Json = {"run": "", "startable": False, "ended": True}
         if run is not None:
             found |= {"run": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "steps": run.total_steps}
-            found["ended"] = run.state in ("finished", "stopped", "failed", "interrupted")
+            found["ended"] = run.state in ENDED
         if one.question.experiment and not one.run:
             return found | self._of_experiment(one.question)
         if run is not None and one.question.kind == "curve":

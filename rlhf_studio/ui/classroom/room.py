@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hmac
 import secrets
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from rlhf_studio.ui.visiting.tokens import is_token
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Classroom:
 
     def admits(self, shown: str) -> bool:
         """Whether this is the token of the class link."""
-        return bool(self._token) and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode())
+        return is_token(shown, self._token)
 
     def link(self, *, renew: bool = False) -> str:
         """The token of the class link, empty when the class has ended; with ``renew`` a new one, which ends the old one at once."""

@@ -6,20 +6,9 @@ from typing import Any
 
 from rlhf_studio.runs.feedback.records import Kind, NewTask, NewVote
 from rlhf_studio.runs.feedback.store import Refused
-from rlhf_studio.ui.sent import member
+from rlhf_studio.ui.sent import member, number, text, whole
 
 LONGEST_SECRET = 200
-MOST_DIGITS = 15  # of a number; what has more is not exact in a page
-
-
-def text(data: Any, key: str, most: int) -> str:
-    """A text of at most ``most`` characters; empty when it was not sent. Raises Refused."""
-    value = member(data, key)
-    if value is None:
-        return ""
-    if not isinstance(value, str) or len(value) > most:
-        raise Refused(f"{key} must be a text of at most {most:,} characters.")
-    return value
 
 
 def task_id(data: Any) -> str:
@@ -28,26 +17,6 @@ def task_id(data: Any) -> str:
     if not found:
         raise Refused("There is no such task.")
     return found
-
-
-def number(data: Any, key: str, default: float) -> float:
-    """A number, which is finite and not too long to be exact. Raises Refused for anything else."""
-    value = member(data, key)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(f"{key} must be a number.")
-    if not abs(value) < 10**MOST_DIGITS:  # nor is it true of what is no number at all
-        raise Refused(f"{key} must be a finite number of at most {MOST_DIGITS} digits.")
-    return value
-
-
-def whole(data: Any, key: str, default: int) -> int:
-    """A whole number. Raises Refused for anything else."""
-    value = number(data, key, default)
-    if int(value) != value:
-        raise Refused(f"{key} must be a whole number.")
-    return int(value)
 
 
 def new_task(data: Any) -> NewTask:

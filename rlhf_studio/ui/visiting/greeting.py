@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
-from rlhf_studio.ui.classroom.link import address_for, class_link, printed_code
+from rlhf_studio.ui.classroom.link import address_for, class_link, operator_link, printed_code
 from rlhf_studio.ui.hosts import is_loopback
 from rlhf_studio.ui.visiting.modes import Mode
 
 
-def greeting(url: str, workspace: Path, access: Access, host: str, space_host: str = "") -> list[str]:
-    """Where the app is, and who is an operator now. A token that came from outside is never printed.
-
-    ``space_host``: the names of a Space, the one under which people reach it first.
-    """
-    if access.mode is Mode.SPACE and space_host:
-        url = f"https://{space_host.split(',')[0].strip()}/"
+def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
+    """Where the app is, and who is an operator now. A token that came from outside is never printed."""
+    url = access.address or url
     lines = [f"RLHF Studio is at {url}  (runs are kept in {workspace})"]
     if access.mode is Mode.CLASSROOM:
         port = url.rstrip("/").rpartition(":")[2]
@@ -24,7 +20,7 @@ def greeting(url: str, workspace: Path, access: Access, host: str, space_host: s
         students = class_link(address, access.room.link())
         shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
         lines += ["Students open this link, or the code below with their phones' cameras:", f"  {students}", *printed_code(students)]
-        return [*lines, "The teacher, who may do everything, opens:", f"  {address}?operator={shown}"]
+        return [*lines, "The teacher, who may do everything, opens:", f"  {operator_link(address, shown)}"]
     if access.read_only:
         return [*lines, "Read-only: nobody is an operator; runs can be watched, not started or changed."]
     if access.loopback and not access.token_only:
@@ -33,4 +29,4 @@ def greeting(url: str, workspace: Path, access: Access, host: str, space_host: s
     who = "Whoever uses this machine" if is_loopback(host) else "Everyone who reaches this address"
     shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
     lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
-    return [*lines, f"  {url}?operator={shown}"]
+    return [*lines, f"  {operator_link(url, shown)}"]

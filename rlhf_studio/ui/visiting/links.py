@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlhf_studio.ui.access import CLASS_COOKIE, CLASS_QUERY, COOKIE, QUERY, RATER_COOKIE, RATER_QUERY, Access
 from rlhf_studio.ui.visiting.modes import Mode
+from rlhf_studio.ui.visiting.tokens import is_token
 
 RATER_SECONDS = 30 * 24 * 3600  # a class goes on next week with the same link
 
@@ -73,7 +73,7 @@ class Links:
 
     async def _is_right(self, name: str, token: str) -> bool:
         if name == QUERY:
-            return hmac.compare_digest(token.encode("utf-8", "replace"), self._access.operator_token.encode())
+            return is_token(token, self._access.operator_token)
         if name == CLASS_QUERY:
             return self._access.mode is Mode.CLASSROOM and self._access.room.admits(token)
         return await asyncio.to_thread(self._access.raters.admits, token)

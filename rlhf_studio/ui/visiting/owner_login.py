@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 import logging
 import re
 import secrets
@@ -21,6 +20,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from rlhf_studio.ui.visiting.owner import CALLBACK, COOKIE, LOGIN, LOGIN_COOKIE, LOGOUT, SESSION_SECONDS, Provider, Sessions
+from rlhf_studio.ui.visiting.tokens import is_token
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class OwnerLogin:
         """The provider has sent the browser back: whoever is an owner gets the cookie."""
         kept = _LOGIN_VALUE.fullmatch(request.cookies.get(LOGIN_COOKIE, ""))
         code, state = (request.query_params.get(name, "") for name in ("code", "state"))
-        if kept is None or not code or not hmac.compare_digest(state.encode(), kept[1].encode()):
+        if kept is None or not code or not is_token(state, kept[1]):
             return self._ended(PlainTextResponse(NO_COOKIE.format(address=self._provider.address), 403))
         try:
             person = await self._person(code, kept[2])
