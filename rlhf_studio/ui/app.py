@@ -60,6 +60,9 @@ from rlhf_studio.ui.visiting.where import heading_functions
 
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
 
+STARTS_AT_ONCE = 4  # on their way through Gradio; they wait there for each other's turn to be checked, see Once
+TURN_SECONDS = 0.0005  # see main
+
 
 def build_app(context: Context, services: Services) -> gr.Blocks:
     """All pages, wired together."""
@@ -110,6 +113,7 @@ def _connect(
     """The events that lead from page to page. Who may send each is in :mod:`rlhf_studio.ui.roles`."""
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     engine: dict[str, Any] = {**quiet, "concurrency_id": "engine", "concurrency_limit": 1}
+    starts: dict[str, Any] = {**quiet, "concurrency_id": "starts", "concurrency_limit": STARTS_AT_ONCE}
 
     def start_run(event: gr.EventData, request: gr.Request) -> list[Any]:
         outcome = train_page.start(event._data, request)
@@ -133,7 +137,7 @@ def _connect(
     def go_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
-    train.start(start_run, outputs=[train, tabs, live.component], **engine)
+    train.start(start_run, outputs=[train, tabs, live.component], **starts)
     train.measure(measure, queue=False, **quiet)
     runs.act(act_on_run, outputs=runs, **engine)
     runs.open_run(open_run, outputs=[tabs, live.component], queue=False, **quiet)
@@ -281,6 +285,8 @@ def main(
 ) -> int:
     """The command ``app``: serve until interrupted; returns the exit code. ``start`` and ``on_queued`` as in :func:`launch`."""
     options = parser().parse_args(arguments)
+    # whoever answers a poll gives up Python's lock with every packet; a thread that computes would give it back after 5 ms at the earliest
+    sys.setswitchinterval(TURN_SECONDS)
     options.host = options.host or ("0.0.0.0" if options.classroom else "127.0.0.1")
     try:
         permissions = _permissions(options)

@@ -39,7 +39,7 @@ from rlhf_studio.ui.visiting.modes import Mode
 MOST_BYTES = {Role.VIEWER: 64_000, Role.PLAYER: 64_000, Role.OPERATOR: 1_000_000}
 VIEWERS_AT_ONCE = 4  # calls of viewers that are worked on at the same time; the others wait
 VIEWERS_WAITING = 60
-PLAYERS_QUEUED, OWN_QUEUED = 60, 3  # starts in Gradio's queue, which has 100 places: of all who play, and of one of them
+PLAYERS_QUEUED, OWN_QUEUED = 20, 3  # starts in Gradio's queue, which has 100 places: of all who play, and of one of them
 LONGEST_PATH, LONGEST_PART = 1000, 255
 MOST_HEADER_BYTES, LONGEST_HEADER = 16_000, 8_000  # all headers together, and one of them with its name
 LONGEST_QUERY = 8_000

@@ -41,6 +41,7 @@ MOST_DETAILS = 128
 MOST_WAITING = 200
 MOST_ASKED = 2000  # names in the polls of all viewers, whether there are such runs or not
 FORGET_MISSING = 2.0  # seconds after which a name that no run has is forgotten
+MISSING_REST = 1.0  # seconds after which a name that no run has is looked for again
 BROKEN_REST = 10.0  # seconds after which a run that could not be followed is looked at again
 BROKEN = "This cannot be shown: {error}. The app's own log has more."
 TOO_MANY = "Too many runs are being watched at once. Close some of the pages and reload this one."
@@ -323,7 +324,10 @@ class LiveFeed:
             return snapshot
         except StoreError as error:
             self._followers.pop(run, None)
-            return MISSING if error.reason == "missing" else _problem(str(error))[1:-1]
+            if error.reason == "missing":
+                self._broken[run] = now + MISSING_REST, ""
+                return MISSING
+            return _problem(str(error))[1:-1]
         except Exception as error:
             self._followers.pop(run, None)
             if self._broken.get(run, (now, ""))[1] != repr(error):  # the same fault is logged once

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -33,6 +33,7 @@ from rlhf_studio.ui.lab.varying import handed_over
 from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.resume import question
 from rlhf_studio.ui.sent import member
+from rlhf_studio.ui.serving.shared_reading import SharedReading
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.units import format_bytes
 
@@ -146,6 +147,20 @@ def _text(note: Any) -> str | None:
     return note
 
 
+@dataclass(frozen=True)
+class Table:
+    """All runs at one moment: each run's newest row by its id, behind the number of the change that made it; and who started the runs of
+    visitors and students."""
+
+    version: str
+    sent: Mapping[str, tuple[int, Json]]
+    starters: Mapping[str, Starter]
+
+    def rows(self, since: int = -1) -> list[Json]:
+        """The rows that have changed after a change."""
+        return [row for changed, row in self.sent.values() if changed > since]
+
+
 class RunsPage:
     """What the Runs page can ask and do. ``queue_problem`` says why queued runs do not start; empty when all is well. ``kept_problem`` says
     why ended runs are not copied into the bucket, for operators.
@@ -169,16 +184,14 @@ class RunsPage:
         self._queue_problem, self._kept_problem = queue_problem, kept_problem
         self._insights = insights
         self._all = Listing(workspace)
-        self._lock = threading.Lock()
-        self._listing: tuple[float, str, list[Json]] = (float("-inf"), "", [])
+        self._table = SharedReading(self._read, LISTING_SECONDS)
         self._boot, self._changes = secrets.token_hex(4), 0
-        self._sent: dict[str, tuple[int, Json]] = {}  # each run's newest row, and the number of the change that made it
+        self._sent: dict[str, tuple[int, Json]] = {}  # as in Table
         self._summaries: dict[str, tuple[tuple[int, int, str], Json]] = {}
-        self._starters: dict[str, Starter] = {}  # of runs of visitors and students
 
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
 
-    def runs(self, data: Any, request: gr.Request) -> Json:
+    async def runs(self, data: Any, request: gr.Request) -> Json:
         """The table: the ``ids`` of all runs and the ``rows`` that have changed since the page's ``version``, or ``same`` when none has.
 
         ``operator`` says whether this person may act; ``mine``, which runs a visitor or student has started; ``recordings``,
@@ -187,18 +200,18 @@ class RunsPage:
         operator = self._access.is_operator(request, data)
         own = {"operator": operator, "why_not": "" if operator else self._access.why_not(), "now": time.time()}
         try:
-            version, rows = self._rows()
+            table = await self._table.get()
         except StoreError as error:
             return {**own, "problem": str(error)}
         problems = [self._queue_problem(), self._recordings_problem, self._kept_problem() if operator else ""]
-        told = {**own, "problem": " ".join(filter(None, problems)), "version": version}
+        told = {**own, "problem": " ".join(filter(None, problems)), "version": table.version}
         has = member(data, "version")
-        if has == version:
+        if has == table.version:
             return {**told, "same": True}
         since, first = _number_of(has, self._boot), self._recordings_first
-        told["recordings"] = {"first": first, "shown": first or all(row["recording"] for row in rows)}
-        told["mine"] = [run for run, starter in self._starters.items() if self._access.owns(request, data, starter)]
-        return {**told, "ids": [row["id"] for row in rows], "rows": [row for row in rows if self._sent[row["id"]][0] > since]}
+        told["recordings"] = {"first": first, "shown": first or all(row["recording"] for row in table.rows())}
+        told["mine"] = [run for run, starter in table.starters.items() if self._access.owns(request, data, starter)]
+        return {**told, "ids": list(table.sent), "rows": table.rows(since)}
 
     def loss(self, data: Any, request: gr.Request) -> Json:
         """What deleting a run would take away."""
@@ -225,23 +238,16 @@ class RunsPage:
     def waiting(self) -> int:
         """How many runs are alive or queued; 0 when that cannot be known, which the Runs page explains."""
         try:
-            return sum(row["alive"] or row["state"] == "queued" for row in self._rows()[1])
+            return sum(row["alive"] or row["state"] == "queued" for row in self._table.get_in_thread().rows())
         except StoreError:
             return 0
 
-    def _rows(self) -> tuple[str, list[Json]]:
-        """(version, rows): read at most once per :data:`LISTING_SECONDS`, however many people look."""
-        with self._lock:
-            read_at, version, rows = self._listing
-            if time.monotonic() - read_at > LISTING_SECONDS:
-                runs = [*self._all.runs(), *self._recordings()]
-                verdicts = self._known_verdicts(runs)
-                rows = [row_of(run, self._summary(run), verdicts.get(run.run_id)) for run in runs]
-                self._summaries = {run.run_id: self._summaries[run.run_id] for run in runs if run.run_id in self._summaries}
-                self._starters = {run.run_id: run.starter for run in runs if run.starter.plays}
-                version = self._note(rows)
-                self._listing = (time.monotonic(), version, rows)
-            return version, rows
+    def _read(self) -> Table:
+        runs = [*self._all.runs(), *self._recordings()]
+        verdicts = self._known_verdicts(runs)
+        rows = [row_of(run, self._summary(run), verdicts.get(run.run_id)) for run in runs]
+        self._summaries = {run.run_id: self._summaries[run.run_id] for run in runs if run.run_id in self._summaries}
+        return Table(self._note(rows), self._sent, {run.run_id: run.starter for run in runs if run.starter.plays})
 
     def _recordings(self) -> list[RunStatus]:
         """The recordings that can be read; what is wrong with another one, the page says."""
@@ -305,7 +311,7 @@ class RunsPage:
                 getattr(self._workspace, action)(run_id)
         except (StoreError, ValueError) as error:
             raise gr.Error(str(error), print_exception=False) from error
-        self._listing = (float("-inf"), "", [])
+        self._table.forget()
         return {"done": action, "run": run_id, "at": time.time()}
 
     def build(self, functions: Sequence[Callable[..., Any]] = ()) -> gr.HTML:

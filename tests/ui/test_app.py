@@ -70,11 +70,11 @@ def test_building_the_app_loads_neither_torch_nor_transformers(tmp_path: Path) -
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
-def test_every_event_is_private_and_what_concerns_the_engine_happens_one_at_a_time(tmp_path: Path) -> None:
+def test_every_event_is_private_and_what_is_done_to_runs_waits_for_no_start(tmp_path: Path) -> None:
     demo = built(tmp_path, Access())
     assert {function.api_visibility for function in demo.fns.values()} == {"private"}
-    starters = [function for function in demo.fns.values() if function.fn and function.fn.__name__ in ("start_run", "act_on_run")]
-    assert {(function.concurrency_id, function.concurrency_limit) for function in starters} == {("engine", 1)}
+    lines = {function.fn.__name__: (function.concurrency_id, function.concurrency_limit) for function in demo.fns.values() if function.fn}
+    assert (lines["act_on_run"], lines["start_run"]) == (("engine", 1), ("starts", 4))
 
 
 def test_an_idle_app_leaves_the_machine_to_the_run(server: Server) -> None:

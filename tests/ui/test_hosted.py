@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import urllib.request
 from pathlib import Path
@@ -52,8 +53,8 @@ def test_a_visitor_whose_browser_keeps_no_cookie_is_told_what_works() -> None:
 
 def test_what_is_wrong_with_the_bucket_is_said_to_the_owner_alone(tmp_path: Path) -> None:
     page = RunsPage(Workspace(tmp_path), Access(), kept_problem=lambda: "The bucket is full.")
-    assert page.runs({}, OPERATOR)["problem"] == "The bucket is full."
-    assert page.runs({}, VIEWER)["problem"] == ""
+    assert asyncio.run(page.runs({}, OPERATOR))["problem"] == "The bucket is full."
+    assert asyncio.run(page.runs({}, VIEWER))["problem"] == ""
     line = where(Access(), kept_problem=lambda: "The bucket is full.")
     assert line({}, OPERATOR)["notice"] == "The bucket is full." and "notice" not in line({}, VIEWER)
 

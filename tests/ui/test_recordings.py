@@ -87,7 +87,7 @@ def polled(feed: LiveFeed, run: str = "") -> Json:
 def test_where_they_stand_and_when_they_are_shown(workspace: Workspace, situation: str, own: bool, first: bool, shown: bool) -> None:
     mode = Mode(situation) if situation in ("space", "read-only") else Mode.LOCAL
     mine = [workspace.submit(load_recipe("world").config, "mine")] if own else []
-    reply = RunsPage(workspace, Access(mode)).runs({}, VIEWER)
+    reply = asyncio.run(RunsPage(workspace, Access(mode)).runs({}, VIEWER))
     assert reply["recordings"] == {"first": first, "shown": shown}
     assert reply["ids"] == [*mine, *IDS] and reply["problem"] == ""
     rows = {row["id"]: row for row in reply["rows"]}
@@ -104,8 +104,8 @@ def test_their_verdicts_come_as_those_of_any_run(workspace: Workspace) -> None:
     page = RunsPage(workspace, Access(), insights=insights)
 
     def kinds() -> list[str]:
-        page._listing = (float("-inf"), "", [])
-        return [row["verdict"]["kind"] for row in page.runs({}, VIEWER)["rows"] if row["verdict"]]
+        page._table.forget()
+        return [row["verdict"]["kind"] for row in asyncio.run(page.runs({}, VIEWER))["rows"] if row["verdict"]]
 
     try:
         wait_until(lambda: kinds() == ["improved", "exploiting the reward", "collapsed"])
@@ -117,7 +117,7 @@ def test_the_table_says_when_they_cannot_be_unpacked(tmp_path: Path) -> None:
     table = [replace(recording, archive=tmp_path / "no.zip") for recording in RECORDINGS]
     workspace = Workspace(tmp_path, Recordings(table, tmp_path / "cache"))
     mine = workspace.submit(load_recipe("world").config, "mine")
-    reply = RunsPage(workspace, Access()).runs({}, OPERATOR)
+    reply = asyncio.run(RunsPage(workspace, Access()).runs({}, OPERATOR))
     assert reply["ids"] == [mine] and reply["problem"].startswith("A recording that came with the program is damaged")
     feed = LiveFeed(workspace, interval=0.02)
     try:

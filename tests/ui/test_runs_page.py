@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from pathlib import Path
@@ -37,8 +38,8 @@ def page(workspace: Workspace) -> RunsPage:
 
 
 def rows(page: RunsPage, request: Any = OPERATOR) -> list[dict[str, Any]]:
-    page._listing = (float("-inf"), "", [])  # do not wait until the listing is old enough
-    return page.runs({}, request)["rows"]
+    page._table.forget()  # do not wait until the listing is old enough
+    return asyncio.run(page.runs({}, request))["rows"]
 
 
 def ended(workspace: Workspace, state: State = "finished", steps: int = 3, name: str = "a run", cause: str = "") -> str:
@@ -61,7 +62,7 @@ def checkpoint(workspace: Workspace, run_id: str, step: int, size: int) -> None:
 
 
 def test_an_empty_workspace(page: RunsPage) -> None:
-    answer = page.runs(None, OPERATOR)
+    answer = asyncio.run(page.runs(None, OPERATOR))
     assert (answer["rows"], answer["operator"], answer["why_not"]) == ([], True, "")
 
 
@@ -96,29 +97,29 @@ def test_newest_first_with_the_queue_and_the_cause(page: RunsPage, workspace: Wo
 
 def test_an_unchanged_table_is_not_sent_again(page: RunsPage, workspace: Workspace) -> None:
     run_id = ended(workspace)
-    version = page.runs({}, OPERATOR)["version"]
-    again = page.runs({"version": version}, OPERATOR)
+    version = asyncio.run(page.runs({}, OPERATOR))["version"]
+    again = asyncio.run(page.runs({"version": version}, OPERATOR))
     assert again["same"] and "rows" not in again
     workspace.rename(run_id, "other")
-    page._listing = (float("-inf"), "", [])
-    changed = page.runs({"version": version}, OPERATOR)
+    page._table.forget()
+    changed = asyncio.run(page.runs({"version": version}, OPERATOR))
     assert [row["name"] for row in changed["rows"]] == ["other"]
 
 
 def test_only_rows_that_have_changed_are_sent_and_another_start_of_the_app_sends_all(page: RunsPage, workspace: Workspace) -> None:
     first, second = ended(workspace, name="first"), ended(workspace, name="second")
-    version = page.runs({}, OPERATOR)["version"]
+    version = asyncio.run(page.runs({}, OPERATOR))["version"]
     workspace.rename(first, "other")
-    page._listing = (float("-inf"), "", [])
-    changed = page.runs({"version": version}, OPERATOR)
+    page._table.forget()
+    changed = asyncio.run(page.runs({"version": version}, OPERATOR))
     assert [row["name"] for row in changed["rows"]] == ["other"] and changed["ids"] == [second, first]
     workspace.delete(second)
-    page._listing = (float("-inf"), "", [])
-    gone = page.runs({"version": changed["version"]}, OPERATOR)
+    page._table.forget()
+    gone = asyncio.run(page.runs({"version": changed["version"]}, OPERATOR))
     assert gone["ids"] == [first] and gone["rows"] == []
-    assert len(RunsPage(workspace, Access()).runs({"version": gone["version"]}, OPERATOR)["rows"]) == 1
+    assert len(asyncio.run(RunsPage(workspace, Access()).runs({"version": gone["version"]}, OPERATOR))["rows"]) == 1
     for nonsense in ("x", "-", f"{page._boot}-nan", 7, None, f"{page._boot}-{'9' * 40}"):
-        assert len(page.runs({"version": nonsense}, OPERATOR)["rows"]) == 1
+        assert len(asyncio.run(page.runs({"version": nonsense}, OPERATOR))["rows"]) == 1
 
 
 def test_many_viewers_cost_one_reading(page: RunsPage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def test_many_viewers_cost_one_reading(page: RunsPage, workspace: Workspace, mon
     listing = Listing.runs
     monkeypatch.setattr(Listing, "runs", lambda self: read.append(1) or listing(self))
     for _ in range(30):
-        page.runs({}, VIEWER)
+        asyncio.run(page.runs({}, VIEWER))
     assert len(read) == 1
 
 
@@ -160,8 +161,8 @@ def test_a_damaged_run_is_listed_with_its_cause_and_can_be_deleted(page: RunsPag
 def test_a_workspace_that_cannot_be_read_is_said(page: RunsPage, workspace: Workspace) -> None:
     ended(workspace)
     (workspace.root / paths.STUDIO_DATABASE).write_bytes(b"not a database" * 100)
-    page._listing = (float("-inf"), "", [])
-    answer = page.runs({}, OPERATOR)
+    page._table.forget()
+    answer = asyncio.run(page.runs({}, OPERATOR))
     assert "rows" not in answer and "damaged" in answer["problem"]
     assert page.waiting() == 0
 
@@ -169,7 +170,7 @@ def test_a_workspace_that_cannot_be_read_is_said(page: RunsPage, workspace: Work
 def test_why_the_queue_stands_still_is_said_beside_the_rows(workspace: Workspace) -> None:
     workspace.submit(CONFIG, "waiting")
     page = RunsPage(workspace, Access(), lambda: "The queue stands still: the disk is full.")
-    answer = page.runs({}, OPERATOR)
+    answer = asyncio.run(page.runs({}, OPERATOR))
     assert (len(answer["rows"]), answer["problem"]) == (1, "The queue stands still: the disk is full.")
     assert page.waiting() == 1
 
@@ -269,9 +270,9 @@ def test_viewers_change_nothing(action: str, page: RunsPage, workspace: Workspac
     with pytest.raises(gr.Error, match="operator link"):
         page.act({"action": action, "run": run_id, "name": "theirs", "tags": ["theirs"], "to": 1}, VIEWER)
     assert rows(page) == before
-    answer = page.runs({}, VIEWER)
+    answer = asyncio.run(page.runs({}, VIEWER))
     assert not answer["operator"] and "operator link" in answer["why_not"]
-    assert not page.runs({"view": True}, OPERATOR)["operator"]
+    assert not asyncio.run(page.runs({"view": True}, OPERATOR))["operator"]
 
 
 @pytest.mark.parametrize(
