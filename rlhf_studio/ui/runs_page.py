@@ -210,7 +210,8 @@ class RunsPage:
             return {**told, "same": True}
         since, first = _number_of(has, self._boot), self._recordings_first
         told["recordings"] = {"first": first, "shown": first or all(row["recording"] for row in table.rows())}
-        told["mine"] = [run for run, starter in table.starters.items() if self._access.owns(request, data, starter)]
+        mine = self._access.starter(request, data).key if table.starters and self._access.plays(request, data) else None
+        told["mine"] = [run for run, starter in table.starters.items() if starter.key == mine]
         return {**told, "ids": list(table.sent), "rows": table.rows(since)}
 
     def loss(self, data: Any, request: gr.Request) -> Json:
