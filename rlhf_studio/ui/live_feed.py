@@ -324,10 +324,8 @@ class LiveFeed:
             return snapshot
         except StoreError as error:
             self._followers.pop(run, None)
-            if error.reason == "missing":
-                self._broken[run] = now + MISSING_REST, ""
-                return MISSING
-            return _problem(str(error))[1:-1]
+            self._broken[run] = now + (MISSING_REST if error.reason == "missing" else 0.0), ""
+            return MISSING if error.reason == "missing" else _problem(str(error))[1:-1]
         except Exception as error:
             self._followers.pop(run, None)
             if self._broken.get(run, (now, ""))[1] != repr(error):  # the same fault is logged once
