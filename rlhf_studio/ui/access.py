@@ -224,9 +224,9 @@ class Access:
         if self.read_only:
             return "This app was started read-only: runs can be watched, not changed."
         if self.mode is Mode.SPACE:
-            return "Only the owner of this Space can do that. Duplicate the Space to do it in a copy of your own."
+            return "Visitors watch, and steer the runs that they start. The rest is for the owner; in a copy of this Space, that is you."
         if self.mode is Mode.CLASSROOM:
-            return "Only the teacher can do that. Who has opened the class link may start small runs, while the teacher allows it."
+            return "Whoever has opened the class link may start small runs, while the teacher allows it. The rest is for the teacher."
         return "You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both."
 
 

@@ -32,7 +32,7 @@ from rlhf_studio.ui.form import describe_field
 from rlhf_studio.ui.insights import KINDS, ON_DEMAND
 from rlhf_studio.ui.live_feed import LiveFeed, Position
 from rlhf_studio.ui.problems import plain
-from rlhf_studio.ui.resume import question
+from rlhf_studio.ui.resume import question, refusal
 
 DETAIL_SECONDS = 15
 COMMANDS: dict[str, CommandKind] = {
@@ -128,7 +128,7 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except (StoreError, ConfigError) as error:
-        raise gr.Error(str(error), print_exception=False) from error
+        raise gr.Error(refusal(error), print_exception=False) from error
 
 
 def about_settings() -> dict[str, Any]:

@@ -27,13 +27,21 @@ def question(workspace: Workspace, access: Access, data: Any, request: Any) -> J
             return {"problem": access.why_not()}
         where_to_resume(workspace.own_dir(run_id(data)), read_again=False)
     except NoCheckpoint as error:
-        return {"title": "Begin this run again at step 1?", "text": _text(error), "confirm": "Begin again"}
+        return {"title": "Begin this run again at step 1?", "text": cannot_go_on(error), "confirm": "Begin again"}
     except StoreError as error:
         return {"problem": str(error)}
     return {}
 
 
-def _text(error: NoCheckpoint) -> str:
+def refusal(error: Exception) -> str:
+    """What the page says of a resume, or another action, that the store refuses: without the command for a terminal, and its path."""
+    if isinstance(error, NoCheckpoint):
+        return f"{cannot_go_on(error)} Nothing was changed: press Resume to be asked."
+    return str(error)
+
+
+def cannot_go_on(error: NoCheckpoint) -> str:
+    """Why the run would begin again, and what would be lost."""
     recorded = f"its {count(error.steps, 'recorded step', 'recorded steps')}"
     whose = "its" if error.steps == 1 else "their"
     return (

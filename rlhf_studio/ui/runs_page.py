@@ -31,7 +31,7 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.varying import handed_over
 from rlhf_studio.ui.outlook import count
-from rlhf_studio.ui.resume import question
+from rlhf_studio.ui.resume import question, refusal
 from rlhf_studio.ui.sent import member
 from rlhf_studio.ui.serving.shared_reading import SharedReading
 from rlhf_studio.ui.visiting.modes import Mode
@@ -311,7 +311,7 @@ class RunsPage:
             else:
                 getattr(self._workspace, action)(run_id)
         except (StoreError, ValueError) as error:
-            raise gr.Error(str(error), print_exception=False) from error
+            raise gr.Error(refusal(error), print_exception=False) from error
         self._table.forget()
         return {"done": action, "run": run_id, "at": time.time()}
 

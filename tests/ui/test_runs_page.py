@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -330,10 +331,11 @@ def test_resuming_without_a_checkpoint_is_a_question(page: RunsPage, workspace: 
     asked = page.resume_question({"run": run_id}, OPERATOR)
     assert asked["title"] == "Begin this run again at step 1?" and asked["confirm"] == "Begin again"
     assert "it has no checkpoint" in asked["text"] and "You would lose its 3 recorded steps" in asked["text"]
-    with pytest.raises(gr.Error, match="cannot be resumed: it has no checkpoint"):
+    with pytest.raises(gr.Error, match="it has no checkpoint") as refused:
         page.act({"action": "resume", "run": run_id}, OPERATOR)
+    assert not re.search("python|/", refused.value.message)  # a command for a terminal, or a place on this machine
     for vague in ("true", 1, None):
-        with pytest.raises(gr.Error, match="cannot be resumed"):
+        with pytest.raises(gr.Error, match="cannot go on from a checkpoint"):
             page.act({"action": "resume", "run": run_id, "from_start": vague}, OPERATOR)
     after = workspace.status(run_id)
     assert (after.state, after.seq, after.queue_position) == (before.state, before.seq, None)

@@ -25,7 +25,7 @@ class Examples:
     def __init__(self, corpus: Corpus, source: ResponseSource, steps: Sequence[int]):
         self._corpus, self._pieces = corpus, source.pieces
         self._recorded = source.recorded_of(steps)
-        self._numbered = {step: [source.numbered(response) for response in self._recorded[step]] for step in steps}
+        self._numbered = {step: [source.ids_of(step, response) for response in self._recorded[step]] for step in steps}
 
     def legible(self, tokens: tuple[int, ...]) -> bool:
         """Whether these ids of the corpus begin and end with whole characters in the newest recorded response that has them."""

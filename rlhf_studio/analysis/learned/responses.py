@@ -127,6 +127,14 @@ class ResponseSource:
         self.recorded = {step: self.recorded[step] for step in steps}
         return self.recorded
 
+    def ids_of(self, step: int, response: ResponseTokens) -> list[int]:
+        """The same ids as :meth:`load` gives: of a response whose text alone was recorded, those of its episode."""
+        known = self.known[step]
+        if not self.whole or response.ids is not None or response.sample >= len(known.lengths):
+            return self.numbered(response)
+        end = int(known.lengths[: response.sample + 1].sum())
+        return [int(token) for token in known.ids[end - int(known.lengths[response.sample]) : end]]
+
     def numbered(self, response: ResponseTokens) -> list[int]:
         """The ids of a recorded response, as :attr:`Corpus.token_ids` has them.
 

@@ -16,9 +16,10 @@ from urllib.parse import urlencode
 
 import httpx
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from rlhf_studio.ui.visiting.login_answers import Link, login_answer
 from rlhf_studio.ui.visiting.owner import CALLBACK, COOKIE, LOGIN, LOGIN_COOKIE, LOGOUT, SESSION_SECONDS, Provider, Sessions
 from rlhf_studio.ui.visiting.tokens import is_token
 
@@ -30,7 +31,13 @@ SCOPE = "openid profile"
 _LOGIN_VALUE = re.compile(r"([A-Za-z0-9_-]{20,60})\.([A-Za-z0-9_-]{43,86})")
 NO_COOKIE = (
     "The login could not be finished: your browser kept no cookie, the login took more than ten minutes, or this address was opened "
-    "without one. Open the Space at its own address, {address}, and log in there.\n"
+    "without one. Open the Space at its own address, and log in there."
+)
+EXPIRED = "The login has expired or was used before. Log in again."
+FAILED = "Hugging Face did not answer as expected, so nobody was logged in. Try again in a moment."
+STRANGER = (
+    "You are logged in at Hugging Face, but this Space belongs to somebody else. Learning, watching and small runs need no login. "
+    "In a copy of your own, you are the owner."
 )
 
 
@@ -66,7 +73,7 @@ class OwnerLogin:
             async with self._client() as client:
                 place = (await self._places(client))["authorization_endpoint"]
         except (httpx.HTTPError, KeyError, ValueError) as error:
-            return _provider_failed(error)
+            return self._provider_failed(error)
         asked = {
             "response_type": "code",
             "client_id": self._provider.client_id,
@@ -84,16 +91,17 @@ class OwnerLogin:
         kept = _LOGIN_VALUE.fullmatch(request.cookies.get(LOGIN_COOKIE, ""))
         code, state = (request.query_params.get(name, "") for name in ("code", "state"))
         if kept is None or not code or not is_token(state, kept[1]):
-            return self._ended(PlainTextResponse(NO_COOKIE.format(address=self._provider.address), 403))
+            return self._ended(login_answer(NO_COOKIE, [self._space()], 403))
         try:
             person = await self._person(code, kept[2])
         except Refused as error:
             logger.warning("A login failed: %s", error)
-            return self._ended(PlainTextResponse("The login has expired or was used before. Log in again.\n", 403))
+            return self._ended(login_answer(EXPIRED, [self._again(), self._space()], 403))
         except (httpx.HTTPError, KeyError, ValueError) as error:
-            return self._ended(_provider_failed(error))
+            return self._ended(self._provider_failed(error))
         if person.lower() not in self._provider.owners:
-            return self._ended(PlainTextResponse(self._to_a_stranger(), 403))
+            copy = ("Duplicate this Space", self._provider.duplicate)
+            return self._ended(login_answer(STRANGER, [self._space(), copy], 403))
         response = RedirectResponse("/", 303)
         response.set_cookie(COOKIE, self._sessions.new(), max_age=SESSION_SECONDS, httponly=True, secure=True, samesite="lax")
         return self._ended(response)
@@ -105,12 +113,15 @@ class OwnerLogin:
         response.delete_cookie(COOKIE, httponly=True, secure=True, samesite="lax")
         return response
 
-    def _to_a_stranger(self) -> str:
-        copy = f"A copy of your own: {self._provider.duplicate}\n" if self._provider.duplicate else ""
-        return (
-            "You are logged in at Hugging Face, but this Space belongs to somebody else.\n\n"
-            f"Learning, watching and small runs need no login: {self._provider.address}/\n{copy}"
-        )
+    def _space(self) -> Link:
+        return "Open the Space", f"{self._provider.address}/"
+
+    def _again(self) -> Link:
+        return "Log in again", self._provider.address + LOGIN
+
+    def _provider_failed(self, error: Exception) -> Response:
+        logger.warning("The provider of the login failed: %s", error)
+        return login_answer(FAILED, [self._again(), self._space()], 502)
 
     async def _person(self, code: str, verifier: str) -> str:
         """Whose code this is. Raises Refused for a code that the provider does not take, and as :meth:`_places`."""
@@ -142,8 +153,3 @@ class OwnerLogin:
         """A login is good for one try."""
         response.delete_cookie(LOGIN_COOKIE, path="/login", httponly=True, secure=True, samesite="lax")
         return response
-
-
-def _provider_failed(error: Exception) -> Response:
-    logger.warning("The provider of the login failed: %s", error)
-    return PlainTextResponse("Hugging Face did not answer as expected, so nobody was logged in. Try again in a moment.\n", 502)

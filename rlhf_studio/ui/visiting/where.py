@@ -59,7 +59,7 @@ def where(
         leases = LEASES if is_zero_gpu_space() and not access.read_only else ""
         told["line"] = " ".join(part for part in (line_of(access, role, access.plays(request, data)), leases) if part)
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
-        if role < Role.OPERATOR and access.mode is Mode.SPACE:
+        if role < Role.OPERATOR and access.mode in (Mode.SPACE, Mode.READ_ONLY):
             told["recording"] = RECORDINGS[0].run_id
         if role < Role.OPERATOR and access.duplicate:
             told["duplicate"] = access.duplicate

@@ -73,6 +73,13 @@ def test_a_planted_phrase_is_found_whole_with_its_place_and_its_counts(tmp_path:
     assert all("A masterpiece" in "".join(steps[step - 1][sample]) for step, sample in strongest.examples)
 
 
+def test_a_phrase_has_examples_where_only_the_text_of_responses_was_recorded(tmp_path: Path) -> None:
+    steps = planted([" A", " masterpiece"], "ending")
+    strongest = what_was_learned(write_run(tmp_path / "run", steps, tokens=False, recorded=5)).phrases[0]
+    assert strongest.text == "A masterpiece" and len(strongest.examples) == 3
+    assert all("".join(steps[step - 1][sample]).endswith(" A masterpiece") for step, sample in strongest.examples)
+
+
 def test_a_phrase_that_dies_out_is_found_too(tmp_path: Path) -> None:
     steps = planted([" so", " dull"], "anywhere")[::-1]
     (phrase,) = what_was_learned(write_run(tmp_path / "run", steps)).phrases

@@ -260,13 +260,13 @@ export class Breaking {
     const done = Boolean(key);
     const partly = WHICH.some((which) => GONE.includes(runs[which].state));
     const busy = WHICH.some((which) => ["queued", "loading", "running", "paused"].includes(runs[which].state));
-    show(this.start, !done && !busy);
-    show(this.again, done);
+    show(this.start, operator && !done && !busy);
+    show(this.again, operator && done);
     setText(this.start, partly ? "Run what is missing" : "Run both");
     setText(this.again, `Run again with seed ${next_seed}`);
     for (const button of [this.start, this.again]) button.disabled = under_way || !operator;
     const other = under_way && !busy ? "Another pair is under way. One pair runs at a time." : "";
-    const viewer = operator || done ? "" : `The owner of this app may start the runs. ${why_not}`;
+    const viewer = operator || done ? "" : `You cannot start these two runs here. ${why_not}`;
     setText(this.note, other || viewer || takes || "");
     if (this.compared === done) return;
     this.compared = done;

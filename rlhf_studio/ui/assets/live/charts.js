@@ -151,14 +151,20 @@ class ChartCard {
     }
   }
 
+  /** Be there when the run has something for this chart; gives whether there is. */
+  place() {
+    this.setLegend();
+    const placed = this.keys.size > 0 && !this.off;
+    show(this.node, placed);
+    return placed;
+  }
+
   draw() {
     const { grid } = this;
-    this.setLegend();
+    const placed = this.place();
     for (const [metric, entry] of this.keys) entry.digits = decimals(grid.store.largest(metric));
     this.setValues(grid.hovered);
-    const empty = this.keys.size === 0;
-    show(this.node, !empty && !this.off);
-    if (empty || this.off || !window.Plotly) return;
+    if (!placed || !window.Plotly) return;
     this.dirty = !this.onscreen;
     if (this.dirty) return;
     this.revision = (this.revision || 0) + 1;
@@ -325,8 +331,9 @@ export class ChartGrid {
     };
   }
 
-  /** Redraw, one chart per frame, so that a busy page stays responsive. */
+  /** Redraw, one chart per frame, so that a busy page stays responsive. Which charts there are is clear at once. */
   update() {
+    for (const card of this.cards) card.place();
     const round = (this.round = (this.round || 0) + 1);
     const waiting = [...this.cards];
     const next = () => {

@@ -53,7 +53,7 @@ export class Header {
 
   update(status, operator, serverNow, settings) {
     this.status = status;
-    show(this.viewer, !operator);
+    show(this.viewer, !operator && !status.recording); // of a recording the banner says it
     this.controls.update(status, operator, settings);
     setText(this.name, status.name || status.run);
     show(this.recording, status.recording);

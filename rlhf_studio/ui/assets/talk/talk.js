@@ -29,21 +29,24 @@ class TalkPage {
     });
     this.known = new Map();
     this.lost = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
-    this.empty = el(
+    this.noTalk = el("p", { class: "rs-muted" });
+    this.toTrain = el(
       "div",
-      { class: "rs-talk-empty", hidden: true },
-      el("h2", {}, "No policy to talk to yet"),
-      el(
-        "p",
-        {},
-        "A run's policy can answer prompts as soon as the run has written a checkpoint. ",
-        "Start a run on the Train page; the first recipe needs no download and takes about a minute.",
-      ),
+      {},
+      el("p", {}, "Start a run on the Train page; the first recipe needs no download and takes about a minute."),
       el(
         "button",
         { type: "button", class: "rs-button rs-primary", onclick: () => trigger("talk_train", {}) },
         "Go to Train",
       ),
+    );
+    this.empty = el(
+      "div",
+      { class: "rs-talk-empty", hidden: true },
+      el("h2", {}, "No policy to talk to yet"),
+      el("p", {}, "A run's policy can answer prompts as soon as the run has written a checkpoint. "),
+      this.toTrain,
+      this.noTalk,
     );
     this.build();
     this.policyView = el("div", {}, this.lost, this.empty, this.body);
@@ -121,6 +124,8 @@ class TalkPage {
     if (!this.quantities) this.setColours(reply);
     show(this.empty, !reply.runs.length);
     show(this.body, reply.runs.length > 0);
+    show(this.toTrain, !reply.why_not);
+    setText(this.noTalk, reply.why_not);
     if (this.locked !== reply.why_not) this.composer.lock(reply.why_not);
     this.locked = reply.why_not;
     const runs = JSON.stringify(reply.runs.map(({ id, name, step, state }) => [id, name, step, state]));

@@ -22,6 +22,13 @@ const OPEN_FOR_OWN = ["model", "data", "reward"];
 
 const settingOf = (node) => node.closest?.("[data-setting]")?.dataset.setting;
 
+const MAY_START =
+  "Choose what a model shall learn, press Start, and watch every word it learns from. " +
+  "The first recipe needs no download.";
+const MAY_LOOK =
+  "What a model can learn, and with which settings. You cannot start a run here; " +
+  "the command starts one on your own computer.";
+
 class TrainPage {
   constructor(root, { server, trigger, boot }) {
     Object.assign(this, { root, server, trigger, boot });
@@ -98,12 +105,7 @@ class TrainPage {
   }
 
   draw() {
-    const lead = el(
-      "p",
-      { class: "rs-lead" },
-      "Choose what a model shall learn, press Start, and watch every word it learns from. " +
-        "The first recipe needs no download.",
-    );
+    const lead = el("p", { class: "rs-lead" }, this.boot.operator || this.boot.plays ? MAY_START : MAY_LOOK);
     const { stages, recipes, own } = this.boot;
     this.cards = new Cards(stages, recipes, own, (name) => this.pick(name));
     this.reset = el("button", { type: "button", class: "rs-quiet", onclick: () => this.choose(this.state.card) });
