@@ -37,45 +37,53 @@ def lesson(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         running.close()
 
 
+@pytest.fixture(scope="module")
+def lesson_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        running = served(Mode.CLASSROOM, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world"), patch)
+        yield running
+        running.close()
+
+
 def asked(server: Server, name: str, data: Any, headers: dict[str, str]) -> tuple[int, Any]:
     path, body = functions_of(server)[name]
     status, text = raw_of(server).send("POST", path, body(data), headers)
     return status, json.loads(text) if status in (200, 403) else text
 
 
-def test_the_class_link_makes_a_student_until_it_is_renewed(lesson: Server) -> None:
+def test_the_class_link_makes_a_student_until_it_is_renewed(lesson_of_module: Server) -> None:
     teacher = {HEADER: TOKEN}
-    shown = asked(lesson, "shell-page.class_link", {}, teacher)[1]
+    shown = asked(lesson_of_module, "shell-page.class_link", {}, teacher)[1]
     token = shown["link"].partition("class=")[2]
     student = {CLASS_HEADER: token}
-    assert "You are in a class" in asked(lesson, "shell-page.where", {}, student)[1]["line"]
-    assert asked(lesson, "shell-page.class_link", {}, student)[0] == 403
-    assert asked(lesson, "start_run", {}, {})[0] == 403
-    renewed = asked(lesson, "shell-page.class_change", {"renew": True}, teacher)[1]
+    assert "You are in a class" in asked(lesson_of_module, "shell-page.where", {}, student)[1]["line"]
+    assert asked(lesson_of_module, "shell-page.class_link", {}, student)[0] == 403
+    assert asked(lesson_of_module, "start_run", {}, {})[0] == 403
+    renewed = asked(lesson_of_module, "shell-page.class_change", {"renew": True}, teacher)[1]
     assert renewed["link"] != shown["link"]
-    assert "You are in a class" not in asked(lesson, "shell-page.where", {}, student)[1]["line"]
+    assert "You are in a class" not in asked(lesson_of_module, "shell-page.where", {}, student)[1]["line"]
 
 
-def test_students_follow_where_the_teacher_leads(lesson: Server) -> None:
-    teacher, student = {HEADER: TOKEN}, {CLASS_HEADER: lesson.access.room.link()}
-    assert asked(lesson, "shell-page.class_now", {}, student)[1]["seq"] == 0
+def test_students_follow_where_the_teacher_leads(lesson_of_module: Server) -> None:
+    teacher, student = {HEADER: TOKEN}, {CLASS_HEADER: lesson_of_module.access.room.link()}
+    assert asked(lesson_of_module, "shell-page.class_now", {}, student)[1]["seq"] == 0
     place: dict[str, Any] = {"page": "live", "params": {"run": "r", "step": "3", "token": "7"}}
-    assert asked(lesson, "shell-page.class_change", {"lead": place}, student)[0] == 403
-    assert asked(lesson, "shell-page.class_change", {"lead": place}, teacher)[0] == 200
-    now = asked(lesson, "shell-page.class_now", {}, student)[1]
+    assert asked(lesson_of_module, "shell-page.class_change", {"lead": place}, student)[0] == 403
+    assert asked(lesson_of_module, "shell-page.class_change", {"lead": place}, teacher)[0] == 200
+    now = asked(lesson_of_module, "shell-page.class_now", {}, student)[1]
     assert {name: now[name] for name in ("seq", "page", "params")} == {"seq": 1, **place}
     for wrong in ({"page": "elsewhere", "params": {}}, {"page": "live", "params": {"run": "x" * 301}}, {"page": "live", "params": []}, 7):
-        assert asked(lesson, "shell-page.class_change", {"lead": wrong}, teacher)[0] != 200
-    asked(lesson, "shell-page.class_change", {"lead": None}, teacher)
-    assert asked(lesson, "shell-page.class_now", {}, student)[1]["seq"] == 0
+        assert asked(lesson_of_module, "shell-page.class_change", {"lead": wrong}, teacher)[0] != 200
+    asked(lesson_of_module, "shell-page.class_change", {"lead": None}, teacher)
+    assert asked(lesson_of_module, "shell-page.class_now", {}, student)[1]["seq"] == 0
 
 
-def test_the_teacher_decides_whether_students_start_runs(lesson: Server) -> None:
-    headers = Headers({"host": "lab", CLASS_HEADER: lesson.access.room.link()})
+def test_the_teacher_decides_whether_students_start_runs(lesson_of_module: Server) -> None:
+    headers = Headers({"host": "lab", CLASS_HEADER: lesson_of_module.access.room.link()})
     student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
-    assert lesson.access.may_start(student)
-    asked(lesson, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
-    assert not lesson.access.may_start(student) and lesson.access.plays(student)
+    assert lesson_of_module.access.may_start(student)
+    asked(lesson_of_module, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
+    assert not lesson_of_module.access.may_start(student) and lesson_of_module.access.plays(student)
 
 
 def test_a_qr_code_has_three_corners_and_the_size_of_its_version() -> None:
@@ -240,14 +248,6 @@ def test_the_two_runs_say_which_option_is_right(lesson: Server) -> None:
 def test_what_cannot_be_asked_is_refused_in_a_sentence(lesson_of_module: Server, wrong: Any) -> None:
     assert told(lesson_of_module, "ask", wrong, TEACHER)["problem"].endswith((".", "!"))
     assert told(lesson_of_module, "round", {}, TEACHER)["round"] == {}
-
-
-@pytest.fixture(scope="module")
-def lesson_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pytest.MonkeyPatch.context() as patch:
-        running = served(Mode.CLASSROOM, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world"), patch)
-        yield running
-        running.close()
 
 
 def test_every_ready_question_can_be_asked() -> None:

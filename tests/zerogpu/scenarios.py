@@ -33,8 +33,7 @@ STEPS = 4  # two in each lease of 60 seconds, as a step takes 20, and a quarter 
 SPENT = "You have exceeded your free ZeroGPU quota (60s requested vs. 3s left). Try again in 9:12:00. "
 NO_QUOTA = Refuse("ZeroGPU quota exceeded", SPENT)
 PLANS: dict[str, list[list[Refuse | Grant]]] = {  # each list is used up when somebody starts or resumes the run
-    "killed": [[Grant(), Grant(warm=True, killed=("update", 4))], [Grant()]],
-    "ends": [[Grant(), Grant(ends=("advantages", 3))], [Grant()]],
+    "taken": [[Grant(), Grant(warm=True, killed=("update", 4))], [Grant(ends=("advantages", 3))], [Grant()]],
     "quota": [[NO_QUOTA], [NO_QUOTA], [Grant(), NO_QUOTA], [Grant()]],
 }
 WORKING = ("queued", "loading", "running", "paused")

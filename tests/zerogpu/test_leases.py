@@ -15,7 +15,7 @@ import pytest
 from rlhf_studio.runs.reader import RunReader
 
 ROOT = Path(__file__).parents[2]
-INTERRUPTED = ["killed", "ends", "quota"]
+INTERRUPTED = ["taken", "quota"]
 STEPS = 4
 
 pytestmark = pytest.mark.slow
@@ -56,17 +56,12 @@ def test_a_run_in_leases_ends_as_one_that_was_never_interrupted(played: dict[str
     assert len(recorded(ordinary)[0]) == STEPS and np.isfinite(recorded(ordinary)[0][-1][1]["objective/kl"])
 
 
-def test_a_killed_worker_loses_the_steps_since_the_checkpoint_and_no_more(played: dict[str, Any]) -> None:
-    waits, done = played["killed"]["waited"]
-    assert (waits["state"], waits["step"], waits["saved"]) == ("stopped", 3, [2])  # in step 4; step 3 is trained again
-    assert waits["cause"].startswith("The GPU was taken away in the middle of a lease")
-    assert done["state"] == "finished"
-
-
-def test_a_lease_that_ends_in_a_step_loses_that_step(played: dict[str, Any]) -> None:
-    waits, done = played["ends"]["waited"]
-    assert (waits["state"], waits["step"], waits["saved"]) == ("stopped", 2, [2])
-    assert waits["cause"].startswith("The GPU was taken away in the middle of a lease")
+def test_a_worker_that_is_killed_or_late_loses_the_steps_since_the_checkpoint_and_no_more(played: dict[str, Any]) -> None:
+    killed, late, done = played["taken"]["waited"]
+    assert (killed["state"], killed["step"], killed["saved"]) == ("stopped", 3, [2])  # in step 4; step 3 is trained again
+    assert (late["state"], late["step"], late["saved"]) == ("stopped", 2, [2])  # in that step 3
+    for waits in (killed, late):
+        assert waits["cause"].startswith("The GPU was taken away in the middle of a lease")
     assert done["state"] == "finished"
 
 
@@ -83,7 +78,7 @@ def test_a_run_whose_quota_is_gone_waits_and_says_what_the_scheduler_said(played
 
 def test_leases_are_taken_from_the_quota_of_whoever_asked_last(played: dict[str, Any]) -> None:
     assert [token for _, token in played["quota"]["asked"]] == ["person 0", "person 1", "person 2", "person 2", "person 3"]
-    assert [token for _, token in played["killed"]["asked"]] == ["person 0", "person 0", "person 1"]
+    assert [token for _, token in played["taken"]["asked"]] == ["person 0", "person 0", "person 1", "person 2"]
 
 
 def test_a_short_run_asks_for_short_leases(played: dict[str, Any]) -> None:
@@ -91,7 +86,7 @@ def test_a_short_run_asks_for_short_leases(played: dict[str, Any]) -> None:
 
 
 def test_viewers_see_a_run_at_work_between_two_leases_that_follow(played: dict[str, Any]) -> None:
-    seen = played["killed"]["seen"]
+    seen = played["taken"]["seen"]
     before = [state for state, _ in seen[: seen.index(["stopped", 3])]]
     assert {"running"} < set(before) <= {"queued", "loading", "running"} and "queued" not in before[1:]
 
