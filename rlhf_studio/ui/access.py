@@ -217,6 +217,8 @@ class Access:
         """One sentence for somebody who may not vote."""
         if self.read_only:
             return "This app was started read-only: nobody can vote."
+        if self.mode is Mode.CLASSROOM:
+            return "The class link lets you answer and vote. There may be a new one: ask your teacher for it, and open it."
         return "You can watch, not vote. The rating link lets you vote: ask whoever runs this app for it."
 
     def why_not(self) -> str:

@@ -96,6 +96,10 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
 
     teacher.get_by_role("button", name="Close the round").click()
     expect(student.locator(STUDENT)).to_contain_text("Your teacher has closed the round.")
+    teacher.get_by_role("button", name="Open it again").click()
+    expect(student.get_by_role("button", name="Sent")).to_be_visible()
+    teacher.get_by_role("button", name="Close the round").click()
+    expect(student.get_by_role("button", name="Sent")).to_have_count(0)
     student.evaluate("scrollTo(0, document.body.scrollHeight)")
     teacher.get_by_role("button", name="Show what the class answered").click()
     student.get_by_role("button", name="See what the class answered").click()

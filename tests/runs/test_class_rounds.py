@@ -35,7 +35,8 @@ def test_each_student_counts_once_and_the_last_answer_counts(tmp_path: Path) -> 
     store.move(one.id, "closed")
     with pytest.raises(Refused, match="closed"):
         store.answer(one.id, "late", "", 0)
-    assert store.move(one.id, "open").state == "closed"  # never back
+    assert store.move(one.id, "open").state == "open" and store.move(one.id, "shown").state == "shown"
+    assert store.move(one.id, "open").state == "shown"  # never back once anything was shown
     second = store.ask(CURVE)
     assert [kept.state for kept in store.rounds()] == ["open", "over"] and store.round(second.id).question == CURVE
 

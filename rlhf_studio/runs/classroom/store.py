@@ -74,10 +74,11 @@ class ClassStore:
         return found[0]
 
     def move(self, round_id: str, state: State) -> Round:
-        """Take a round on to a later state; asking for a state that it has passed changes nothing."""
+        """Take a round on to a later state; asking for a state that it has passed changes nothing. Only a closed round, of which nobody has
+        seen anything yet, can be opened again."""
         with self._database.change() as connection:
             known = _found(connection, round_id)
-            if STATES.index(state) > STATES.index(known.state):
+            if STATES.index(state) > STATES.index(known.state) or (known.state, state) == ("closed", "open"):
                 connection.execute("UPDATE rounds SET state = ? WHERE id = ?", (state, round_id))
             return _found(connection, round_id)
 

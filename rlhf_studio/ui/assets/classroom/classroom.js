@@ -80,12 +80,12 @@ function teacherTools(host, server, changed) {
     dialog.node.showModal();
   };
   button.addEventListener("click", () =>
-    open(async () => new ClassDialog({ ...(await server.class_link({})), leads: leading }, tell, lead, changed)),
+    open(async () => new ClassDialog(await server.class_link({}), tell, lead, changed)),
   );
   ask.addEventListener("click", () => open(async () => new AskDialog(await server.class_ready({}), server, changed)));
   const now = (told) => {
     if (leading && told.ended) keep(false);
-    setText(button, leading ? "Class: leading" : "Class");
+    setText(button, leading ? "Class: leading" : told.seq > 0 ? "Class: another page leads" : "Class");
   };
   return { nodes: [button, ask, said], now };
 }

@@ -41,19 +41,23 @@ export class Follow {
     this.last = now;
     show(this.node, now.seq > 0);
     if (this.box.checked && now.seq > this.seen) this.go();
-    if (now.seq === 0) this.point();
+    if (now.seq === 0) {
+      this.point();
+      [this.own, this.led] = [null, null]; // whoever leads next finds one at another place
+    }
     this.seen = now.seq; // it begins anew when the teacher's app does
   }
 
   /** Go where the teacher is; where that is where one was led before, only what the teacher points at is new. */
   go() {
-    this.own ??= { page: address.here, params: address.params(address.here) };
+    const here = { page: address.here, params: address.params(address.here) };
+    if (!this.own || here.page !== this.ledTo) this.own = here; // a page to which one went oneself
     this.point();
     const { page, params } = this.last;
     const { point, ...place } = params;
     const led = JSON.stringify([page, place]);
     if (led !== this.led || !point) address.lead(page, place);
-    this.led = led;
+    [this.led, this.ledTo] = [led, page];
     show(this.back, true);
   }
 
@@ -65,7 +69,7 @@ export class Follow {
     this.box.checked = false;
     memory.set("follow", false);
     this.point();
-    address.lead(this.own.page, this.own.params);
+    if (this.own) address.lead(this.own.page, this.own.params);
     [this.own, this.led] = [null, null];
     show(this.back, false);
   }

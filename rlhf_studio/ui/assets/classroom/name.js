@@ -1,6 +1,6 @@
 // The name that a student may type.
 import { el, setText, show } from "../shared/dom.js";
-import { NO_ANSWER } from "../shared/visit.js";
+import { whyNot } from "../shared/visit.js";
 
 /** A line with the student's name, and a field to change it. */
 export class NameLine {
@@ -41,7 +41,9 @@ export class NameLine {
   }
 
   async save() {
-    const told = await this.server.class_name({ name: this.field.value }).catch(() => ({ problem: NO_ANSWER }));
+    const told = await this.server
+      .class_name({ name: this.field.value })
+      .catch((error) => ({ problem: whyNot(error) }));
     setText(this.said, told.problem || "");
     if (told.problem) return;
     this.take({ may: true, names: true, name: told.name, longest_name: this.field.maxLength });

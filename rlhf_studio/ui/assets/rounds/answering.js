@@ -1,6 +1,6 @@
 // How a student answers: options to choose from, or a field to draw in, and one button that sends.
 import { el, fill, setText, show } from "../shared/dom.js";
-import { NO_ANSWER } from "../shared/visit.js";
+import { whyNot } from "../shared/visit.js";
 import { CurveField } from "./field.js";
 
 const MAY_CHANGE = "You can change it until your teacher closes the round.";
@@ -73,7 +73,9 @@ export class Answering {
     if (!this.ready) return;
     this.send.disabled = true;
     const answer = this.answer;
-    const told = await this.server.class_answer({ round: this.view.id, answer }).catch(() => ({ problem: NO_ANSWER }));
+    const told = await this.server
+      .class_answer({ round: this.view.id, answer })
+      .catch((error) => ({ problem: whyNot(error) }));
     if (!told.problem) {
       Object.assign(this, { own: answer, dirty: false });
       this.sent(answer);

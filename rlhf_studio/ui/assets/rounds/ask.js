@@ -3,7 +3,7 @@ import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
-import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { onlyWatches, whyNot } from "../shared/visit.js";
 import { OwnQuestion } from "./own.js";
 
 const KINDS = [
@@ -63,7 +63,7 @@ export class AskDialog {
 
   async readLessons() {
     fill(this.body, el("p", { class: "rs-help" }, "Reading the lessons"));
-    const told = await this.server.class_ready({ what: "lessons" }).catch(() => ({ problem: NO_ANSWER }));
+    const told = await this.server.class_ready({ what: "lessons" }).catch((error) => ({ problem: whyNot(error) }));
     Object.assign(this.ready, told.problem ? {} : told);
     if (this.kind !== "lessons") return;
     setText(this.status, told.problem || "");
@@ -102,7 +102,7 @@ export class AskDialog {
     this.send.disabled = true;
     setText(this.status, "");
     const sent = { ...question, ...seed, view: onlyWatches() };
-    const told = await this.server.class_ask(sent).catch(() => ({ problem: NO_ANSWER }));
+    const told = await this.server.class_ask(sent).catch((error) => ({ problem: whyNot(error) }));
     this.send.disabled = false;
     setText(this.status, told.problem || "");
     if (told.problem) return;
@@ -144,7 +144,7 @@ export class AskDialog {
 
   async steer(op, one, more = {}) {
     const sent = { op, round: one.id, view: onlyWatches(), ...more };
-    const told = await this.server.class_steer(sent).catch(() => ({ problem: NO_ANSWER }));
+    const told = await this.server.class_steer(sent).catch((error) => ({ problem: whyNot(error) }));
     setText(this.status, told.problem || "");
     return told;
   }

@@ -53,6 +53,8 @@ export class RoundCard {
   }
 
   counted(answered) {
+    if (answered !== this.answered) this.steering?.relist();
+    this.answered = answered;
     setText(this.count, answered === 0 ? "no answers yet" : answered === 1 ? "1 answer" : `${answered} answers`);
   }
 
@@ -102,7 +104,10 @@ export class RoundCard {
       this.steering = new Steering(this.server, this.view);
       this.steering.moved = () => this.moved?.();
       fill(this.answer, this.steering.node);
-    } else this.steering.take(this.view);
+    } else {
+      this.steering.take(this.view);
+      this.steering.relist();
+    }
   }
 
   draw() {

@@ -3,7 +3,7 @@ import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { pause } from "../shared/poll.js";
-import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
+import { Once, onlyWatches, whyNot } from "../shared/visit.js";
 
 const LOOK = 3000; // milliseconds between two looks at the run
 const NEXT = {
@@ -13,7 +13,7 @@ const NEXT = {
   revealed: ["over", "Put it away"],
 };
 const STATES = {
-  queued: "waits",
+  queued: "waits for a run before it",
   loading: "is loading",
   running: "is at work",
   paused: "pauses",
@@ -25,6 +25,11 @@ export class Steering {
     Object.assign(this, { server, view, once: new Once() });
     this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go() });
     this.away = el("button", { type: "button", class: "rs-button", onclick: () => this.steer("over") }, "Put it away");
+    this.again = el(
+      "button",
+      { type: "button", class: "rs-button", onclick: () => this.steer("open") },
+      "Open it again",
+    );
     this.start = el(
       "button",
       { type: "button", class: "rs-button", hidden: true, onclick: () => this.begin() },
@@ -40,15 +45,25 @@ export class Steering {
     this.run = el("span", { class: "rs-class-run", role: "status" });
     this.said = el("p", { class: "rs-problem", role: "status" });
     this.names = el("div", {});
-    const list = el("details", {}, el("summary", {}, "Answers one by one"), this.names);
-    list.addEventListener("toggle", () => list.open && this.list());
+    this.details = el("details", {}, el("summary", {}, "Answers one by one"), this.names);
+    this.details.addEventListener("toggle", () => this.relist());
     this.node = el(
       "div",
       { class: "rs-class-steering" },
       this.offered(view),
-      el("div", { class: "rs-class-buttons" }, this.next, this.start, this.open, this.choice, this.run, this.away),
+      el(
+        "div",
+        { class: "rs-class-buttons" },
+        this.next,
+        this.again,
+        this.start,
+        this.open,
+        this.choice,
+        this.run,
+        this.away,
+      ),
       this.said,
-      list,
+      this.details,
     );
     this.take(view);
     this.watch();
@@ -75,6 +90,7 @@ export class Steering {
     this.view = view;
     show(this.offer, !view.results);
     setText(this.next, this.step[1]);
+    show(this.again, view.state === "closed");
     show(this.away, this.step[0] !== "over");
   }
 
@@ -86,7 +102,7 @@ export class Steering {
 
   async ask(op, more = {}) {
     const sent = { op, round: this.view.id, view: onlyWatches(), ...more };
-    const told = await this.server.class_steer(sent).catch(() => ({ problem: NO_ANSWER }));
+    const told = await this.server.class_steer(sent).catch((error) => ({ problem: whyNot(error) }));
     setText(this.said, told.problem || "");
     return told;
   }
@@ -116,7 +132,8 @@ export class Steering {
     show(this.start, Boolean(startable));
     show(this.open, Boolean(run));
     const how = STATES[state] || "has ended";
-    setText(this.run, run ? `The run “${name}” ${how}, at step ${step} of ${steps}.` : "");
+    const seen = this.view.state === "open" && step > 0 ? " Who opens Live or Runs sees it already." : "";
+    setText(this.run, run ? `The run “${name}” ${how}, at step ${step} of ${steps}.${seen}` : "");
     if (!runs) return;
     const known = [...this.choice.options].slice(1).map((option) => option.value);
     show(this.choice, runs.length > 0);
@@ -142,6 +159,11 @@ export class Steering {
     if (experiment && this.view.state === "revealed")
       address.lead("learn", { place: "break", show: experiment, seed: `${seed}` });
     else address.lead("live", { run: this.runId });
+  }
+
+  /** The answers one by one, as they are now, where they are looked at. */
+  relist() {
+    if (this.details.open) this.list();
   }
 
   async list() {
