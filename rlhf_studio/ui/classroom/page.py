@@ -233,8 +233,8 @@ class ClassPage:
         return {"round": self._rounds.present.id, "lesson": question.lesson, "scene": question.scene}
 
     def _steer(self, data: Any, request: gr.Request) -> Json:
-        """``op`` says what becomes of a round: ``close``, ``open`` (again), ``show``, ``reveal``, ``over``; ``look`` at its run, ``start`` the
-        runs of its experiment, let a ``run`` answer it; its ``answers`` with names, its ``file``, or ``delete``."""
+        """``op`` says what becomes of a round: ``close``, ``open`` (again), ``show``, ``reveal``, ``over``; ``look`` at its run, ``start``
+        the runs of its experiment, let a ``run`` answer it; its ``answers`` with names, its ``file``, or ``delete``."""
         self._access.require_operator(request, data)
         op, round_id = text(data, "op", 20), text(data, "round", 40)
         moves: dict[str, Any] = {"close": "closed", "open": "open", "show": "shown", "reveal": "revealed", "over": "over"}

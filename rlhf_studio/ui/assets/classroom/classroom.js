@@ -48,6 +48,7 @@ function teacherTools(host, server, changed) {
   const ask = el("button", { type: "button", class: "rs-button rs-small" }, "Ask the class");
   const said = el("span", { class: "rs-class-said", role: "status" });
   let leading = memory.get("leading", false); // this tab does, also after a reload
+  let led = false; // the server has said so since this page leads
   const tell = (change) => server.class_change({ ...change, view: onlyWatches() });
   const here = () => ({ page: address.here, params: address.params(address.here) });
   const keep = (on) => {
@@ -84,7 +85,8 @@ function teacherTools(host, server, changed) {
   );
   ask.addEventListener("click", () => open(async () => new AskDialog(await server.class_ready({}), server, changed)));
   const now = (told) => {
-    if (leading && told.ended) keep(false);
+    if (leading && (told.ended || (led && told.seq === 0))) keep(false); // it was stopped, by another page perhaps
+    led = leading && told.seq > 0;
     setText(button, leading ? "Class: leading" : told.seq > 0 ? "Class: another page leads" : "Class");
   };
   return { nodes: [button, ask, said], now };
