@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import sqlite3
@@ -202,6 +203,61 @@ def test_a_copy_that_names_files_elsewhere_is_none(workspace: Workspace, place: 
     assert Bucket(place).copies() == ({}, [run.run_id])
 
 
+def renamed(mark: Path, **about: Any) -> None:
+    """Write other things into a copy's last file, as somebody can who knows how it is made."""
+    text = json.dumps(json.loads(mark.read_text().split("\n")[0]) | about)
+    mark.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
+
+
+def linked(path: Path, target: str) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda copy: linked(copy / MARK, "/dev/zero"), "only a part"),
+        (lambda copy: piped(copy / MARK), "only a part"),
+        (lambda copy: (copy / MARK).write_text("[" * 100_000), "only a part"),
+        (lambda copy: linked(copy / "run.db", "/dev/zero"), "not written by this program"),
+        (lambda copy: linked(copy / "config.yaml", str(copy / "run.db")), "not written by this program"),
+        (lambda copy: piped(copy / "config.yaml"), "not written by this program"),
+        (lambda copy: renamed(copy / MARK, marks={"tags": [1], "note": "", "archived": False}), "not written by this program"),
+        (
+            lambda copy: renamed(copy / MARK, starter={"role": "operator", "name": 5, "key": "", "address": ""}),
+            "not written by this program",
+        ),
+    ],
+)
+def test_what_others_put_into_a_bucket_keeps_no_run_from_coming_back(
+    harm: Callable[[Path], Any], said: str, workspace: Workspace, place: Path
+) -> None:
+    run, other = ended(workspace), ended(workspace)
+    look(workspace, place)
+    harm(place / f"{run.run_id}.1")
+    empty = Workspace(workspace.root.parent / "new disk")
+    keeper = look(empty, place)
+    assert said in keeper.problem and [folder.name for folder in empty.folders()] == [other.run_id]
+
+
+def test_two_apps_that_take_the_same_number_leave_each_other_s_copy(
+    workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ended(workspace)
+    look(workspace, place)
+    monkeypatch.setattr(Bucket, "names", lambda bucket: set())  # as it looked a moment ago
+    with pytest.raises(BucketError, match="File exists"):
+        look(workspace, place)
+    monkeypatch.undo()
+    assert Bucket(place).copies()[0][run.run_id].number == 1
+
+
 def test_a_full_disk_leaves_the_run_in_the_bucket(workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(workspace)
     look(workspace, place)
@@ -259,3 +315,6 @@ def test_which_folder_is_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert bucket_of({}, space=True) is None
     with pytest.raises(ValueError, match="RLHF_STUDIO_BUCKET_VISITORS"):
         keeper_of({"RLHF_STUDIO_BUCKET": "/b", "RLHF_STUDIO_BUCKET_VISITORS": "yes"}, Workspace(tmp_path), space=False)
+    for inside in (tmp_path, tmp_path / "runs"):  # copies would be taken for runs
+        with pytest.raises(ValueError, match="outside of the workspace"):
+            keeper_of({"RLHF_STUDIO_BUCKET": str(inside)}, Workspace(tmp_path), space=False)

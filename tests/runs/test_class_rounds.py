@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from rlhf_studio.runs.classroom.records import POINTS, Given, Question, read_answer
 from rlhf_studio.runs.classroom.results import as_lines, as_table, distribution, rows_of
 from rlhf_studio.runs.classroom.store import ClassStore
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Refused
 from rlhf_studio.runs.studio import change, read
 from rlhf_studio.runs.visitors.starters import Starter, forget_students, set_starter
@@ -57,6 +59,7 @@ def test_a_new_program_finds_the_round_again(tmp_path: Path) -> None:
         ([[1, 0]], "2 to 400"),
         ([[1, float("nan")], [20, 1]], "numbers"),
         ([[1, True], [20, 1]], "numbers"),
+        ([[-1.7e308, -1.7e308], [1.7e308, 1.7e308]], "numbers"),  # what lies between them is no number
         ("x", "2 to 400"),
         ([[1, 0]] * 401, "2 to 400"),
     ],
@@ -139,7 +142,23 @@ def test_a_round_as_rows(tmp_path: Path) -> None:
     store.answer(one.id, "ann", "=cmd()", 1)
     rows = [json.loads(line) for line in as_lines(rows_of(one, store.answers(one.id))).splitlines()]
     assert [(row["name"], row["answer"], row["right"]) for row in rows] == [("=cmd()", "Lower", True)]
-    (row,) = csv.DictReader(io.StringIO(as_table(rows_of(one, store.answers(one.id)))))
-    assert row["name"] == "'=cmd()" and "ann" not in row.values()
-    drawn = list(csv.DictReader(io.StringIO(as_table(rows_of(one.__class__("r", CURVE, "over", "", 0, 1), [given((2.0,) * POINTS)])))))
+    (row,) = csv.DictReader(io.StringIO(as_table(rows_of(one, store.answers(one.id)), str.upper)))
+    assert row["name"] == "=CMD()" and "ann" not in row.values() and row["number"] == "1"
+    rows_of_a_curve = rows_of(one.__class__("r", CURVE, "over", "", 0, 1), [given((2.0,) * POINTS)])
+    drawn = list(csv.DictReader(io.StringIO(as_table(rows_of_a_curve, str))))
     assert float(drawn[0]["step 1"]) == float(drawn[0]["step 20"]) == 2
+
+
+@pytest.mark.parametrize(
+    "harm",
+    ["answers SET answer = '[1.0, 2.0]'", "answers SET answer = '7'", "rounds SET state = 'shut'", "answers SET answer = '[NaN]'"],
+)
+def test_rows_that_no_program_of_ours_wrote_are_damage(harm: str, tmp_path: Path) -> None:
+    store = ClassStore(tmp_path)
+    one = store.ask(CURVE)
+    store.answer(one.id, "ann", "", (2.0,) * POINTS)
+    store.close()
+    with sqlite3.connect(tmp_path / "class.db") as connection:
+        connection.execute(f"UPDATE {harm}")
+    with pytest.raises(StoreError, match=r"class\.db is damaged"):
+        store.answers(one.id)

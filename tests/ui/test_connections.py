@@ -130,3 +130,20 @@ def test_the_longest_idle_connection_makes_room_and_work_goes_on(monkeypatch: py
 
     monkeypatch.setattr(connections, "MOST", 3)
     asyncio.run(scene())
+
+
+def test_many_that_come_at_once_or_send_half_a_body_stay_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        async with Served() as served:
+            half = b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"
+            for sent in (b"", half):
+                readers = [reader for reader, _ in await asyncio.gather(*(served.connect(sent) for _ in range(40)))]
+                async with asyncio.timeout(8):  # sooner than they are ended for their patience
+                    while sum(reader.at_eof() or reader.exception() is not None for reader in readers) < 35:
+                        await asyncio.sleep(0)
+                assert len(served.server.server_state.connections) <= 5
+                newest, _ = await served.connect(GET)
+                assert (await newest.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+
+    monkeypatch.setattr(connections, "MOST", 5)
+    asyncio.run(scene())

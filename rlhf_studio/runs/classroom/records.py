@@ -22,6 +22,7 @@ MOST_CHANGES = 200  # of one person's answer to one round
 POINTS = 32
 """A drawn curve is kept as its heights at so many places, equally far from each other, from the first step to the last."""
 MOST_DRAWN = 400  # points that are sent
+LARGEST = 1e12  # of a drawn step or value: between larger ones no curve can be computed
 EDGE = 0.1  # of the width that a drawn curve may leave out on each side
 Answer = int | tuple[float, ...]
 """The number of the chosen option, from 0; or the heights of a curve."""
@@ -132,7 +133,7 @@ def _points(value: Any) -> list[tuple[float, float]]:
         raise ValueError(f"A curve needs 2 to {MOST_DRAWN} points.")
     for point in value:
         pair = isinstance(point, list) and len(point) == 2
-        if not pair or any(isinstance(one, bool) or not isinstance(one, int | float) or not math.isfinite(one) for one in point):
+        if not pair or any(isinstance(one, bool) or not isinstance(one, int | float) or not abs(one) <= LARGEST for one in point):
             raise ValueError("A point of a curve is a step and a value, both numbers.")
     return [(float(step), float(height)) for step, height in value]
 

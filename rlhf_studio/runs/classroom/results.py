@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,9 @@ def as_lines(rows: Iterator[Json]) -> str:
     return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 
-def as_table(rows: Iterator[Json]) -> str:
-    """CSV; a curve has a column for each of its steps. A text that a spreadsheet would take for a formula begins with an apostrophe."""
-    flat = [_flat(row) for row in rows]
+def as_table(rows: Iterator[Json], cell: Callable[[str], str]) -> str:
+    """CSV; a curve has a column for each of its steps. ``cell`` makes a text harmless in a spreadsheet, which may take it for a formula."""
+    flat = [_flat(row, cell) for row in rows]
     made = io.StringIO()
     writer = csv.DictWriter(made, list(flat[0]) if flat else ["round"], lineterminator="\n")
     writer.writeheader()
@@ -61,11 +61,7 @@ def as_table(rows: Iterator[Json]) -> str:
     return made.getvalue()
 
 
-def _flat(row: Json) -> Json:
+def _flat(row: Json, cell: Callable[[str], str]) -> Json:
     plain = {name: value for name, value in row.items() if name not in ("steps", "curve")}
     points = {f"step {step:g}": value for step, value in zip(row.get("steps", ()), row.get("curve", ()), strict=True)}
-    return {name: _harmless(value) for name, value in plain.items()} | points
-
-
-def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.lstrip()[:1] in tuple("=+-@") and value.strip() else value
+    return {name: cell(value) if isinstance(value, str) else value for name, value in plain.items()} | points

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import sqlite3
 import time
@@ -10,7 +11,19 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from rlhf_studio.runs.classroom.records import MOST_CHANGES, MOST_PEOPLE, MOST_ROUNDS, STATES, Answer, Given, Question, Round, State
+from rlhf_studio.runs.classroom.records import (
+    MOST_CHANGES,
+    MOST_PEOPLE,
+    MOST_ROUNDS,
+    POINTS,
+    STATES,
+    Answer,
+    Given,
+    Question,
+    Round,
+    State,
+    read_answer,
+)
 from rlhf_studio.runs.feedback.database import Database, Refused
 from rlhf_studio.runs.values import decode_text, encode_text
 
@@ -119,10 +132,12 @@ class ClassStore:
     def answers(self, round_id: str) -> list[Given]:
         """The answers of a round, in the order in which they came."""
         with self._database.read() as connection:
-            if connection is None:
+            rounds = [] if connection is None else _rounds(connection, round_id)
+            if connection is None or not rounds:
                 return []
+            asked = rounds[0].question
             found = connection.execute("SELECT person, name, answer, changes, at FROM answers WHERE round = ? ORDER BY at", (round_id,))
-            return [Given(person, decode_text(name), _answer(answer), changes, at) for person, name, answer, changes, at in found]
+            return [Given(person, decode_text(name), _answer(asked, text), changes, at) for person, name, text, changes, at in found]
 
     # --- people -------------------------------------------------------------------------------------------------------------
 
@@ -130,7 +145,7 @@ class ClassStore:
         """What the students of the present class have typed, by the keys of their cookies."""
         with self._database.read() as connection:
             found = [] if connection is None else connection.execute("SELECT person, name FROM people").fetchall()
-        return {person: decode_text(name) for person, name in found}
+            return {person: decode_text(name) for person, name in found}
 
     def set_name(self, person: str, name: str) -> None:
         """Keep the name that a student typed; an empty one is forgotten."""
@@ -182,7 +197,7 @@ def _rounds(connection: sqlite3.Connection, round_id: str | None = None) -> list
         WHERE ?1 IS NULL OR id = ?1 ORDER BY number DESC""",
         (round_id,),
     )
-    return [Round(name, _question(question), state, run, at, answered) for name, question, state, run, at, answered in rows]
+    return [Round(name, _question(question), _state(state), run, at, answered) for name, question, state, run, at, answered in rows]
 
 
 def _found(connection: sqlite3.Connection, round_id: str) -> Round:
@@ -197,9 +212,18 @@ def _question(text: str) -> Question:
     return Question(**{**values, "options": tuple(values["options"])})
 
 
-def _answer(text: str) -> Answer:
+def _state(text: str) -> State:
+    return STATES[STATES.index(text)]  # ValueError, which is damage, for what is no state
+
+
+def _answer(question: Question, text: str) -> Answer:
+    """An answer as it was kept. Raises ValueError for what nobody can have answered to this question."""
     value = json.loads(text)
-    return tuple(value) if isinstance(value, list) else int(value)
+    if question.kind == "options":
+        return read_answer(question, value)
+    if len(value) != POINTS or not all(isinstance(height, float) and math.isfinite(height) for height in value):
+        raise ValueError("this is no curve of the round")
+    return tuple(value)
 
 
 def _answered(connection: sqlite3.Connection, round_id: str) -> int:

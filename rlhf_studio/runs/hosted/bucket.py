@@ -4,6 +4,9 @@ The copy of a run is a folder ``RUN.NUMBER`` with the run's files and, written l
 hash. A copy without that file, or with one that was cut off, is not whole, and is passed over. A newer copy is a folder of its own, and
 only when it is whole the older ones go; so there is no moment without a whole copy, and no file is ever changed or renamed. Nothing here
 is a database that is in use.
+
+Others may put what they like into a bucket. So a copy is read only from plain files inside its folder: not through a link, nor from a
+pipe or a device, which may have no end.
 """
 
 from __future__ import annotations
@@ -14,17 +17,20 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlhf_studio.runs import paths
+from rlhf_studio.runs.values import DAMAGE
 
 MARK = "kept.json"
 FORMAT = 1
 _NAME = re.compile(r"(.{1,100})\.([1-9][0-9]{0,8})")
 _CHUNK = 1 << 20
+_LONGEST_MARK = 16 << 20  # bytes: about 100,000 files
 Json = dict[str, Any]
 
 
@@ -90,6 +96,9 @@ class Bucket:
         folder = self.root / f"{run_id}.{number}"
         try:
             folder.mkdir()
+        except OSError as error:  # FileExistsError: another app has just begun a copy of the same number, which is its own
+            raise _said(folder, "written", error) from error
+        try:
             files = {name: self._write_file(source, folder / name) for name, source in sources.items()}
             check()
             noted = {"format": FORMAT, "run": run_id, **about, "files": files}
@@ -139,14 +148,15 @@ class Bucket:
         """A copy, where it is whole as far as its last file says."""
         run_id, number = _split(name)
         try:
-            text, told, end = (self.root / name / MARK).read_text(encoding="utf-8").split("\n")
+            with open_plain(self.root / name, MARK) as file:
+                text, told, end = file.read(_LONGEST_MARK).decode().split("\n")
             noted = json.loads(text)
             files = {path: (size, digest) for path, (size, digest) in noted["files"].items()}
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return None
         except OSError as error:
             raise _said(self.root / name, "read", error) from error
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except DAMAGE:
             return None
         right = not end and _hash(text) == told and noted.get("format") == FORMAT and noted.get("run") == run_id
         return Copy(run_id, number, self.root / name, noted, files) if right and all(map(paths.is_plain_path, files)) else None
@@ -174,6 +184,18 @@ def _opened(source: Path) -> BinaryIO:
         return source.open("rb")
     except OSError as error:
         raise _SourceError(error) from error
+
+
+def open_plain(folder: Path, name: str) -> BinaryIO:
+    """A file of a copy. Raises OSError, and ValueError for what is no plain file of that folder, such as a link or a pipe."""
+    path = paths.contained_path(folder, name)
+    if path != folder.resolve() / name:
+        raise ValueError(f"{name} is a link")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe that nobody writes to would be waited for
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{name} is not a file")
+    return os.fdopen(descriptor, "rb")
 
 
 def copy_hashed(given: BinaryIO, file: BinaryIO) -> tuple[int, str]:

@@ -7,15 +7,17 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from rlhf_studio.runs import liveness, paths, schema, studio
 from rlhf_studio.runs.create import RESERVE, new_folder
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.finding.folders import RunFolders
-from rlhf_studio.runs.hosted.bucket import Bucket, BucketError, Copy, Json, copy_hashed
+from rlhf_studio.runs.hosted.bucket import Bucket, BucketError, Copy, Json, copy_hashed, open_plain
 from rlhf_studio.runs.records import ENDED, Marks, RunStatus
+from rlhf_studio.runs.values import DAMAGE
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 
 STAGING = ".to-bucket-"
@@ -97,9 +99,8 @@ def fetch(folders: RunFolders, copy: Copy) -> None:
     """
     try:
         folder = paths.run_dir(folders.root, copy.run_id)
-        marks, starter = Marks(**{**copy.about["marks"], "tags": tuple(copy.about["marks"]["tags"])}), Starter(**copy.about["starter"])
-        name = str(copy.about["name"])
-    except (ValueError, KeyError, TypeError) as error:
+        name, marks, starter = _read_noted(copy.about)
+    except DAMAGE as error:
         raise BucketError(f"{copy.folder} in the bucket was not written by this program: {error}.") from error
     with studio.change(folders.root) as connection:  # before the folder: it appears with its name, and with whose it is
         studio.set_name(connection, copy.run_id, name)
@@ -109,11 +110,25 @@ def fetch(folders: RunFolders, copy: Copy) -> None:
         for path, told in copy.files.items():
             target = temporary / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as file:
-                try:
-                    given = (copy.folder / path).open("rb")
-                except OSError as error:
-                    raise BucketError(f"{copy.folder / path} in the bucket could not be read: {error.strerror}.") from error
-                with given:
-                    if copy_hashed(given, file) != told:
-                        raise BucketError(f"{copy.folder / path} in the bucket is damaged.")
+            with _opened(copy, path) as given, target.open("xb") as file:
+                if os.fstat(given.fileno()).st_size != told[0] or copy_hashed(given, file) != told:
+                    raise BucketError(f"{copy.folder / path} in the bucket is damaged.")
+
+
+def _read_noted(about: Json) -> tuple[str, Marks, Starter]:
+    """What :func:`noted` wrote; one of DAMAGE for what it cannot have written."""
+    found = about["marks"]
+    marks = Marks(**{**found, "tags": studio.checked_tags(found["tags"])})
+    starter = Starter(**about["starter"])
+    if not all(isinstance(text, str) for text in (about["name"], marks.note, *marks.tags, *asdict(starter).values())):
+        raise TypeError("a text is none")
+    return about["name"], replace(marks, archived=bool(marks.archived)), starter
+
+
+def _opened(copy: Copy, path: str) -> BinaryIO:
+    try:
+        return open_plain(copy.folder, path)
+    except OSError as error:
+        raise BucketError(f"{copy.folder / path} in the bucket could not be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise BucketError(f"{copy.folder} in the bucket was not written by this program: {error}.") from error

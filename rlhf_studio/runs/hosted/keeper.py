@@ -154,9 +154,11 @@ class Keeper:
 
 
 def keeper_of(environment: Mapping[str, str], folders: RunFolders, *, space: bool) -> Keeper | None:
-    """The keeper of an app that is started in this environment. Raises ValueError for a value that says neither yes nor no."""
+    """The keeper of an app that is started in this environment. Raises ValueError for values that cannot be used."""
     told = environment.get(VISITORS_VARIABLE, "")
     if told not in ("", "0", "1"):
         raise ValueError(f"{VISITORS_VARIABLE} must be 1 (runs of visitors are copied as well) or 0, not {told!r}")
     place = bucket_of(environment, space=space)
+    if place is not None and place.resolve().is_relative_to(folders.root.resolve()):
+        raise ValueError(f"{VARIABLE} must be a folder outside of the workspace, not {place}: copies would be taken for runs")
     return None if place is None else Keeper(folders, Bucket(place), visitors=told == "1")

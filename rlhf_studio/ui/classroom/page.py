@@ -15,6 +15,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.export.text import cell
 from rlhf_studio.lessons.faults.pair import METRICS
 from rlhf_studio.runs import studio
 from rlhf_studio.runs.classroom.records import LONGEST_NAME, Question, clean_name
@@ -262,8 +263,8 @@ class ClassPage:
             rows = zip(answers, said, strict=True)
             return {"answers": [{"name": given.name, "said": said, "changes": given.changes} for given, said in rows]}
         if op == "file":
-            make, ending = (as_table, "csv") if table else (as_lines, "jsonl")
-            return {"name": f"round-{one.id}.{ending}", "text": make(rows_of(one, answers))}
+            rows, ending = rows_of(one, answers), "csv" if table else "jsonl"
+            return {"name": f"round-{one.id}.{ending}", "text": as_table(rows, cell) if table else as_lines(rows)}
         raise Refused("There is no such thing to do with a round.")
 
 

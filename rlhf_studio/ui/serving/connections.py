@@ -2,14 +2,13 @@
 
 Whoever wants to harm an app opens many connections and sends little on them, or reads nothing of the answer. A request's head must be there
 within :data:`HEAD_SECONDS`, and an answer that nobody reads is given up after :data:`UNREAD_SECONDS`. Beyond :data:`MOST` connections, the
-one that has waited longest without a request makes room for a new one.
+one that has waited longest without a whole request makes room for a new one: each new one ends another, however many come at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
 from typing import Any
 
 import gradio as gr
@@ -27,17 +26,17 @@ def limit_connections(demo: gr.Blocks) -> None:
 
 def watched(base: type[Any]) -> type[Any]:
     """uvicorn's protocol of one connection, with the limits."""
+    waiting: dict[Any, None] = {}  # connections without a whole request, in the order in which they began to wait
 
     class Watched(base):
         """A connection that is given up when it has done nothing for too long."""
 
         _patience: asyncio.TimerHandle | None = None
-        _waits_since: float | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             if len(self.connections) > MOST:
-                make_room(self.connections, transport)
+                make_room(waiting, self)
             self._wait_for_head()
 
         def data_received(self, data: bytes) -> None:
@@ -47,15 +46,18 @@ def watched(base: type[Any]) -> type[Any]:
                 self._have_patience(None)
             elif self._is_idle() and self._patience is None:
                 self._wait_for_head()  # the first bytes of a later request
+            if not self._is_idle() and not self.cycle.more_body:
+                waiting.pop(self, None)
 
         def connection_lost(self, exc: Exception | None) -> None:
+            waiting.pop(self, None)
             self._have_patience(None)
             super().connection_lost(exc)
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
             if self._is_idle():
-                self._waits_since = self.loop.time()
+                self._wait()
 
         def pause_writing(self) -> None:
             super().pause_writing()
@@ -72,24 +74,26 @@ def watched(base: type[Any]) -> type[Any]:
         def _is_idle(self) -> bool:
             return self.cycle is None or self.cycle.response_complete
 
+        def _wait(self) -> None:
+            waiting.pop(self, None)
+            waiting[self] = None
+
         def _wait_for_head(self) -> None:
-            self._waits_since = self.loop.time()
+            self._wait()
             self._have_patience(HEAD_SECONDS)
 
         def _have_patience(self, seconds: float | None) -> None:
             """Give the connection up after this time; None: it goes on."""
             if self._patience is not None:
                 self._patience.cancel()
-            if seconds is None:
-                self._waits_since = None
             self._patience = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
     return Watched
 
 
-def make_room(connections: Iterable[Any], newest: asyncio.Transport) -> None:
-    """End the connection that has waited longest for a request; the newest one where all are at work."""
-    waiting = [one for one in connections if one.transport is not newest and getattr(one, "_waits_since", None) is not None]
-    oldest = min(waiting, key=lambda one: one._waits_since, default=None)
+def make_room(waiting: dict[Any, None], newest: Any) -> None:
+    """End the connection that has waited longest for a whole request; the newest one where all are at work."""
+    ended = next(iter(waiting), newest)
+    waiting.pop(ended, None)
     with contextlib.suppress(OSError):
-        (newest if oldest is None else oldest.transport).abort()
+        ended.transport.abort()
