@@ -263,8 +263,8 @@ class ClassPage:
             rows = zip(answers, said, strict=True)
             return {"answers": [{"name": given.name, "said": said, "changes": given.changes} for given, said in rows]}
         if op == "file":
-            rows, ending = rows_of(one, answers), "csv" if table else "jsonl"
-            return {"name": f"round-{one.id}.{ending}", "text": as_table(rows, cell) if table else as_lines(rows)}
+            found, ending = rows_of(one, answers), "csv" if table else "jsonl"
+            return {"name": f"round-{one.id}.{ending}", "text": as_table(found, cell) if table else as_lines(found)}
         raise Refused("There is no such thing to do with a round.")
 
 

@@ -40,13 +40,13 @@ def watched(base: type[Any]) -> type[Any]:
             self._wait_for_head()
 
         def data_received(self, data: bytes) -> None:
-            cycle = self.cycle
+            before = self.cycle
             super().data_received(data)
-            if self.cycle is not cycle:
+            if self.cycle is not before:
                 self._have_patience(None)
-            elif self._is_idle() and self._patience is None:
+            elif is_idle(self.cycle) and self._patience is None:
                 self._wait_for_head()  # the first bytes of a later request
-            if not self._is_idle() and not self.cycle.more_body:
+            if not is_idle(self.cycle) and not self.cycle.more_body:
                 waiting.pop(self, None)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -56,8 +56,8 @@ def watched(base: type[Any]) -> type[Any]:
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            if self._is_idle():
-                self._wait()
+            if is_idle(self.cycle):
+                begin_to_wait(waiting, self)
 
         def pause_writing(self) -> None:
             super().pause_writing()
@@ -71,15 +71,8 @@ def watched(base: type[Any]) -> type[Any]:
             super().timeout_keep_alive_handler()
             self._have_patience(UNREAD_SECONDS)  # the end of an answer may still wait to be read
 
-        def _is_idle(self) -> bool:
-            return self.cycle is None or self.cycle.response_complete
-
-        def _wait(self) -> None:
-            waiting.pop(self, None)
-            waiting[self] = None
-
         def _wait_for_head(self) -> None:
-            self._wait()
+            begin_to_wait(waiting, self)
             self._have_patience(HEAD_SECONDS)
 
         def _have_patience(self, seconds: float | None) -> None:
@@ -89,6 +82,17 @@ def watched(base: type[Any]) -> type[Any]:
             self._patience = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
     return Watched
+
+
+def is_idle(cycle: Any) -> bool:
+    """Whether a connection has no request that is not answered."""
+    return cycle is None or bool(cycle.response_complete)
+
+
+def begin_to_wait(waiting: dict[Any, None], connection: Any) -> None:
+    """It is now the one that has waited shortest."""
+    waiting.pop(connection, None)
+    waiting[connection] = None
 
 
 def make_room(waiting: dict[Any, None], newest: Any) -> None:
