@@ -26,8 +26,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running.close()
 
 
-def test_a_response_without_token_numbers_leads_to_the_lesson_that_computes_them(open_page: Callable[..., Any]) -> None:
+def test_a_response_without_token_numbers_leads_to_the_lesson_that_computes_them(open_page: Callable[..., Any], server: Server) -> None:
     page = open_page(f"?run={RECORDINGS[1].run_id}&step=30&sample=3&token=4")
+    recorded = server.workspace.reader(RECORDINGS[1].run_id).rollout(30, 3)
+    expect(page.locator(".rs-inspector .rs-plain-text")).to_have_text(recorded.prompt + recorded.response)
     page.get_by_role("link", name="Open it under the microscope").click()
     expect(page.locator('[data-scene="beside"] .rs-learn-value')).to_have_text(["30", "4", "5"])
     expect(page.locator('[data-scene="beside"] .rs-learn-piece').first).to_be_visible()

@@ -159,6 +159,8 @@ export class Inspector {
   sayWithout(sample) {
     const link = sample.kept ? this.further(sample, "Open it under the microscope") : null;
     this.say("Token numbers were not recorded for this response.");
+    const text = el("span", { class: "rs-muted" }, sample.prompt);
+    this.note.prepend(el("span", { class: "rs-plain-text" }, text, sample.response));
     show(this.choice.node, false);
     if (link) this.note.append(" A lesson computes them from what was recorded. ", link);
   }
