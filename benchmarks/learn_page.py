@@ -2,10 +2,10 @@
 
     python -m benchmarks.learn_page [--cold 3] [--moves 12]
 
-Starts the app as people do, and Chromium. Cold: a new app each time, whose Learn tab is clicked as soon as its first page is drawn, or two
-seconds later, by when the app has begun to load what it computes with. Warm: every lesson is chosen from the list, and every slider is moved
-after its sweep has come. Times are taken inside the page, from the click or the slider's event to the frame that shows the change.
-Measure on a quiet machine.
+Starts the app as people do, and Chromium. Cold: a new app each time, whose Learn tab is clicked as soon as its first page is drawn, or
+two seconds later, by when the app has begun to load what it computes with. Warm: every lesson is chosen from the list, and every slider
+is moved after its sweep has come. Times are taken inside the page, from the click or the slider's event to the frame that shows the
+change. Measure on a quiet machine.
 """
 
 from __future__ import annotations
