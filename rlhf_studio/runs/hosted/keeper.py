@@ -13,6 +13,7 @@ from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.finding.folders import RunFolders
 from rlhf_studio.runs.hosted.bucket import Bucket, BucketError, Copy
 from rlhf_studio.runs.hosted.copying import Changed, fetch, noted, send
+from rlhf_studio.runs.hosted.switch import switch
 from rlhf_studio.runs.records import ENDED, RunStatus
 
 logger = logging.getLogger(__name__)
@@ -155,10 +156,8 @@ class Keeper:
 
 def keeper_of(environment: Mapping[str, str], folders: RunFolders, *, space: bool) -> Keeper | None:
     """The keeper of an app that is started in this environment. Raises ValueError for values that cannot be used."""
-    told = environment.get(VISITORS_VARIABLE, "")
-    if told not in ("", "0", "1"):
-        raise ValueError(f"{VISITORS_VARIABLE} must be 1 (runs of visitors are copied as well) or 0, not {told!r}")
+    visitors = switch(environment, VISITORS_VARIABLE, on="runs of visitors are copied as well", off="they are not")
     place = bucket_of(environment, space=space)
     if place is not None and place.resolve().is_relative_to(folders.root.resolve()):
         raise ValueError(f"{VARIABLE} must be a folder outside of the workspace, not {place}: copies would be taken for runs")
-    return None if place is None else Keeper(folders, Bucket(place), visitors=told == "1")
+    return None if place is None else Keeper(folders, Bucket(place), visitors=bool(visitors))

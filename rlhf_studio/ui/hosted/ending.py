@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.hosted.ending import end_runs
 from rlhf_studio.runs.hosted.keeper import Keeper
+from rlhf_studio.runs.hosted.switch import switch
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.visiting.modes import on_a_space
@@ -20,10 +21,8 @@ STOP_SECONDS, COPY_SECONDS = 20.0, 8.0  # hosts wait for half a minute before th
 
 def stops_runs(environment: Mapping[str, str]) -> bool:
     """Whether runs end with the app where no flag says so. Raises ValueError for a value that says neither yes nor no."""
-    told = environment.get(VARIABLE, "")
-    if told not in ("", "0", "1"):
-        raise ValueError(f"{VARIABLE} must be 1 (runs end with the app) or 0 (they go on), not {told!r}")
-    return told == "1" if told else on_a_space(environment)
+    told = switch(environment, VARIABLE, on="runs end with the app", off="they go on")
+    return on_a_space(environment) if told is None else told
 
 
 @contextmanager

@@ -41,7 +41,7 @@ function followTabs(pages) {
 
 /** Put the focus at the beginning of the page that is shown. */
 function enterPage() {
-  const pages = [...document.querySelectorAll("#pages .rs-page:not(.rs-where)")];
+  const pages = [...document.querySelectorAll('#pages [role="tabpanel"] .rs-page')];
   const page = pages.find((node) => node.offsetParent !== null);
   if (!page) return;
   page.tabIndex = -1;
