@@ -23,10 +23,8 @@ STUDENT, TEACHER = ".rs-class-card", ".rs-class-steering"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pytest.MonkeyPatch.context() as patch:
-        running = served(Mode.CLASSROOM, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world"), patch)
+    with served(Mode.CLASSROOM, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world")) as running:
         yield running
-        running.close()
 
 
 def opened(browser: Any, address: str, **settings: Any) -> Any:

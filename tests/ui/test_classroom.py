@@ -31,18 +31,14 @@ TEACHER = {HEADER: TOKEN}
 
 @pytest.fixture
 def lesson(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pytest.MonkeyPatch.context() as patch:
-        running = served(Mode.CLASSROOM, tmp_path, tmp_path_factory.mktemp("world"), patch)
+    with served(Mode.CLASSROOM, tmp_path, tmp_path_factory.mktemp("world")) as running:
         yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
 def lesson_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pytest.MonkeyPatch.context() as patch:
-        running = served(Mode.CLASSROOM, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world"), patch)
+    with served(Mode.CLASSROOM, tmp_path_factory.mktemp("workspace"), tmp_path_factory.mktemp("world")) as running:
         yield running
-        running.close()
 
 
 def asked(server: Server, name: str, data: Any, headers: dict[str, str]) -> tuple[int, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -207,10 +208,15 @@ def test_the_oldest_run_of_a_visitor_goes_when_the_disk_is_full_and_nobody_else_
 # --- by raw HTTP ------------------------------------------------------------------------------------------------------------------------
 
 
-def served(mode: Mode, root: Path, world: Path, patch: pytest.MonkeyPatch) -> Server:
-    patch.setenv(TOKEN_VARIABLE, TOKEN)
-    install_world(world, patch)
-    return launch(root, mode=mode, start=start_stand_in, permissions=NOTHING_ALLOWED)
+@contextmanager
+def served(mode: Mode, root: Path, world: Path) -> Iterator[Server]:
+    """A running app in this mode, whose engines are stand-ins."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TOKEN_VARIABLE, TOKEN)
+        install_world(world, patch)
+        running = launch(root, mode=mode, start=start_stand_in, permissions=NOTHING_ALLOWED)
+        yield running
+        running.close()
 
 
 def raw_of(server: Server) -> Raw:
@@ -221,10 +227,8 @@ def raw_of(server: Server) -> Raw:
 
 @pytest.fixture
 def space(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pytest.MonkeyPatch.context() as patch:
-        running = served(Mode.SPACE, tmp_path, tmp_path_factory.mktemp("world"), patch)
+    with served(Mode.SPACE, tmp_path, tmp_path_factory.mktemp("world")) as running:
         yield running
-        running.close()
 
 
 def start(server: Server, visitor: str, **values: Any) -> dict[str, Any]:
