@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -203,6 +204,12 @@ def mapping_from_yaml(text: str, most_bytes: int = MAX_YAML_BYTES) -> dict[str, 
     return data
 
 
+@lru_cache(maxsize=64)
+def _understood(text: str) -> StageConfig:
+    """As :func:`config_from_yaml`, once for each text: pages read the same files again and again, and nobody can change a configuration."""
+    return config_from_yaml(text)
+
+
 def config_from_file(path: Path, overrides: Mapping[str, str] | None = None) -> StageConfig:
     """Read a YAML file, with settings changed as by :func:`apply_overrides` before anything is checked.
 
@@ -212,9 +219,9 @@ def config_from_file(path: Path, overrides: Mapping[str, str] | None = None) -> 
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([Problem("", f"cannot read {path}: {error}")]) from None
-    data = mapping_from_yaml(text)
     if not overrides:
-        return parse_config(data)
+        return _understood(text)
+    data = mapping_from_yaml(text)
     return parse_config(apply_overrides(_merged(stage_class(data).model_validate({}).model_dump(mode="json"), data), overrides))
 
 

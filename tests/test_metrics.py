@@ -12,7 +12,7 @@ from rlhf_studio.metrics.metric import Line, Metric, Tile
 from rlhf_studio.metrics.stages import HEADLINES, STAGE_METRICS, SUMMARIES
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.ui.html import ASSETS
-from rlhf_studio.ui.live_charts import CHARTS, page_data, shown_names
+from rlhf_studio.ui.live.charts import CHARTS, page_data, shown_names
 
 
 def test_every_metric_has_one_row_and_one_entry_in_the_glossary() -> None:

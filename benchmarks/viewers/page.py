@@ -1,8 +1,9 @@
 """A viewer of the Live page, without a browser: the same questions at the same times as ``live.js`` and ``work.js`` of ``ui/assets/live/``.
 
 One kept connection and a cookie of its own, a poll about a second after the last answer. After a new step: its samples, with the best
-response's tokens. When it is due: one watched answer token by token. With every new verdict: what was learned. Compression is asked for as
-browsers do. A question that fails is noted, and asked again on a new connection. As light as possible, because it runs beside the training.
+response's tokens, where they did not come with the poll. When it is due: one watched answer token by token. With every new verdict: what
+was learned. Compression is asked for as browsers do. A question that fails is noted, and asked again on a new connection. As light as
+possible, because it runs beside the training.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class Viewer:
 
     async def _poll(self) -> dict[str, Any]:
         began = time.perf_counter()
-        reply, size = await self._ask("poll", {"run": self._run, "view": False, "insight": self._insight, **self._position})
+        place = {**self._position, "follows": self._shown}
+        reply, size = await self._ask("poll", {"run": self._run, "view": False, "insight": self._insight, **place})
         self._seen.latencies.append(time.perf_counter() - began)
         self._seen.poll_bytes.append(size)
         return reply
@@ -105,7 +107,8 @@ class Viewer:
         newest = reply["sample_steps"][-1][1] if reply["sample_steps"] else -1
         if newest > self._shown:
             self._shown = newest
-            await self._fetch("samples", newest, -1)
+            if reply.get("samples", {}).get("step") != newest:
+                await self._fetch("samples", newest, -1)
         status = reply["status"]
         key = f"{reply['epoch']}:{status['step'] // self._watch_every}:{status['step'] > 0}:{status['state']}"
         if key != self._watched:

@@ -25,6 +25,7 @@ class StandIn:
     def __init__(self, answers: dict[str, Any]) -> None:
         self._kinds = {kind: self._packed(answer) for kind, answer in answers.items() if isinstance(answer, dict)}
         self._news = {kind: answers[kind] for kind in ("full", "delta")}
+        self._samples = answers["samples"]  # the app sends them with the poll, to all but the first who follows the run
         self._seconds, self._began = answers["step_seconds"], time.monotonic()
         self._first = answers["full"]["last_step"]
         self._made: dict[tuple[str, int], bytes] = {}
@@ -51,6 +52,7 @@ class StandIn:
                 self._made.clear()
             news = {**self._news[key[0]], "version": f"v{step}", "last_step": step}
             news["sample_steps"] = [[1, step]]
+            news["samples"] = {**self._samples, "step": step}
             news["status"] = {**news["status"], "step": step}
             news.pop("insight", None)
             self._made[key] = self._packed(news)

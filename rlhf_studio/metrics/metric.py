@@ -31,7 +31,7 @@ class Line:
     """One line of a chart on the Live page.
 
     Attributes:
-        chart: key of the chart, as in ``ui/live_charts.py``.
+        chart: key of the chart, as in ``ui/live/charts.py``.
         axis: the y axis that the line belongs to.
         style: ``line``; ``soft`` for a fainter one; ``steps`` for a setting, which stays until it changes, and is never smoothed;
             ``stack`` for an area on top of those before it; ``sparse`` for what is measured now and then: each measurement is a dot, and

@@ -33,7 +33,7 @@ from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import html, live_page, sent
+from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.door import health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
@@ -43,7 +43,8 @@ from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
 from rlhf_studio.ui.hosted.launching import launch_settings, rest_when_idle, undisturbed
 from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
-from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.live import page as live_page
+from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.playground.page import RewardPlayground
 from rlhf_studio.ui.road.page import RoadPage
 from rlhf_studio.ui.runs_page import RunsPage

@@ -14,6 +14,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -32,6 +33,7 @@ from rlhf_studio.ui.serving import bodies
 from rlhf_studio.ui.serving.bodies import Refused
 from rlhf_studio.ui.serving.bounded import BUSY
 from rlhf_studio.ui.serving.direct import Direct, answer, direct_of
+from rlhf_studio.ui.serving.replies import WithoutPlaces
 from rlhf_studio.ui.visiting.identity import NewVisitors
 from rlhf_studio.ui.visiting.links import Links
 from rlhf_studio.ui.visiting.modes import Mode
@@ -102,12 +104,12 @@ def health_route() -> Route:
 
 
 class Door:
-    """Middleware around the whole app. ``demo`` must be complete."""
+    """Middleware around the whole app. ``demo`` must be complete; ``root`` is the workspace, see :class:`WithoutPlaces`."""
 
-    def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks) -> None:
+    def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks, root: Path) -> None:
         linked: ASGIApp = Links(app, access)
         self._app = NewVisitors(linked, access.mode, access.path) if access.mode.visitors_play else linked
-        self._access, self._demo = access, demo
+        self._access, self._demo, self._places = access, demo, WithoutPlaces(root)
         self._handlers, self._functions = handlers_of(demo, access.mode), server_functions_of(demo, access.mode)
         self._inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
         self._files = [path.as_posix() for path in html.static_paths()]
@@ -130,6 +132,7 @@ class Door:
                 await PlainTextResponse(UNKNOWN_NAME, 421, {"connection": "close"})(scope, receive, send)
                 return
             path, role = self._route(scope)
+            send = send if role >= Role.OPERATOR else self._places.told(scope, send)
             if scope["method"] != "POST":
                 self._check_read(path, scope)
                 await self._app(_without(scope, b"range"), receive, self._kept(path, scope, send))

@@ -20,7 +20,7 @@ from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.page import LearnPage
-from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.playground.page import COMMAND
 from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.page import runs_alive

@@ -18,7 +18,7 @@ from rlhf_studio.lessons.run import LessonRun, lesson_run
 from rlhf_studio.ppo.advantages import gae
 from rlhf_studio.ppo.rewards import shape_rewards
 from rlhf_studio.runs.records import TokenRecord
-from rlhf_studio.ui import live_samples
+from rlhf_studio.ui.live import responses
 
 SCORE = 1.0
 BY_HAND = {
@@ -111,7 +111,7 @@ def recorded(run: LessonRun) -> list[tuple[Any, bytes]]:
     ppo = run.reader.config().ppo
     steps = [(step, row.sample) for step in run.reader.rollout_steps() for row in run.reader.rollouts(step)]
     found = [(step, run.reader.rollout(step, sample)) for step, sample in steps]
-    return [(one, live_samples.tokens_payload(step, one, ppo)) for step, one in found if one.tokens is not None]
+    return [(one, responses.tokens_payload(step, one, ppo)) for step, one in found if one.tokens is not None]
 
 
 def value_of(one: token_card.Sum, tokens: TokenRecord, score: float, place: int) -> float:

@@ -22,8 +22,8 @@ from rlhf_studio.logs.write import lines_of
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import CRITIC_QUANTITIES
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui.live_data import settings_payload
-from rlhf_studio.ui.live_samples import answer_payload, tokens_payload
+from rlhf_studio.ui.live.payloads import settings_payload
+from rlhf_studio.ui.live.responses import answer_payload, tokens_payload
 from tests.engine.conftest import small_config
 from tests.engine.test_fork import tables, weights
 from tests.engine.test_processes import TWO, check_metrics, check_records, run

@@ -22,7 +22,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, SettingChange, StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.ui.live_feed import _Follower
+from rlhf_studio.ui.live.snapshot import Follower
 from tests.export import fakes
 from tests.runs.store_helpers import new_run, rollout
 
@@ -123,7 +123,7 @@ def test_huge_numbers_are_reported_all_the_same(tmp_path: Path, monkeypatch: pyt
     assert reader.first_and_last(["objective/scores"]) == {"objective/scores": (-1e308, None)}
     assert diagnose(reader).step == 30
     assert report(story_of(reader)).rstrip().endswith("</html>")  # values beyond float32 are gaps in its curves
-    follower = _Follower(reader, "boot")
+    follower = Follower(reader, "boot")
     follower.refresh(0.0)
     assert follower.snapshot is not None and json.loads(follower.snapshot.status)["step_seconds"] is None
 

@@ -13,7 +13,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.rows import tenth
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.ui.live_data import summary_rows
+from rlhf_studio.ui.live.payloads import summary_rows
 
 NAN = math.nan
 

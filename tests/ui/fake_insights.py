@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlhf_studio.analysis.records import Diagnosis, Evidence, Finding, Gap, Learned, Phrase, TokenShift, Trait, Verdict
-from rlhf_studio.ui.live_samples import clearest_move, run_scales
+from rlhf_studio.ui.live.responses import clearest_move, run_scales
 
 PHRASE = Finding(
     "phrase-takes-over",

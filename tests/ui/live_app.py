@@ -14,10 +14,11 @@ import gradio as gr
 from gradio.context import Context
 
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import live_page, theme
+from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.insights import Insights
-from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.live import page as live_page
+from rlhf_studio.ui.live.feed import LiveFeed
 from tests.ui import fake_insights
 
 

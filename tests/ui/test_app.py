@@ -29,9 +29,9 @@ from rlhf_studio.ui.app import Server, access_for, build_app, launch, main
 from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.hosted.launching import launch_settings
-from rlhf_studio.ui.live_feed import LiveFeed
+from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.services import Context, Services, services_of
-from rlhf_studio.ui.serving.replies import Compressed, WithoutPlaces
+from rlhf_studio.ui.serving.replies import Compressed
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import install_world, start_stand_in
@@ -62,7 +62,7 @@ def test_building_the_app_loads_neither_torch_nor_transformers(tmp_path: Path) -
     code = (
         "import sys; from pathlib import Path; from rlhf_studio.ui.app import build_app; from rlhf_studio.ui.access import Access; "
         "from rlhf_studio.runs.feedback.store import Feedback; from rlhf_studio.ui.services import Context, services_of; "
-        "from rlhf_studio.runs.workspace import Workspace; from rlhf_studio.ui.live_feed import LiveFeed; root = Path(sys.argv[1]); "
+        "from rlhf_studio.runs.workspace import Workspace; from rlhf_studio.ui.live.feed import LiveFeed; root = Path(sys.argv[1]); "
         "w = Workspace(root); c = Context(w, LiveFeed(w), Access()); build_app(c, services_of(c, Feedback(root))); "
         "heavy = {'torch', 'transformers', 'datasets', 'tokenizers', 'plotly', 'peft', 'accelerate', 'matplotlib'} & set(sys.modules); "
         "assert not heavy, heavy"
@@ -96,8 +96,8 @@ def test_what_gradio_is_told(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {key: settings[key] for key in expected} == expected
     assert not launch_settings("0.0.0.0", None, Access(loopback=False, token="secret"), demo, tmp_path)["show_error"]
-    compressed, places, door = settings["app_kwargs"]["middleware"]
-    assert door.cls is Door and door.kwargs["demo"] is demo and compressed.cls is Compressed and places.cls is WithoutPlaces
+    compressed, door = settings["app_kwargs"]["middleware"]
+    assert door.cls is Door and door.kwargs["demo"] is demo and door.kwargs["root"] == tmp_path and compressed.cls is Compressed
 
 
 def test_no_data_goes_into_templates(tmp_path: Path) -> None:

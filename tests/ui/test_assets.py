@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.ui import html, live_charts, theme
+from rlhf_studio.ui import html, theme
+from rlhf_studio.ui.live import charts
 
 SCRIPTS = sorted(html.ASSETS.rglob("*.js"))
 STYLES = sorted(html.ASSETS.rglob("*.css"))
@@ -193,8 +194,8 @@ def blocks(style: str, selector: str) -> str:
 
 def test_every_colour_is_defined_for_light_and_dark():
     style = (html.ASSETS / "shared" / "colours.css").read_text(encoding="utf-8")
-    names = {line["colour"] for chart in live_charts.page_data()["charts"] for line in chart["lines"]}
-    names |= {tile["colour"] for tile in live_charts.page_data()["tiles"]}
+    names = {line["colour"] for chart in charts.page_data()["charts"] for line in chart["lines"]}
+    names |= {tile["colour"] for tile in charts.page_data()["tiles"]}
     names |= set(re.findall(r'colour\("([\w-]+)"\)', (html.ASSETS / "live" / "traces.js").read_text(encoding="utf-8")))
     for selector in (".rs-page", ".dark .rs-page"):
         defined = set(re.findall(r"--q-([\w-]+):", blocks(style, selector)))

@@ -327,7 +327,7 @@ def test_a_few_viewers_calls_run_at_once_and_an_operators_never_waits(server: Se
         entered.append(dict(scope["headers"])[b"x-who"].decode())
         await asyncio.Event().wait()
 
-    door = Door(app, Access(), server.demo)
+    door = Door(app, Access(), server.demo, server.workspace.root)
     body = json.dumps({"component_id": train, "fn_name": "check", "session_hash": "x", "data": {}}).encode()
     answered: list[int] = []
 

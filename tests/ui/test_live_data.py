@@ -23,7 +23,7 @@ from rlhf_studio.runs.records import (
     TokenRecord,
     WatchRecord,
 )
-from rlhf_studio.ui import live_data, live_samples
+from rlhf_studio.ui.live import payloads, responses
 from tests.ui.fake_run import HOSTILE
 
 
@@ -37,14 +37,14 @@ def status(**changes) -> RunStatus:
 
 def test_thinning_keeps_short_series_as_they_are():
     x, y = np.arange(1200), np.random.default_rng(0).normal(size=1200)
-    assert list(live_data.thin_rows(y)) == list(x)
+    assert list(payloads.thin_rows(y)) == list(x)
 
 
 @pytest.mark.parametrize("count", [1201, 2001, 2500, 4000, 99_999])
 def test_thinning_keeps_spikes_ends_and_the_limit(count):
     values = np.sin(np.arange(count) / 50)
     values[count // 3], values[2 * count // 3] = 40.0, -40.0
-    x = live_data.thin_rows(values)
+    x = payloads.thin_rows(values)
     y = values[x]
     assert len(x) <= 1200 and len(x) > 550
     assert list(x) == sorted(set(x)) and x[-1] == count - 1 and y[-1] == values[-1]
@@ -52,11 +52,11 @@ def test_thinning_keeps_spikes_ends_and_the_limit(count):
 
 
 def test_thinning_of_nothing_but_nan_keeps_the_last_point():
-    assert list(live_data.thin_rows(np.full(5000, np.nan))) == [4999]
+    assert list(payloads.thin_rows(np.full(5000, np.nan))) == [4999]
 
 
 def test_columns_keep_steps_and_fill_gaps_with_nan():
-    series = live_data.Series()
+    series = payloads.Series()
     series.append([(1, {"a": 1.0}), (2, {"a": None, "b": 5.0}), (4, {"b": math.inf})])
     assert list(series.steps()) == [1, 2, 4] and series.last_step == 4 and series.names == ["a", "b"]
     np.testing.assert_array_equal(series.column("a"), np.array([1, np.nan, np.nan], np.float32))
@@ -65,7 +65,7 @@ def test_columns_keep_steps_and_fill_gaps_with_nan():
 
 
 def test_a_frozen_view_is_left_alone_by_later_rows_and_growth():
-    series = live_data.Series()
+    series = payloads.Series()
     series.append((step, {"a": float(step)}) for step in range(1, 11))
     frozen = series.freeze()
     series.append((step, {"a": -1.0, "new": 2.0}) for step in range(11, 1000))
@@ -75,38 +75,38 @@ def test_a_frozen_view_is_left_alone_by_later_rows_and_growth():
 
 
 def test_the_payload_sends_equal_steps_once_and_nan_as_null():
-    series = live_data.Series()
+    series = payloads.Series()
     series.append([(1, {"a": 1.0, "b": None}), (2, {"a": math.nan, "b": 2.0})])
-    sent = json.loads(live_data.encode_numbers(series.payload()))
+    sent = json.loads(payloads.encode_numbers(series.payload()))
     assert sent == {"names": ["a", "b"], "x": [[1, 2]], "at": [0, 0], "y": [[1.0, None], [None, 2.0]]}
 
 
 def test_only_wanted_metrics_are_sent():
-    series = live_data.Series()
+    series = payloads.Series()
     series.append([(1, {"a": 1.0, "b": 2.0, "c": 3.0})])
-    sent = json.loads(live_data.encode_numbers(series.payload(wanted=lambda name: name != "b")))
+    sent = json.loads(payloads.encode_numbers(series.payload(wanted=lambda name: name != "b")))
     assert sent["names"] == ["a", "c"] and sent["y"] == [[1.0], [3.0]]
 
 
 def test_numbers_are_sent_with_six_significant_digits():
     values = np.array([0.0, 123456.7, -0.000123456789, np.nan, np.inf, -5e-30, 3.0], np.float32)
-    np.testing.assert_allclose(live_data.rounded(values), [0.0, 123457.0, -0.000123457, np.nan, np.inf, -5e-30, 3.0], rtol=1e-12)
+    np.testing.assert_allclose(payloads.rounded(values), [0.0, 123457.0, -0.000123457, np.nan, np.inf, -5e-30, 3.0], rtol=1e-12)
     assert (
-        live_data.encode_numbers(live_data.rounded(np.array([123456.7, 1.5e9, -0.000123456789]))) == b"[123457.0,1500000000.0,-0.000123457]"
+        payloads.encode_numbers(payloads.rounded(np.array([123456.7, 1.5e9, -0.000123456789]))) == b"[123457.0,1500000000.0,-0.000123457]"
     )
-    assert len(live_data.encode_numbers(live_data.rounded(np.full(1, 1 / 3, np.float32)))) == len("[0.333333]")
+    assert len(payloads.encode_numbers(payloads.rounded(np.full(1, 1 / 3, np.float32)))) == len("[0.333333]")
 
 
 def test_a_long_run_stays_small_on_the_wire():
     generator = np.random.default_rng(0)
-    series = live_data.Series()
+    series = payloads.Series()
     series.append((step, {"a": float(generator.normal())}) for step in range(1, 20_001))
-    assert len(live_data.encode_numbers(series.payload())) < 30_000
+    assert len(payloads.encode_numbers(series.payload())) < 30_000
 
 
 def test_stacked_phases_keep_the_same_steps():
     generator = np.random.default_rng(0)
-    series = live_data.Series()
+    series = payloads.Series()
     for step in range(1, 5001):
         parts = {"time/rollout": float(generator.random()), "time/update": float(generator.random())}
         series.append([(step, {**parts, "time/total": sum(parts.values()), "time/elapsed": float(step)})])
@@ -115,9 +115,9 @@ def test_stacked_phases_keep_the_same_steps():
 
 
 def test_a_long_run_is_sent_thinned_with_its_own_steps_per_series():
-    series = live_data.Series()
+    series = payloads.Series()
     series.append((step, {"a": float(step % 7), "b": float(step)}) for step in range(1, 6001))
-    sent = json.loads(live_data.encode_numbers(series.payload()))
+    sent = json.loads(payloads.encode_numbers(series.payload()))
     for name, at, values in zip(sent["names"], sent["at"], sent["y"], strict=True):
         steps = sent["x"][at]
         assert len(steps) == len(values) <= 1200, name
@@ -125,55 +125,53 @@ def test_a_long_run_is_sent_thinned_with_its_own_steps_per_series():
 
 
 def test_status_mentions_silence_only_when_it_is_long_and_the_engine_alive():
-    series = live_data.Series()
-    assert live_data.status_payload(status(), series, [], {})["silent"] is None
-    assert live_data.status_payload(status(heartbeat_age=31.7), series, [], {})["silent"] == 31
-    assert live_data.status_payload(status(heartbeat_age=31.7, state="interrupted"), series, [], {})["silent"] is None
-    assert live_data.status_payload(status(fraction=math.nan), series, [], {})["fraction"] is None
+    series = payloads.Series()
+    assert payloads.status_payload(status(), series, [], {})["silent"] is None
+    assert payloads.status_payload(status(heartbeat_age=31.7), series, [], {})["silent"] == 31
+    assert payloads.status_payload(status(heartbeat_age=31.7, state="interrupted"), series, [], {})["silent"] is None
+    assert payloads.status_payload(status(fraction=math.nan), series, [], {})["fraction"] is None
 
 
 def test_status_says_when_a_run_was_read_from_a_file_and_cannot_be_trained():
     origins = (Origin(), Origin(imported="trl.jsonl"))
-    told = [live_data.status_payload(status(origin=origin), live_data.Series(), [], {})["imported"] for origin in origins]
+    told = [payloads.status_payload(status(origin=origin), payloads.Series(), [], {})["imported"] for origin in origins]
     assert told == [False, True]
 
 
 def test_status_names_the_setting_that_a_failed_run_blames():
     cause = "reward component other: ppo.learning_rate: must be at most 1"
-    told = {
-        state: live_data.status_payload(status(state=state, cause=cause), live_data.Series(), [], {}) for state in ("failed", "finished")
-    }
+    told = {state: payloads.status_payload(status(state=state, cause=cause), payloads.Series(), [], {}) for state in ("failed", "finished")}
     assert told["failed"]["blamed"] == "ppo.learning_rate" and told["finished"]["blamed"] == ""
 
 
 def test_status_of_an_ended_run_sums_up_what_has_a_first_and_a_last():
-    series = live_data.Series()
+    series = payloads.Series()
     series.append((step, {"objective/scores": float(step), "time/total": 2.0, "time/elapsed": 2.0 * step}) for step in range(1, 21))
     means = {"objective/scores": (1.5, 19.5), "gold/score": (None, None)}
-    told = live_data.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)], means)
+    told = payloads.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)], means)
     assert told["summary"] == [{"name": "objective/scores", "from": 1.5, "to": 19.5}]
     assert told["step_seconds"] == 2.0 and told["worked"] == 40.0 and told["checkpoints"] == [{"step": 20, "bytes": 5}]
-    assert live_data.status_payload(status(), series, [], {})["summary"] == []
+    assert payloads.status_payload(status(), series, [], {})["summary"] == []
 
 
 def test_access_tokens_in_texts_are_blotted_out():
     secret = "hf_" + "Ab1" * 10
     assert secret not in without_secrets(f"GET https://x?token={secret} failed")
-    assert secret not in live_data.status_payload(status(cause=f"401 for {secret}"), live_data.Series(), [], {})["cause"]
-    rows = live_data.event_rows([StoredEvent(1, 0.0, 0, "info", "phase", f"with {secret}", {"token": secret})])
+    assert secret not in payloads.status_payload(status(cause=f"401 for {secret}"), payloads.Series(), [], {})["cause"]
+    rows = payloads.event_rows([StoredEvent(1, 0.0, 0, "info", "phase", f"with {secret}", {"token": secret})])
     assert secret not in json.dumps(rows)
 
 
 def test_settings_give_the_target_only_when_the_controller_uses_it():
-    assert live_data.settings_payload(RunConfig())["kl_target"] is None
+    assert payloads.settings_payload(RunConfig())["kl_target"] is None
     adaptive = RunConfig(ppo=PPOConfig(kl_controller="adaptive", kl_target=4.0, cliprange_high=0.3))
-    told = live_data.settings_payload(adaptive)
+    told = payloads.settings_payload(adaptive)
     assert told["kl_target"] == 4.0 and told["cliprange"] == 0.2 and told["cliprange_high"] == 0.3
 
 
 def test_steps_become_ranges():
-    assert live_data.step_ranges([]) == []
-    assert live_data.step_ranges([1, 2, 3, 7, 9, 10]) == [[1, 3], [7, 7], [9, 10]]
+    assert payloads.step_ranges([]) == []
+    assert payloads.step_ranges([1, 2, 3, 7, 9, 10]) == [[1, 3], [7, 7], [9, 10]]
 
 
 def rollout(pieces: list[str], value: float = 0.5) -> RolloutRecord:
@@ -197,17 +195,17 @@ def rollout(pieces: list[str], value: float = 0.5) -> RolloutRecord:
 
 
 def test_hostile_texts_arrive_unchanged():
-    told = json.loads(live_samples.tokens_payload(3, rollout(HOSTILE)))
+    told = json.loads(responses.tokens_payload(3, rollout(HOSTILE)))
     assert told["tokens"]["response_pieces"] == HOSTILE
     assert told["tokens"]["pieces"] == [[0, "\ud800"]]
-    table = json.loads(live_samples.samples_payload(3, [rollout(HOSTILE)], -1))
+    table = json.loads(responses.samples_payload(3, [rollout(HOSTILE)], -1))
     assert table["rows"][0]["response"] == "".join(HOSTILE)
-    watched = json.loads(live_samples.watched_payload([(0, WatchRecord(0, "p", text, 1.0, None)) for text in HOSTILE]))
+    watched = json.loads(responses.watched_payload([(0, WatchRecord(0, "p", text, 1.0, None)) for text in HOSTILE]))
     assert watched["rows"][0]["prompt"] == "p"
 
 
 def test_numbers_that_are_not_finite_become_null():
-    told = json.loads(live_samples.tokens_payload(3, rollout(["a", "b"], math.nan)))
+    told = json.loads(responses.tokens_payload(3, rollout(["a", "b"], math.nan)))
     assert told["score"] is None and told["kl"] is None and told["parts"] == [["<b>", None]]
     assert told["tokens"]["arrays"]["rewards"] == [None, None]
     assert told["tokens"]["chances"]["ref_top"][0] == [0.0] * 5  # of -inf, where there are fewer than five tokens
@@ -216,17 +214,17 @@ def test_numbers_that_are_not_finite_become_null():
 def test_a_rollout_without_token_records_says_so():
     bare = rollout(["a"])
     bare = RolloutRecord(**{**bare.__dict__, "tokens": None})
-    assert json.loads(live_samples.tokens_payload(3, bare))["tokens"] is None
+    assert json.loads(responses.tokens_payload(3, bare))["tokens"] is None
 
 
 def test_a_value_head_that_has_not_learned_does_not_move_the_middle_of_the_colours():
     """The starting answer's values are all 0; around the mean of both answers it would look worse and the newest one better."""
     values = {"before": np.zeros(6, np.float32), "now": np.array([1.0, 2.0, 3.0], np.float32)}
-    told = live_samples.scales([{"values": array, "kl": array} for array in values.values()])
+    told = responses.scales([{"values": array, "kl": array} for array in values.values()])
     assert told["values"] == {"centre": 2.0, "limit": 1.0} and told["kl"] == {"centre": 0.0, "limit": 3.0}
-    both_flat = live_samples.scales([{"values": np.zeros(3)}, {"values": np.full(3, 4.0)}])
+    both_flat = responses.scales([{"values": np.zeros(3)}, {"values": np.full(3, 4.0)}])
     assert both_flat["values"] == {"centre": 2.0, "limit": 2.0}
-    assert live_samples.scales([{"values": np.array([5.0])}, {"values": np.array([1.0, 3.0])}])["values"]["centre"] == 3.0
+    assert responses.scales([{"values": np.array([5.0])}, {"values": np.array([1.0, 3.0])}])["values"]["centre"] == 3.0
 
 
 class Records:
@@ -259,20 +257,20 @@ def test_the_clearest_move_went_where_the_advantage_pointed():
     broken = arrays([0.1, 0.5, 0.5], [0.9, 0.5, 0.5], [np.nan, np.inf, 0.0])
     good = arrays([0.5, 0.4, 0.3], [0.8, 0.1, 0.3], [1.0, -2.0, 9.0])  # 0.3 × 1 and 0.3 × 2
     places = {(1, 0): small, (1, 1): against, (2, 0): whitened, (2, 1): broken, (7, 3): good}
-    assert live_samples.clearest_move(Records(places)) == {"token": {"step": 7, "sample": 3, "token": 1}}
+    assert responses.clearest_move(Records(places)) == {"token": {"step": 7, "sample": 3, "token": 1}}
     del places[7, 3]
-    assert live_samples.clearest_move(Records(places | {(3, 0): {"logprobs": np.zeros(3)}})) == {"token": None}
+    assert responses.clearest_move(Records(places | {(3, 0): {"logprobs": np.zeros(3)}})) == {"token": None}
 
 
 def test_a_step_comes_with_the_tokens_of_the_response_that_is_shown_first():
     rows = [replace(rollout([text], score), sample=sample) for sample, text, score in ((0, "a", math.nan), (1, "b", 2.0), (2, "c", 2.0))]
-    best, asked, unknown = (json.loads(live_samples.samples_payload(3, rows, sample)) for sample in (-1, 2, 99))
+    best, asked, unknown = (json.loads(responses.samples_payload(3, rows, sample)) for sample in (-1, 2, 99))
     assert [row["sample"] for row in best["rows"]] == [0, 1, 2]
-    assert best["chosen"] == json.loads(live_samples.tokens_payload(3, rows[1])) == unknown["chosen"]  # the best score, the first of two
+    assert best["chosen"] == json.loads(responses.tokens_payload(3, rows[1])) == unknown["chosen"]  # the best score, the first of two
     assert asked["chosen"]["tokens"]["response_pieces"] == ["c"]
-    fewer = json.loads(live_samples.samples_payload(3, [replace(rows[0], score=-1.0), replace(rows[1], tokens=None), rows[2]], -1))
+    fewer = json.loads(responses.samples_payload(3, [replace(rows[0], score=-1.0), replace(rows[1], tokens=None), rows[2]], -1))
     assert (fewer["chosen"]["sample"], [row["recorded"] for row in fewer["rows"]]) == (2, [True, False, True])
-    assert json.loads(live_samples.samples_payload(3, [], -1))["chosen"] is None
+    assert json.loads(responses.samples_payload(3, [], -1))["chosen"] is None
 
 
 def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
@@ -280,7 +278,7 @@ def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
         return WatchRecord(sample, f"prompt {sample}", text, 1.0, 0.5)
 
     rows = json.loads(
-        live_samples.watched_payload([(5, answer(0, "mid")), (0, answer(0, "old")), (10, answer(0, "new")), (0, answer(1, "only"))])
+        responses.watched_payload([(5, answer(0, "mid")), (0, answer(0, "old")), (10, answer(0, "new")), (0, answer(1, "only"))])
     )["rows"]
     assert [row["before"]["response"] for row in rows] == ["old", "only"]
     assert [(row["now"]["step"], row["now"]["response"]) for row in rows] == [(10, "new"), (0, "only")]
@@ -288,35 +286,35 @@ def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
 
 def test_one_watched_answer_comes_with_the_list_of_all():
     answers = [(step, WatchRecord(sample, "p", f"{sample} at {step}", 1.0, 0.5)) for step in (0, 5) for sample in (3, 4)]
-    first, other = (json.loads(live_samples.answer_payload(answers, sample)) for sample in (-1, 4))
+    first, other = (json.loads(responses.answer_payload(answers, sample)) for sample in (-1, 4))
     assert first["samples"] == other["samples"] == [3, 4]
     assert (first["sample"], first["before"]["response"], first["now"]["response"]) == (3, "3 at 0", "3 at 5")
     assert other["now"]["response"] == "4 at 5"
-    assert json.loads(live_samples.answer_payload([], -1)) == {"samples": []}
-    assert "not watched" in json.loads(live_samples.answer_payload(answers, 5))["problem"]
+    assert json.loads(responses.answer_payload([], -1)) == {"samples": []}
+    assert "not watched" in json.loads(responses.answer_payload(answers, 5))["problem"]
 
 
 def test_numbers_that_json_has_no_word_for_become_null_however_deep():
-    told = live_data.encode_text({"x": math.nan, "rows": [{"y": (math.inf, 1.5, "Infinity")}]})
+    told = payloads.encode_text({"x": math.nan, "rows": [{"y": (math.inf, 1.5, "Infinity")}]})
     assert json.loads(told) == {"x": None, "rows": [{"y": [None, 1.5, "Infinity"]}]}
 
 
 def test_numbers_beyond_float32_are_gaps_and_the_mean_of_large_ones_is_a_number():
-    series = live_data.Series()
+    series = payloads.Series()
     series.append([(1, {"time/total": 1e39, "a": -1e300}), (2, {"time/total": 3e38, "a": 1.0}), (3, {"time/total": 3e38})])
-    assert live_data.step_seconds(series) == pytest.approx(3e38)
-    assert json.loads(live_data.encode_numbers(series.payload()))["y"][1] == [None, 1.0, None]
+    assert payloads.step_seconds(series) == pytest.approx(3e38)
+    assert json.loads(payloads.encode_numbers(series.payload()))["y"][1] == [None, 1.0, None]
 
 
 @pytest.mark.parametrize("new", [math.inf, math.nan, "1", None, True, [1], 10**400])
 def test_a_stored_change_that_is_no_number_changes_nothing_on_the_page(new):
     before = RunConfig(ppo=PPOConfig(kl_controller="adaptive", kl_target=4.0))
     changes = [SettingChange(3, name, 1.0, new) for name in ("ppo.kl_coef", "ppo.kl_target", "ppo.unknown")]
-    assert live_data.settings_payload(before, changes) == live_data.settings_payload(before)
+    assert payloads.settings_payload(before, changes) == payloads.settings_payload(before)
 
 
 def test_no_module_of_the_page_loads_torch():
-    source = Path(live_data.__file__).parent
+    source = Path(payloads.__file__).parent
     for name in ("live_data", "live_feed", "live_page", "live_charts", "html", "theme"):
         text = (source / f"{name}.py").read_text(encoding="utf-8")
         assert "import torch" not in text and "transformers" not in text

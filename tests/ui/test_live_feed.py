@@ -13,8 +13,9 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.ui import live_feed
-from rlhf_studio.ui.live_feed import LiveFeed, Position
+from rlhf_studio.ui.live import feed as live_feed
+from rlhf_studio.ui.live.feed import LiveFeed
+from rlhf_studio.ui.live.snapshot import Position
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.fake_run import FakeRun, config
 from tests.waiting import wait_until
@@ -352,21 +353,23 @@ def test_of_the_watched_answers_only_the_first_and_the_newest_are_read(feed, run
     assert {step for step, _ in held(RunReader(run.folder))} == {0, every, 2 * every, 3 * every}
 
 
-def test_numbers_that_matter_not_make_no_second_reading(feed, run):
+def test_numbers_that_matter_not_make_no_second_reading(feed, run, monkeypatch):
     run.step()
+    read = []
+    held = CountingReader.watched
+    monkeypatch.setattr(CountingReader, "watched", lambda self, **options: read.append(1) or held(self, **options))
     first = feed.detail(run.run_id, "watched", 1, 1).result(DEADLINE)
-    read = len(feed._details)
     assert [feed.detail(run.run_id, "watched", step, sample).result(DEADLINE) for step, sample in ((0, 5), (1, 7))] == [first] * 2
-    assert len(feed._details) == read == 1
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize(
-    "data", [None, 7, "x", [], {"run": "../x"}, {"run": 5, "step": True, "epoch": "1", "event": 1.5}, {"run": "a" * 101}]
+    "data", [None, 7, "x", [], {"run": "../x"}, {"run": 5, "step": True, "epoch": "1", "event": 1.5, "follows": -2}, {"run": "a" * 101}]
 )
 def test_a_malformed_position_is_nowhere(data):
     assert Position.parse(data) == Position()
 
 
 def test_a_position_is_read():
-    sent = {"run": "20261121-000000-abcdef", "version": "v", "epoch": 2, "step": 7, "event": 3}
-    assert Position.parse(sent) == Position("20261121-000000-abcdef", "v", 2, 7, 3)
+    sent = {"run": "20261121-000000-abcdef", "version": "v", "epoch": 2, "step": 7, "event": 3, "follows": -1}
+    assert Position.parse(sent) == Position("20261121-000000-abcdef", "v", 2, 7, 3, follows=-1)

@@ -7,7 +7,7 @@ import pytest
 from rlhf_studio.glossary import GLOSSARY
 from rlhf_studio.metrics.stages import SUMMARIES
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
-from rlhf_studio.ui import live_charts
+from rlhf_studio.ui.live import charts
 
 
 def test_every_quantity_of_a_token_has_an_entry():
@@ -30,21 +30,21 @@ def test_healthy_ranges_are_ranges(name):
 
 
 def test_the_page_shows_only_what_is_explained():
-    page = live_charts.page_data()
+    page = charts.page_data()
     used = {line["metric"] for chart in page["charts"] for line in chart["lines"]} | {tile["metric"] for tile in page["tiles"]}
     used |= {chart["x_metric"] for chart in page["charts"] if chart["x_metric"]} | {item["name"] for item in page["quantities"]}
     assert used <= set(GLOSSARY) and {name for names in SUMMARIES.values() for name in names} <= set(GLOSSARY)
 
 
 def test_one_quantity_has_one_colour_everywhere():
-    page = live_charts.page_data()
+    page = charts.page_data()
     seen: dict[str, str] = {}
     for item in [line for chart in page["charts"] for line in chart["lines"]] + page["tiles"]:
         assert seen.setdefault(item["metric"], item["colour"]) == item["colour"]
 
 
 def test_the_inspector_of_ppo_has_the_eight_quantities_in_their_order():
-    assert [item.label for item in live_charts.QUANTITIES if "ppo" in item.stages] == [
+    assert [item.label for item in charts.QUANTITIES if "ppo" in item.stages] == [
         "Reward",
         "KL",
         "Advantage",

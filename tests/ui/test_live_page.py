@@ -12,9 +12,10 @@ import pytest
 
 from rlhf_studio.runs import launch
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import html, live_page
+from rlhf_studio.ui import html
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.live_feed import Position
+from rlhf_studio.ui.live import page as live_page
+from rlhf_studio.ui.live.snapshot import Position
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.fake_run import FakeRun, config
 from tests.ui.live_app import LiveApp

@@ -27,8 +27,9 @@ from rlhf_studio.ui.exports.downloads import open_export
 from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.experiments import Experiments
-from rlhf_studio.ui.live_feed import LiveFeed, Position
-from rlhf_studio.ui.live_page import ACTIONS, steer
+from rlhf_studio.ui.live.feed import LiveFeed
+from rlhf_studio.ui.live.page import ACTIONS, steer
+from rlhf_studio.ui.live.snapshot import Position
 from rlhf_studio.ui.resume import question
 from rlhf_studio.ui.runs_page import ACTIONS as RUN_ACTIONS
 from rlhf_studio.ui.runs_page import RunsPage

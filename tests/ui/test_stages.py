@@ -15,12 +15,13 @@ from rlhf_studio.preflight import Preflight
 from rlhf_studio.recipes import list_recipes, load_recipe
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import live_samples, outlook
+from rlhf_studio.ui import outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line, overrides
 from rlhf_studio.ui.form import describe_form, nested, values_of
 from rlhf_studio.ui.lab.next_stage import next_stages
-from rlhf_studio.ui.live_data import settings_payload
+from rlhf_studio.ui.live import responses
+from rlhf_studio.ui.live.payloads import settings_payload
 from rlhf_studio.ui.runs_page import headline_of
 from rlhf_studio.ui.train_page import TrainPage
 from tests.runs.stage_helpers import example, example_tokens, stage_config, write_stage_run
@@ -129,30 +130,30 @@ def test_no_setting_of_another_stage_can_be_steered() -> None:
 def test_examples_have_a_loss_and_pairs_are_told_as_pairs(tmp_path: Path) -> None:
     tokens = example_tokens([" a", " b"], logprobs=[-1.0, -3.0], entropy=[0.5, 0.5])
     reader = write_stage_run(tmp_path, "sft", [{"sft/loss": 2.0}], rollouts=[example(0, " a b", tokens)])
-    told = json.loads(live_samples.samples(reader, 1, -1))
+    told = json.loads(responses.samples(reader, 1, -1))
     assert told["rows"][0]["loss"] == 2.0 and told["rows"][0]["score"] is None and told["pairs"] is False
     assert told["scales"]["loss"] == {"centre": 0.0, "limit": 3.0}
     sides = [example(number, " x", prompt=f"p{number // 2}", score=float(number)) for number in range(4)]
-    pairs = json.loads(live_samples.samples(write_stage_run(tmp_path, "reward_model", [{}], rollouts=sides), 1, -1))
+    pairs = json.loads(responses.samples(write_stage_run(tmp_path, "reward_model", [{}], rollouts=sides), 1, -1))
     assert pairs["pairs"] is True and "loss" not in pairs["rows"][0]
     crossed = [example(number, " x", prompt=f"p{number}", score=0.0) for number in range(4)]
-    assert not live_samples.sides(crossed) and not live_samples.sides(sides[:3]) and not live_samples.sides([])
-    assert live_samples.sides(sides)
+    assert not responses.sides(crossed) and not responses.sides(sides[:3]) and not responses.sides([])
+    assert responses.sides(sides)
 
 
 def test_what_ppo_samples_has_no_loss() -> None:
     arrays = {"logprobs": np.array([-1.0]), "rewards": np.array([0.5])}
-    assert "loss" not in live_samples.scales([arrays])
+    assert "loss" not in responses.scales([arrays])
 
 
 def test_the_newest_measurement_of_a_reward_model_is_told(tmp_path: Path) -> None:
     reader = pairs_run(tmp_path, "reward_model", steps=10)
-    found = live_samples.measures(reader)
+    found = responses.measures(reader)
     pairs: Any = measurement()["pairs"]
     right = sum(one > other for one, other in zip(pairs["chosen"], pairs["rejected"], strict=True))
     fit = found["report"]["fit"]
     assert found["step"] == 10 and fit["accuracy"]["right"] == right
-    assert live_samples.measures(sft_run(tmp_path, steps=10)) == {"step": None, "report": None}
+    assert responses.measures(sft_run(tmp_path, steps=10)) == {"step": None, "report": None}
 
 
 # --- Runs --------------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.door import Door
-from rlhf_studio.ui.serving.replies import Compressed, WithoutPlaces
+from rlhf_studio.ui.serving.replies import Compressed
 
 QUEUE_SECONDS = 0.05
 _DIRECTLY = ("NO_PROXY", "no_proxy")
@@ -53,8 +53,7 @@ def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks
     """What is passed to Gradio: nothing is shared, recorded, monitored or served that the pages do not need. ``root``: the workspace."""
     passed = [
         Middleware(Compressed),
-        Middleware(WithoutPlaces, operates=access.is_operator, root=root),
-        Middleware(Door, access=access, demo=demo),
+        Middleware(Door, access=access, demo=demo, root=root),
     ]
     return {
         "server_name": host,

@@ -13,7 +13,7 @@ from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import live_data, live_samples
+from rlhf_studio.ui.live import payloads, responses
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ def analyses() -> dict[str, Begin]:
     return {
         "diagnosis": lambda reader: Doctor(reader).diagnose,
         "learned": only_ppo(lambda reader: Learning(reader).upto, lambda reader: dict),
-        "measures": lambda reader: partial(live_samples.measures, reader),
-        "scales": lambda reader: partial(live_samples.run_scales, reader),
-        "moved": lambda reader: partial(live_samples.clearest_move, reader),
+        "measures": lambda reader: partial(responses.measures, reader),
+        "scales": lambda reader: partial(responses.run_scales, reader),
+        "moved": lambda reader: partial(responses.clearest_move, reader),
     }
 
 
@@ -73,14 +73,14 @@ class Analyses:
         try:
             found = self._analysis(run, kind)()
             record = _plain(found if isinstance(found, dict) else asdict(found))
-            body = live_data.encode_text(record)
+            body = payloads.encode_text(record)
             whole = True
             return record, body
         except StoreError as error:
-            return None, live_data.encode_text({"problem": str(error)})
+            return None, payloads.encode_text({"problem": str(error)})
         except Exception:
             logger.exception("the analysis %s of run %s failed", kind, run)
-            return None, live_data.encode_text({"problem": BROKEN})
+            return None, payloads.encode_text({"problem": BROKEN})
         finally:
             if ended or not whole:  # what a failed analysis has read may be half of it
                 self._kept.get(run, {}).pop(kind, None)
@@ -118,4 +118,4 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, str | int | None):
         return without_secrets(value) if isinstance(value, str) else value
-    return live_data.finite(value)
+    return payloads.finite(value)

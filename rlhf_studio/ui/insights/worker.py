@@ -6,7 +6,7 @@ answer: the Live page says which run it follows (:meth:`Insights.watch`), the Ru
 
 Each analysis of a run is made once for a place (epoch, step, whether the run has ended), whoever wanted it. First comes what somebody has
 asked for, then what somebody watches live, then the verdicts of the table, newest runs first. For a run that goes on they take a
-twenty-fifth of the time.
+fiftieth of the time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import live_data
 from rlhf_studio.ui.insights.analyses import KINDS, Analyses, Begin, analyses, headline
 from rlhf_studio.ui.insights.place import Key, Place
+from rlhf_studio.ui.live import payloads
 
 MOST_RUNS = 64  # that are remembered although they are not on the table
 MOST_BODIES = 400  # whole analyses that are remembered
 MOST_WAITING = 200
-REST = 50  # how many times as long as an analysis took, the next one of its kind is waited for; there are two kinds
+REST = 100  # how many times as long as an analysis took, the next one of its kind is waited for; there are two kinds
 RESTS = (2.0, 30.0)  # seconds, the shortest and the longest
 FORGET_AFTER = 30.0  # seconds without a viewer after which new steps are left alone
 IDLE = 0.5  # seconds
@@ -68,7 +68,7 @@ class _Known:
     def say(self, verdict: Json | None, key: Key) -> None:
         """Note the verdict of a place; None when there is none."""
         self.told = None if verdict is None else {name: verdict[name] for name in IN_TABLE}
-        self.verdict = b"" if verdict is None else live_data.encode_text(verdict)
+        self.verdict = b"" if verdict is None else payloads.encode_text(verdict)
         self.version = "" if verdict is None else f"{key[0]}-{verdict['step']}-{int(key[2])}"
 
 
@@ -121,8 +121,8 @@ class Insights:
             return "", b""
         with self._lock:
             known = self._at(run, place)
-            known.watched_at = time.monotonic()
-            if any(known.made.get(kind) != place.key for kind in KINDS):
+            known.watched_at = now = time.monotonic()
+            if any(known.is_due(kind, now) for kind in KINDS):  # the thread sees by itself when a rest ends; waking it costs each poll
                 self._begin()
             return known.version, known.verdict
 
@@ -150,7 +150,7 @@ class Insights:
         """
         answer: Future[bytes] = Future()
         if place is None or not place.step:
-            answer.set_result(live_data.encode_text({"problem": NOT_YET}))
+            answer.set_result(payloads.encode_text({"problem": NOT_YET}))
             return answer
         with self._lock:
             self._at(run, place)
@@ -159,7 +159,7 @@ class Insights:
             if key == place.key or of_before:
                 answer.set_result(body)
             elif len(self._questions) >= MOST_WAITING or self._closed.is_set():
-                answer.set_result(live_data.encode_text({"problem": CLOSING if self._closed.is_set() else TOO_MANY}))
+                answer.set_result(payloads.encode_text({"problem": CLOSING if self._closed.is_set() else TOO_MANY}))
             else:
                 self._questions.append(_Question(run, kind, place.key, time.monotonic(), answer))
                 self._begin()
@@ -191,7 +191,7 @@ class Insights:
             self._thread.join(timeout=10)
         with self._lock:
             left, self._questions = self._questions, []
-        _answer(left, live_data.encode_text({"problem": CLOSING}))
+        _answer(left, payloads.encode_text({"problem": CLOSING}))
 
     # --- who is remembered; the lock is held ----------------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
-from rlhf_studio.ui.live_charts import QUANTITIES
-from rlhf_studio.ui.live_data import encode_numbers, encode_text, without_secrets
+from rlhf_studio.ui.live.charts import QUANTITIES
+from rlhf_studio.ui.live.payloads import encode_numbers, encode_text, without_secrets
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 MOST_METRICS = 12

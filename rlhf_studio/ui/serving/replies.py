@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COMPRESSION_LEVEL = 1  # a quarter of the time of level 9, for almost the same size
@@ -30,39 +28,35 @@ class Compressed:
 
 
 class WithoutPlaces:
-    """Middleware that takes the workspace's place out of what functions tell people who are no operators: where it lies on this machine
-    is none of their business, and sentences of the store, causes of failures and settings name files in it.
+    """Takes the workspace's place out of what functions tell people who are no operators: where it lies on this machine is none of their
+    business, and sentences of the store, causes of failures and settings name files in it.
 
     Args:
-        operates: whether a request is an operator's.
         root: the workspace. What is left of a file's path begins there.
     """
 
-    def __init__(self, app: ASGIApp, operates: Callable[[Request], bool], root: Path) -> None:
-        self._app, self._operates = app, operates
+    def __init__(self, root: Path) -> None:
         # as JSON writes it, with and without escapes; not in the middle of another path
         self._written = {json.dumps(f"{root}/", ensure_ascii=escaped)[1:-1].encode() for escaped in (True, False)}
         self._place = re.compile(rb"(?:(?<![\w.~/-])|(?<=\\[nrt]))(?:" + b"|".join(map(re.escape, sorted(self._written))) + rb")")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = scope["type"] == "http" and FUNCTIONS in scope["path"]
-        await self._app(scope, receive, self._told(scope, send) if asked else send)
+    def told(self, scope: Scope, send: Send) -> Send:
+        """How somebody who is no operator is told the answer to this request.
 
-    def _told(self, scope: Scope, send: Send) -> Send:
-        """A stream is told message by message; any other answer is held until it is whole, because its length may change."""
+        A stream is told message by message; any other answer is held until it is whole, because its length may change.
+        """
+        if FUNCTIONS not in scope["path"]:
+            return send
         held: list[Message] = []
         body = bytearray()
-        operator = False
 
         async def tell(message: Message) -> None:
-            nonlocal operator
             if message["type"] == "http.response.start":
-                operator = self._operates(Request(scope))  # only now: the door has let the request in
                 held.append(message)
-                if operator or Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream"):
+                if Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream"):
                     await send(held.pop())
             elif not held:
-                await send(message if operator else {**message, "body": self._shortened(message.get("body", b""))})
+                await send({**message, "body": self._shortened(message.get("body", b""))})
             else:
                 body.extend(message.get("body", b""))
                 if not message.get("more_body", False):

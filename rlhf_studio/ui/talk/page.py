@@ -26,7 +26,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
-from rlhf_studio.ui.live_charts import QUANTITIES
+from rlhf_studio.ui.live.charts import QUANTITIES
 from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, Refused, request_of
 

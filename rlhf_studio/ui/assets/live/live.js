@@ -4,7 +4,7 @@ import { Answers } from "./answers.js";
 import { ChartPanel } from "./chart_panel.js";
 import { address } from "../shared/address.js";
 import { ask } from "../shared/dialogs.js";
-import { el, fill, memory, show } from "../shared/dom.js";
+import { el, fill, show } from "../shared/dom.js";
 import { Ending } from "./ending.js";
 import { EventPanel } from "./events.js";
 import { readable } from "../shared/format.js";
@@ -15,7 +15,7 @@ import { LearnedPanel } from "./learned.js";
 import { loadPlotly } from "../shared/plotly.js";
 import { Poller } from "../shared/poll.js";
 import { notices } from "../shared/notices.js";
-import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { isOnScreen, NO_ANSWER, onlyWatches, reloadAfterRestart, whenShown } from "../shared/visit.js";
 import { Measures } from "./measures.js";
 import { SettingsPanel } from "./settings.js";
 import { applyStage } from "./stage.js";
@@ -158,10 +158,10 @@ class LivePage {
     const asked = runOfValue(this.props.value);
     const there = address.params("live");
     this.poller = new Poller({
-      ask: () => this.server.poll({ run: this.run, view: onlyWatches(), insight: this.insight, ...this.position }),
+      ask: () => this.server.poll(this.question()),
       onreply: (reply) => this.receive(reply),
       onlost: (lost) => this.setLost(lost),
-      onfailure: () => this.askWhetherRestarted(),
+      onfailure: () => reloadAfterRestart(this.api, () => this.server.poll({ run: "", view: true })),
       awake: () => isOnScreen(this.host),
       follows: () => Boolean(this.run) && isAhead(this.lastState),
     });
@@ -180,6 +180,12 @@ class LivePage {
     address.watch("live", (params) => this.follow(params));
     if (asked) this.open(asked, {});
     else this.open(there.run || "", choiceOf(there));
+  }
+
+  /** What a poll sends: where this page stands. */
+  question() {
+    const { run, insight, position } = this;
+    return { run, view: onlyWatches(), insight, ...position, ...this.work.followed() };
   }
 
   tick() {
@@ -268,7 +274,7 @@ class LivePage {
     this.status = status;
     if (status.stage !== this.stage) applyStage(this, (this.stage = status.stage));
     if (reply.settings) this.settings = reply.settings;
-    this.ranges = reply.sample_steps;
+    Object.assign(this, { ranges: reply.sample_steps, samples: reply.samples });
     this.store.apply(reply.series, reply.full, reply.last_step);
     this.position = {
       version: reply.version,
@@ -302,6 +308,7 @@ class LivePage {
     }
     this.work.update({
       ranges: this.ranges,
+      samples: this.samples,
       epoch: this.position.epoch,
       settings: this.settings,
       alive: isAlive(this.status.state),
@@ -360,20 +367,6 @@ class LivePage {
     notices.none();
     this.empty.say(title, text);
     return wait;
-  }
-
-  /** An app that was started anew may not know this page's component any more; then only a fresh page helps. */
-  async askWhetherRestarted() {
-    try {
-      const reply = await fetch(`${this.api}/app_id`, { cache: "no-store" });
-      const now = reply.ok ? (await reply.json()).app_id : null;
-      if (now === null || now === window.gradio_config.app_id || now === memory.get("reloaded", null)) return;
-      if (await this.server.poll({ run: "", view: true }).catch(() => null)) return;
-      memory.set("reloaded", now); // reload once for each start of the app, or it might never end
-      location.reload();
-    } catch {
-      // the app does not answer yet; the next failed poll asks again
-    }
   }
 
   setLost(lost) {

@@ -92,10 +92,12 @@ export class WorkArea {
   /**
    * News from a poll: which steps have samples, and the run's settings.
    *
+   * @param samples  what `samples` of the newest step would be answered, where it came along; see `followed`
    * @param waiting  changes with every pause, empty while the run does not wait: a step may then hold something
    */
-  update({ ranges, epoch, settings, alive, waiting }) {
+  update({ ranges, samples, epoch, settings, alive, waiting }) {
     this.settings = settings;
+    this.brought = samples ? { ...samples, epoch } : null;
     if (waiting !== this.waiting) this.look(waiting);
     this.alive = alive;
     if (ranges) this.picker.set(ranges);
@@ -147,6 +149,13 @@ export class WorkArea {
     return this.shown.step !== null && (this.pointed || focused);
   }
 
+  /** Part of a poll: which step is shown (-1: none), so that the next one comes along; empty where it is not wanted. */
+  followed() {
+    const { step, sample } = this.choice;
+    if (step !== null || sample !== null || this.scratch || this.held()) return {};
+    return { follows: this.shown.epoch === this.epoch ? (this.shown.step ?? -1) : -1 };
+  }
+
   async refresh() {
     const step = this.wanted();
     const newest = this.picker.newest();
@@ -163,7 +172,10 @@ export class WorkArea {
   async loadStep(step) {
     const ticket = (this.stepTicket = Symbol("step"));
     const { epoch } = this;
-    const reply = await this.fetch({ kind: "samples", step, sample: this.choice.sample ?? -1 });
+    const sample = this.choice.sample ?? -1;
+    const { brought } = this;
+    const here = sample < 0 && brought?.step === step && brought.epoch === epoch;
+    const reply = here ? brought : await this.fetch({ kind: "samples", step, sample });
     if (ticket !== this.stepTicket || step !== this.wanted()) return;
     if (!reply || reply.problem) {
       setText(

@@ -1,5 +1,6 @@
 // How a page is looked at: on screen or not, and by someone who only wants to watch. And how it asks for what a person
 // waits for.
+import { memory } from "./dom.js";
 import { waitAfter } from "./poll.js";
 
 /** What is said when the server gives no answer to something a person waits for. */
@@ -90,5 +91,23 @@ export class Once {
     const reply = await send({ ...request, nonce });
     this.answered(nonce);
     return reply;
+  }
+}
+
+/**
+ * An app that was started anew may not know this page's component any more; then only a fresh page helps.
+ * @param api  where the app's own address of functions is
+ * @param ask  async function that asks a component of this page something
+ */
+export async function reloadAfterRestart(api, ask) {
+  try {
+    const reply = await fetch(`${api}/app_id`, { cache: "no-store" });
+    const now = reply.ok ? (await reply.json()).app_id : null;
+    if (now === null || now === window.gradio_config.app_id || now === memory.get("reloaded", null)) return;
+    if (await ask().catch(() => null)) return;
+    memory.set("reloaded", now); // reload once for each start of the app, or it might never end
+    location.reload();
+  } catch {
+    // the app does not answer yet; the next failed poll asks again
   }
 }

@@ -1,6 +1,6 @@
 """What the Live page is told about texts and tokens: the samples of a step, one response's numbers, and the watched answers.
 
-As pure as :mod:`rlhf_studio.ui.live_data`: records go in, JSON comes out.
+As pure as :mod:`rlhf_studio.ui.live.payloads`: records go in, JSON comes out.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rlhf_studio.analysis.reward_model.report import reward_report
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.runs.phases import PHASES
 from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
-from rlhf_studio.ui import live_charts
-from rlhf_studio.ui.live_data import encode_numbers, encode_text, finite, rounded
+from rlhf_studio.ui.live import charts
+from rlhf_studio.ui.live.payloads import encode_numbers, encode_text, finite, rounded
 
 MOST_STEPS_READ = 32  # of a long run, for the scale of all its colours and for its clearest token
 MOST_EVENTS_READ = 1000  # of a run's end, for its newest measurement
@@ -149,7 +149,7 @@ class Spans:
 
     def add(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Take in the token arrays of some responses."""
-        for quantity in live_charts.QUANTITIES:
+        for quantity in charts.QUANTITIES:
             if quantity.scale == "flag":
                 continue
             parts = [np.asarray(values, np.float64) for one in arrays if (values := _values(one, quantity.name)) is not None]
@@ -166,7 +166,7 @@ class Spans:
     def scales(self) -> dict[str, dict[str, float]]:
         """As :func:`scales`."""
         found = {}
-        for quantity in live_charts.QUANTITIES:
+        for quantity in charts.QUANTITIES:
             span = self._found.get((quantity.name, False)) or self._found.get((quantity.name, True))
             if span is not None:
                 low, high, total, count = span

@@ -26,11 +26,13 @@ from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.visitors.limits import FREE, Admission
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import html, live_charts, live_data, sent
+from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import describe_field
 from rlhf_studio.ui.insights import KINDS, ON_DEMAND
-from rlhf_studio.ui.live_feed import LiveFeed, Position
+from rlhf_studio.ui.live import charts, payloads
+from rlhf_studio.ui.live.feed import LiveFeed
+from rlhf_studio.ui.live.snapshot import Position
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.resume import question, refusal
 
@@ -65,8 +67,8 @@ def poll_reply(
     own = {"now": round(now, 3), "run": position.run, "operator": operator, "why_not": "" if operator else why_not}
     own |= {"owns": True} if owns else {}
     version, verdict = insight
-    news = b"" if version == position.insight else b',"insight":' + live_data.encode_text(version) + b',"verdict":' + (verdict or b"null")
-    return live_data.encode_text(own)[:-1] + news + b"," + body + b"}"
+    news = b"" if version == position.insight else b',"insight":' + payloads.encode_text(version) + b',"verdict":' + (verdict or b"null")
+    return payloads.encode_text(own)[:-1] + news + b"," + body + b"}"
 
 
 def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Request) -> str:
@@ -108,7 +110,7 @@ def changed_settings(config: StageConfig, changes: Any) -> dict[str, float]:
         raise StoreError("Nothing was changed.", "state")
     data = config.model_dump(mode="json")
     for name, value in changes.items():
-        if name not in live_data.STEERED or config.stage != "ppo":
+        if name not in payloads.STEERED or config.stage != "ppo":
             raise StoreError(f"{shortened(str(name))} cannot be changed while a run goes on; vary the run instead.", "state")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise StoreError(f"{name} must be a number.", "state")
@@ -136,7 +138,7 @@ def about_settings() -> dict[str, Any]:
     fields = dict(walk_fields())
     every = {name: info for kind in reversed(STAGES.values()) for name, info in walk_fields(kind)}
     titles = {name: info.title for name, info in every.items() if "." in name}
-    return {"settings": titles, "steered": [describe_field(name, fields[name]) for name in live_data.STEERED]}
+    return {"settings": titles, "steered": [describe_field(name, fields[name]) for name in payloads.STEERED]}
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def build(
     ``on_queue_change`` is called after a run was resumed or taken out of the queue, so that a dispatcher need not wait.
     ``functions``: what else the page's script may ask the server.
     """
-    page_data = live_data.encode_text({**live_charts.page_data(), **about_settings()})
+    page_data = payloads.encode_text({**charts.page_data(), **about_settings()})
     insights = feed.insights
 
     async def poll(data: Any, request: gr.Request) -> Response:
@@ -204,7 +206,7 @@ def build(
         answer = asyncio.wrap_future(asked)
         await asyncio.wait([answer], timeout=DETAIL_SECONDS)
         return _json(
-            answer.result() if answer.done() else live_data.encode_text({"problem": "This takes longer than usual. It is tried again."})
+            answer.result() if answer.done() else payloads.encode_text({"problem": "This takes longer than usual. It is tried again."})
         )
 
     def resume_question(data: Any, request: gr.Request) -> dict[str, Any]:

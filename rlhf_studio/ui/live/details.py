@@ -1,0 +1,74 @@
+"""What is larger than a poll: a step's samples, a response's tokens, the watched answers, the log.
+
+Read once for everybody and kept for those who ask next. What is kept can be looked up from any thread; only the feed's thread reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rlhf_studio.logs.shareable import without_secrets
+from rlhf_studio.ui.lab.varying import handed_over
+from rlhf_studio.ui.live import payloads, responses
+
+MOST_KEPT = 128
+BEST = -1
+"""As a sample: the response with the step's best score."""
+
+_KINDS: dict[str, Callable[[Any, int, int], bytes]] = {
+    "samples": responses.samples,
+    "tokens": responses.tokens,
+    "watched": lambda reader, step, sample: responses.watched_payload(reader.watched(ends=True)),
+    "answer": lambda reader, step, sample: responses.answer_payload(reader.watched(ends=True), sample),
+    "scratch": lambda reader, step, sample: responses.scratch_payload(reader.scratch(), sample, responses.ppo_of(reader)),
+    "settings": lambda reader, step, sample: payloads.encode_text(handed_over(reader)),
+    "log": lambda reader, step, sample: payloads.encode_text({"text": without_secrets(reader.log_tail())}),
+}
+KINDS = frozenset(_KINDS)
+_OF_A_SAMPLE = ("samples", "tokens", "answer", "scratch")
+_CHANGING = ("watched", "answer", "scratch")  # with every commit
+_Key = tuple[Any, ...]
+
+
+class Moment(Protocol):
+    """Where a run stands: a run's status and a snapshot of it both say so."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+
+
+class Details:
+    """Details of all runs that are watched, as complete JSON."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[_Key, bytes] = OrderedDict()
+
+    def known(self, run: str, kind: str, step: int, sample: int, at: Moment) -> bytes | None:
+        """A detail that somebody has asked for before, while it holds; looks at memory only."""
+        return self._kept.get(_key(run, kind, step, sample, at))
+
+    def read(self, reader: Any, run: str, kind: str, step: int, sample: int, at: Moment) -> bytes:
+        """The detail as it was kept, or from the disk by ``reader``, a RunReader. Raises StoreError."""
+        key = _key(run, kind, step, sample, at)
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        found = _KINDS[kind](reader, step, sample)
+        if step <= at.step:  # a later step may be there the next time
+            self._kept[key] = found
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+
+def _key(run: str, kind: str, step: int, sample: int, at: Moment) -> _Key:
+    """Samples and tokens never change once written; the log and the watched answers do, with or without a new step."""
+    age = at.seq if kind in _CHANGING else int(time.monotonic()) if kind == "log" else 0
+    return (run, at.epoch, kind, *((step, sample) if kind in _OF_A_SAMPLE else ()), age)

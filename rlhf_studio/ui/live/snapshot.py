@@ -1,0 +1,198 @@
+"""What the viewers of a run are told: where a viewer stands, the run at one moment, and how that is read.
+
+:mod:`rlhf_studio.ui.live.feed` reads and keeps them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlhf_studio.analysis.ends import summary_ends
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.records import ENDED, RunStatus
+from rlhf_studio.ui.feedback.held import Held
+from rlhf_studio.ui.insights import Place
+from rlhf_studio.ui.live import charts, payloads
+from rlhf_studio.ui.sent import member
+
+MOST_DELTA_ROWS = 500
+MOST_EVENTS = 200
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a viewer stands: what the page sends with every poll. A member of another type counts as missing.
+
+    ``sample`` is whose tokens are wanted, ``insight`` the version of the verdict that the page shows. ``follows`` is the step whose samples
+    it shows (-1: none yet) while it goes on to each newest one; None while it does not.
+    """
+
+    run: str = ""
+    version: str = ""
+    epoch: int = -1
+    step: int = -1
+    event: int = 0
+    sample: int = 0
+    insight: str = ""
+    follows: int | None = None
+
+    @classmethod
+    def parse(cls, data: Any) -> Position:
+        """Read a position from untrusted JSON."""
+        run, version, insight = member(data, "run"), member(data, "version"), member(data, "insight")
+        follows = _integer(member(data, "follows"), -2)
+        return cls(
+            run=run if isinstance(run, str) and paths.is_run_name(run) else "",
+            version=version if isinstance(version, str) else "",
+            epoch=_integer(member(data, "epoch"), -1),
+            step=_integer(member(data, "step"), -1),
+            event=_integer(member(data, "event"), 0),
+            sample=_integer(member(data, "sample"), 0),
+            insight=insight if isinstance(insight, str) else "",
+            follows=follows if follows >= -1 else None,
+        )
+
+
+def _integer(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else default
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One run at one moment. Answers are built on first demand and shared by all viewers at the same position.
+
+    ``newest`` is the newest step with samples, -1 for none.
+    """
+
+    version: str
+    place: Place
+    seq: int
+    newest: int
+    status: bytes
+    settings: bytes
+    settings_since: int
+    sample_steps: bytes
+    series: payloads.Series
+    events: tuple[dict[str, Any], ...]
+    checked_at: float
+    _answers: dict[tuple[int, int], bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def epoch(self) -> int:
+        return self.place.epoch
+
+    @property
+    def step(self) -> int:
+        return self.place.step
+
+    def answer(self, position: Position) -> bytes:
+        """The inside of the reply's JSON object for a viewer at ``position``."""
+        if position.version == self.version:
+            return b'"same":true'
+        full = (
+            position.epoch != self.place.epoch
+            or not 0 <= position.step <= self.series.last_step
+            or position.step == 0 in self.series.steps()[:1]  # what was measured before training may be news
+            or len(self.series.steps(position.step)) > MOST_DELTA_ROWS
+        )
+        key = (-1, 0) if full else (position.step, position.event)
+        if key not in self._answers:
+            if len(self._answers) >= 64:
+                self._answers.clear()
+            self._answers[key] = self._build(full, *key)
+        return self._answers[key]
+
+    def touched(self, now: float) -> Snapshot:
+        """The same snapshot, seen to be still true at ``now``; it keeps the answers that were built."""
+        return replace(self, checked_at=now)
+
+    def _build(self, full: bool, step: int, event: int) -> bytes:
+        events = [row for row in self.events if row["id"] > event][-MOST_EVENTS:]
+        head = {"version": self.version, "epoch": self.place.epoch, "full": full, "last_step": self.series.last_step, "events": events}
+        parts = [
+            payloads.encode_text(head)[1:-1],
+            b'"status":' + self.status,
+            b'"sample_steps":' + self.sample_steps,
+            b'"series":' + payloads.encode_numbers(self.series.payload(step, wanted=charts.is_shown)),
+        ]
+        if full or step < self.settings_since:
+            parts.append(b'"settings":' + self.settings)
+        return b",".join(parts)
+
+
+class Follower:
+    """The thread's own view of one run: an open reader and all that was read so far."""
+
+    def __init__(self, reader: Any, boot: str, held: Held | None = None) -> None:
+        self.reader, self._held = reader, held
+        self.snapshot: Snapshot | None = None
+        self.status: RunStatus | None = None
+        self._boot = boot
+        self._changes = 0
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._config = self.reader.config()
+        self._settings, self._settings_since = self._read_settings(), 0
+        self._series = payloads.Series()
+        self._events: list[dict[str, Any]] = []
+        self._sample_steps, self._newest = b"[]", -1
+        self._checkpoints: list[Any] = []
+        self._first_and_last: dict[str, tuple[float | None, float | None]] = {}
+        self._seen: tuple[int, int, str] | None = None
+
+    def _read_settings(self) -> bytes:
+        return payloads.encode_text(payloads.settings_payload(self._config, self.reader.changes()))
+
+    def refresh(self, now: float) -> Snapshot:
+        """Read what is new. One small read when nothing changed; the data only when the run's sequence number moved."""
+        with self.reader.snapshot():
+            return self._refresh(now)
+
+    def _refresh(self, now: float) -> Snapshot:
+        status = self.reader.status()
+        if self.status is not None and status.epoch != self.status.epoch:
+            self._start_over()
+        seen = (status.epoch, status.seq, status.state)
+        if moved := seen != self._seen:
+            self._read(status)
+            self._seen = seen
+        self.status = status
+        known = (self._series, self._checkpoints, self._first_and_last, self._config.stage)
+        encoded = payloads.encode_text(payloads.status_payload(status, *known, self._held.by(status) if self._held else ""))
+        if moved or self.snapshot is None or encoded != self.snapshot.status:
+            self._changes += 1
+            self.snapshot = Snapshot(
+                version=f"{self._boot}-{self._changes}",
+                place=Place(status.epoch, self._series.last_step, status.state, status.starter),
+                seq=status.seq,
+                newest=self._newest,
+                status=encoded,
+                settings=self._settings,
+                settings_since=self._settings_since,
+                sample_steps=self._sample_steps,
+                series=self._series.freeze(),
+                events=tuple(self._events),
+                checked_at=now,
+            )
+        else:
+            self.snapshot = self.snapshot.touched(now)
+        return self.snapshot
+
+    def _read(self, status: RunStatus) -> None:
+        last_event = self._events[-1]["id"] if self._events else 0
+        new_events: list[dict[str, Any]] = []
+        while batch := self.reader.events_since(new_events[-1]["id"] if new_events else last_event, limit=MOST_EVENTS):
+            new_events += payloads.event_rows(batch)
+            self._series = payloads.Series(begun) if (begun := payloads.before_training(batch)) else self._series  # the newest counts
+        while rows := self.reader.metrics_since(self._series.last_step if self._series.count else -1, limit=5000):
+            self._series.append(rows)
+        self._events = (self._events + new_events)[-5 * MOST_EVENTS :]
+        with_samples = self.reader.rollout_steps()
+        self._sample_steps, self._newest = payloads.encode_numbers(payloads.step_ranges(with_samples)), max(with_samples, default=-1)
+        if self._seen is None or status.state != self._seen[2] or any(event["kind"] in ("checkpoint", "resume") for event in new_events):
+            self._checkpoints = self.reader.checkpoints()
+        if any(event["kind"] == "setting" for event in new_events):
+            self._settings, self._settings_since = self._read_settings(), self._series.last_step
+        self._first_and_last = summary_ends(self.reader, self._config.stage) if status.state in ENDED else {}
