@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,11 +26,13 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 class Served:
-    """uvicorn with the limits, in this event loop."""
+    """uvicorn with the limits, in this event loop; ``http`` is its parser, the one that is installed or the one in Python."""
+
+    http = "auto"
 
     async def __aenter__(self) -> Served:
         self._writers: list[asyncio.StreamWriter] = []  # one that nobody keeps is closed
-        config = uvicorn.Config(app, port=0, lifespan="off", log_level="error", timeout_keep_alive=30)
+        config = uvicorn.Config(app, port=0, http=self.http, lifespan="off", log_level="error", timeout_keep_alive=30)
         config.load()
         connections.limit_connections(SimpleNamespace(server=SimpleNamespace(config=config)))
         self.server = uvicorn.Server(config)
@@ -48,6 +51,12 @@ class Served:
     async def __aexit__(self, *_: Any) -> None:
         self.server.should_exit = self.server.force_exit = True
         await self._task
+
+
+@pytest.fixture(autouse=True, params=["httptools", "h11"])
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(Served, "http", request.param)
+    return request.param
 
 
 async def is_ended(reader: asyncio.StreamReader) -> bool:
@@ -146,4 +155,47 @@ def test_many_that_come_at_once_or_send_half_a_body_stay_below_the_limit(monkeyp
                 assert (await newest.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
 
     monkeypatch.setattr(connections, "MOST", 5)
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nx: ",
+        b"GET /",
+        b"POST /slow HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n",
+        b"POST /slow HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nx: ",
+    ],
+    ids=["headers", "one header", "address", "headers after the body", "one header after the body"],
+)
+def test_heads_without_an_end_do_not_fill_the_memory(begin: bytes) -> None:
+    """Also headers after the body, of a request that is being answered."""
+
+    async def scene() -> None:
+        async with Served() as served:
+            reader, writer = await served.connect(begin)
+            piece = b"x" * 10_000 if not begin.endswith(b"\r\n") else b"y: x\r\n" * 1_000
+            sent = 0
+            while not (reader.at_eof() or reader.exception()) and sent < 20_000_000:
+                writer.write(piece)
+                with contextlib.suppress(ConnectionError):
+                    await asyncio.wait_for(writer.drain(), 20)
+                sent += len(piece)
+                await asyncio.sleep(0)
+            assert sent < 20_000_000  # all that the kernel holds, and the limit
+
+    asyncio.run(scene())
+
+
+def test_what_was_answered_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        async with Served() as served:
+            reader, writer = await served.connect()
+            for _ in range(20):
+                writer.write(GET)
+                assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+
+    monkeypatch.setattr(connections, "MOST_HEAD_BYTES", 2 * len(GET))
+    monkeypatch.setattr(connections, "MOST_BYTES", 2 * len(GET))
     asyncio.run(scene())

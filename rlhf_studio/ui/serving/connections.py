@@ -1,8 +1,10 @@
 """Connections that are slow, or do nothing: the server ends them, so that they keep nobody else out.
 
 Whoever wants to harm an app opens many connections and sends little on them, or reads nothing of the answer. A request's head must be there
-within :data:`HEAD_SECONDS`, and an answer that nobody reads is given up after :data:`UNREAD_SECONDS`. Beyond :data:`MOST` connections, the
-one that has waited longest without a whole request makes room for a new one: each new one ends another, however many come at once.
+within :data:`HEAD_SECONDS`, and an answer that nobody reads is given up after :data:`UNREAD_SECONDS`. A head may have
+:data:`MOST_HEAD_BYTES`, and all that comes before an answer :data:`MOST_BYTES`, headers after the body included: parsers keep what they
+read. Beyond :data:`MOST` connections, the one that has waited longest without a whole request makes room for a new one: each new one ends
+another, however many come at once.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import gradio as gr
 HEAD_SECONDS = 15.0
 UNREAD_SECONDS = 30.0
 MOST = 800
+MOST_HEAD_BYTES = 64_000
+MOST_BYTES = 1_200_000  # an operator's longest body, in chunks, and its head
 
 
 def limit_connections(demo: gr.Blocks) -> None:
@@ -32,6 +36,7 @@ def watched(base: type[Any]) -> type[Any]:
         """A connection that is given up when it has done nothing for too long."""
 
         _patience: asyncio.TimerHandle | None = None
+        _unanswered = 0  # bytes that came since the last answer
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -41,7 +46,10 @@ def watched(base: type[Any]) -> type[Any]:
 
         def data_received(self, data: bytes) -> None:
             before = self.cycle
+            self._unanswered += len(data)
             super().data_received(data)
+            if self._unanswered > (MOST_HEAD_BYTES if is_idle(self.cycle) else MOST_BYTES):
+                self.transport.abort()
             if self.cycle is not before:
                 self._have_patience(None)
             elif is_idle(self.cycle) and self._patience is None:
@@ -56,6 +64,7 @@ def watched(base: type[Any]) -> type[Any]:
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
+            self._unanswered = 0
             if is_idle(self.cycle):
                 begin_to_wait(waiting, self)
 
