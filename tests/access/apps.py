@@ -230,7 +230,7 @@ def people_of(place: Place) -> dict[str, dict[str, str]]:
         table.FOREIGN: {"Sec-Fetch-Site": "cross-site", "X-RLHF-Studio-Token": TOKEN},
         table.VIEWER: {},
         table.RATER: {"X-RLHF-Studio-Rating-Token": rating},
-        table.STUDENT: {"X-RLHF-Studio-Class-Token": place.server.access.room.link(), "Cookie": f"rlhf_studio_visitor={ANN}"},
+        table.STUDENT: {"X-RLHF-Studio-Class-Token": place.server.access.room.link, "Cookie": f"rlhf_studio_visitor={ANN}"},
         table.VISITOR: {"Cookie": f"rlhf_studio_visitor={ANN}"},
         table.OPERATOR: {"X-RLHF-Studio-Token": TOKEN},
     }

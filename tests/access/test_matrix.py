@@ -92,7 +92,7 @@ def test_a_token_of_another_mode_opens_nothing(place: Place) -> None:
     foreign = {"rlhf_studio_class": "x" * 12, "rlhf_studio_operator": "x", "rlhf_studio_owner": f"99999999999.{'x' * 43}"}
     who = table.VISITOR if place.mode == table.SPACE else table.VIEWER
     if place.mode != table.CLASS:
-        foreign["rlhf_studio_class"] = place.server.access.room.link()
+        foreign["rlhf_studio_class"] = place.server.access.room.link
     before = contents(place.root)
     for function in sorted(table.OPERATE | table.ANSWER | (frozenset() if place.mode == table.SPACE else table.OWN_RUNS)):
         assert place.call(function, {"run": place.runs["bob"]}, place.as_person(who, **foreign))[0] == 403, function

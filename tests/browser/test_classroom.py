@@ -62,7 +62,7 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     run.run()
     run.step(2)
     teacher = opened(browser, f"{server.url}?operator={TOKEN}&tab=runs", viewport={"width": 1440, "height": 900})
-    student = opened(browser, f"{server.url}?class={server.access.room.link()}&tab=runs", **PHONE)
+    student = opened(browser, f"{server.url}?class={server.access.room.link}&tab=runs", **PHONE)
 
     teacher.get_by_role("button", name="Class", exact=True).click()
     teacher.get_by_label("Lead the class").check()

@@ -20,6 +20,8 @@ from rlhf_studio.runs.lab.fault import note_of
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.ui.access import CLASS_HEADER, HEADER
 from rlhf_studio.ui.app import Server
+from rlhf_studio.ui.classroom.page import ClassPage
+from rlhf_studio.ui.classroom.room import Classroom
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.breaking_stand_in import write_run
@@ -61,7 +63,7 @@ def test_the_class_link_makes_a_student_until_it_is_renewed(lesson_of_module: Se
 
 
 def test_students_follow_where_the_teacher_leads(lesson_of_module: Server) -> None:
-    teacher, student = {HEADER: TOKEN}, {CLASS_HEADER: lesson_of_module.access.room.link()}
+    teacher, student = {HEADER: TOKEN}, {CLASS_HEADER: lesson_of_module.access.room.link}
     assert asked(lesson_of_module, "shell-page.class_now", {}, student)[1]["seq"] == 0
     place: dict[str, Any] = {"page": "live", "params": {"run": "r", "step": "3", "token": "7"}}
     assert asked(lesson_of_module, "shell-page.class_change", {"lead": place}, student)[0] == 403
@@ -75,7 +77,7 @@ def test_students_follow_where_the_teacher_leads(lesson_of_module: Server) -> No
 
 
 def test_the_teacher_decides_whether_students_start_runs(lesson_of_module: Server) -> None:
-    headers = Headers({"host": "lab", CLASS_HEADER: lesson_of_module.access.room.link()})
+    headers = Headers({"host": "lab", CLASS_HEADER: lesson_of_module.access.room.link})
     student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
     assert lesson_of_module.access.may_start(student)
     asked(lesson_of_module, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
@@ -95,7 +97,7 @@ def test_a_qr_code_has_three_corners_and_the_size_of_its_version() -> None:
 
 def student(server: Server, number: int) -> dict[str, str]:
     """The headers of a student, who has a cookie of their own."""
-    return {CLASS_HEADER: server.access.room.link(), "Cookie": f"{identity.COOKIE}={str(number).rjust(22, 's')}"}
+    return {CLASS_HEADER: server.access.room.link, "Cookie": f"{identity.COOKIE}={str(number).rjust(22, 's')}"}
 
 
 def told(server: Server, name: str, data: Any, headers: dict[str, str]) -> dict[str, Any]:
@@ -180,6 +182,33 @@ def test_the_end_of_a_class_ends_its_link_and_forgets_who_was_there(lesson: Serv
     told(lesson, "change", {"renew": True}, TEACHER)
     begun(lesson)
     assert told(lesson, "round", {}, student(lesson, 1))["own"] is None
+
+
+def opened(root: Path) -> Classroom:
+    """The class of an app that has just begun on a workspace; it is never ended, as when the app is killed."""
+    room = Classroom()
+    access = SimpleNamespace(mode=Mode.CLASSROOM, room=room)
+    ClassPage(access, SimpleNamespace(root=root), None, None).open()  # type: ignore[arg-type]
+    return room
+
+
+def test_the_class_of_an_app_that_was_killed_goes_on_under_its_link(lesson: Server) -> None:
+    first = told(lesson, "link", {}, TEACHER)["link"].partition("class=")[2]
+    next_one = opened(lesson.workspace.root)
+    assert next_one.link == first and next_one.students_start_runs and next_one.names_allowed
+    renewed = told(lesson, "change", {"renew": True, "runs": False}, TEACHER)["link"].partition("class=")[2]
+    told(lesson, "change", {"names": False}, TEACHER)
+    next_one = opened(lesson.workspace.root)
+    assert next_one.link == renewed != first and not next_one.students_start_runs and not next_one.names_allowed
+    told(lesson, "change", {"end": True}, TEACHER)
+    assert opened(lesson.workspace.root).link not in ("", first, renewed)
+
+
+def test_what_was_allowed_holds_for_the_next_class_of_the_same_app(lesson: Server) -> None:
+    told(lesson, "change", {"runs": False}, TEACHER)
+    told(lesson, "change", {"end": True}, TEACHER)
+    begun_again = told(lesson, "change", {"renew": True}, TEACHER)
+    assert begun_again["runs"] is False and not opened(lesson.workspace.root).students_start_runs
 
 
 def test_a_new_teachers_link_ends_the_old_one(lesson: Server) -> None:

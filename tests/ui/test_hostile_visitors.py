@@ -97,7 +97,7 @@ def test_a_full_queue_takes_no_resumed_run_of_a_visitor(tmp_path: Path, stopped:
 
 def test_students_resume_nothing_while_the_teacher_does_not_let_them_start() -> None:
     access = Access(Mode.CLASSROOM, loopback=False, token="of the teacher")
-    headers = Headers({"host": "lab", CLASS_HEADER: access.room.link()})
+    headers = Headers({"host": "lab", CLASS_HEADER: access.room.link})
     student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
     assert access.admission(student).limits == access.budget.limits
     access.room.students_start_runs = False

@@ -42,6 +42,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (round, person)) WITHOUT ROWID""",
         "CREATE TABLE people (person TEXT PRIMARY KEY, name TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID",
     ),
+    (  # what the next app goes on with when this one was killed
+        "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID",
+    ),
 )
 
 
@@ -59,6 +62,20 @@ class ClassStore:
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
+
+    # --- the class ----------------------------------------------------------------------------------------------------------
+
+    def notes(self) -> dict[str, str]:
+        """What was noted of a class that has not ended, by name."""
+        with self._database.read() as connection:
+            found = [] if connection is None else connection.execute("SELECT name, value FROM notes").fetchall()
+            return {decode_text(name): decode_text(value) for name, value in found}
+
+    def note(self, **values: str) -> None:
+        """Note something of the present class, in place of what was noted under the same name."""
+        with self._database.change() as connection:
+            rows = [(name, encode_text(value), self._now()) for name, value in values.items()]
+            connection.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", rows)
 
     # --- rounds -------------------------------------------------------------------------------------------------------------
 
@@ -172,6 +189,7 @@ class ClassStore:
             connection.execute("UPDATE rounds SET state = 'over'")
             connection.execute("UPDATE answers SET person = 'ended-' || hex(randomblob(8)) WHERE person NOT LIKE 'ended-%'")
             connection.execute("DELETE FROM people")
+            connection.execute("DELETE FROM notes")
         self._database.tidy()
 
     def end_older(self, seconds: float) -> None:
@@ -185,8 +203,8 @@ class ClassStore:
 def _newest(connection: sqlite3.Connection) -> float | None:
     """When something last happened in a class that has not ended; None where there is none."""
     found = connection.execute(
-        """SELECT max(at) FROM (SELECT at FROM people UNION ALL SELECT at FROM answers WHERE person NOT LIKE 'ended-%'
-        UNION ALL SELECT asked_at FROM rounds WHERE state <> 'over')"""
+        """SELECT max(at) FROM (SELECT at FROM people UNION ALL SELECT at FROM notes
+        UNION ALL SELECT at FROM answers WHERE person NOT LIKE 'ended-%' UNION ALL SELECT asked_at FROM rounds WHERE state <> 'over')"""
     ).fetchone()[0]
     return None if found is None else float(found)
 

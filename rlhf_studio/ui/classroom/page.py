@@ -30,6 +30,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom import ready
 from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, operator_link
 from rlhf_studio.ui.classroom.real import Answering
+from rlhf_studio.ui.classroom.room import new_token
 from rlhf_studio.ui.classroom.rounds import Rounds, without_people
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.computing import NotComputed
@@ -43,6 +44,7 @@ Json = dict[str, Any]
 PAGES = html.STYLES.keys() - {"shell"}  # where a class can be led
 MOST_PARAMETERS, LONGEST = 12, 300
 ANSWERING_THREADS, MOST_WAITING = 4, 400
+ON, OFF = "on", "off"  # as they are noted
 NO_CLASS = "This app was not started with --classroom."
 NOT_A_STUDENT = "Open the class link first: ask your teacher for it."
 _NAME = re.compile(r"[a-z_]{1,20}")
@@ -71,11 +73,18 @@ class ClassPage:
         self._teacher = Bounded("class-teacher", 2, 20)
 
     def open(self) -> None:
-        """Begin with what an app before has left, such as one that was killed. Raises StoreError."""
-        if self._access.mode is Mode.CLASSROOM:
-            self._store.end_older(COOKIE_SECONDS)
-            self._room.know(self._store.names())
-            self._rounds.load()
+        """Begin with what an app before has left, such as one that was killed: its class goes on under its link. Raises StoreError."""
+        if self._access.mode is not Mode.CLASSROOM:
+            return
+        self._store.end_older(COOKIE_SECONDS)
+        left, room = self._store.notes(), self._room
+        if left.get("link"):
+            room.admit(left["link"])
+            room.students_start_runs, room.names_allowed = left.get("runs") != OFF, left.get("names") != OFF
+        else:
+            self._store.note(link=room.link)
+        room.know(self._store.names())
+        self._rounds.load()
 
     def end(self) -> None:
         """The class is over: the link ends, and nothing tells who a student was but the name they typed. Raises StoreError."""
@@ -172,7 +181,7 @@ class ClassPage:
         if self._access.mode is not Mode.CLASSROOM:
             return {"problem": NO_CLASS}
         address, room = address_for(request.headers.get("host", "")), self._room
-        link = "" if room.ended else class_link(address, room.link())
+        link = "" if room.ended else class_link(address, room.link)
         told = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
         return told | {"runs": room.students_start_runs, "names": room.names_allowed, "leads": room.place.seq > 0, "ended": room.ended}
 
@@ -185,10 +194,11 @@ class ClassPage:
             room.lead(*_place_of(data["lead"]))
             return {"leads": room.place.seq > 0}
         if sent.member(data, "renew") is True:
-            room.link(renew=True)
+            self._renew()
         if sent.member(data, "teacher") is True:
             room.renew_teachers_token()
         if isinstance(runs := sent.member(data, "runs"), bool):
+            self._store.note(runs=ON if runs else OFF)
             room.students_start_runs = runs
         if isinstance(names := sent.member(data, "names"), bool):
             self._allow_names(names)
@@ -196,8 +206,15 @@ class ClassPage:
             self.end()
         return self.class_link(data, request)
 
+    def _renew(self) -> None:
+        """Another class link; after the end of a class it begins one, with what the teacher allows as it was."""
+        room, token = self._room, new_token()
+        self._store.note(link=token, runs=ON if room.students_start_runs else OFF, names=ON if room.names_allowed else OFF)
+        room.admit(token)
+
     def _allow_names(self, allowed: bool) -> None:
         """Names that are turned off are removed as well."""
+        self._store.note(names=ON if allowed else OFF)
         self._room.names_allowed = allowed
         if allowed:
             return

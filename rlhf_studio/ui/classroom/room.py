@@ -24,7 +24,7 @@ class Classroom:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._token = secrets.token_urlsafe(9)  # short: some will type it
+        self._token = new_token()
         self._teachers_token = ""
         self._place = TeachersPlace()
         self._moves = 0
@@ -38,12 +38,14 @@ class Classroom:
         """Whether this is the token of the class link."""
         return is_token(shown, self._token)
 
-    def link(self, *, renew: bool = False) -> str:
-        """The token of the class link, empty when the class has ended; with ``renew`` a new one, which ends the old one at once."""
-        with self._lock:
-            if renew:
-                self._token = secrets.token_urlsafe(9)
-            return self._token
+    @property
+    def link(self) -> str:
+        """The token of the class link; empty when the class has ended."""
+        return self._token
+
+    def admit(self, token: str) -> None:
+        """This is the token of the class link now; the one before ends at once."""
+        self._token = token
 
     @property
     def ended(self) -> bool:
@@ -95,3 +97,8 @@ class Classroom:
         with self._lock:
             self._token, self._names = "", {}
             self._place = TeachersPlace()
+
+
+def new_token() -> str:
+    """For a class link; short, because some will type it."""
+    return secrets.token_urlsafe(9)

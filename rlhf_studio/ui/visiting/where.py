@@ -54,10 +54,10 @@ def where(
 
     def where(data: Any, request: gr.Request) -> Json:
         opened()
-        role = access.role_of(request, data)
+        role, plays = access.role_of(request, data), access.plays(request, data)
         told: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
         leases = LEASES if is_zero_gpu_space() and not access.read_only else ""
-        told["line"] = " ".join(part for part in (line_of(access, role, access.plays(request, data)), leases) if part)
+        told["line"] = " ".join(part for part in (line_of(access, role, plays), leases) if part)
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
         if role < Role.OPERATOR and access.mode in (Mode.SPACE, Mode.READ_ONLY):
             told["recording"] = RECORDINGS[0].run_id
@@ -68,7 +68,7 @@ def where(
             told |= {"login": provider.address + address, "login_word": "Log out" if address == LOGOUT else "Log in as the owner"}
         if role >= Role.OPERATOR and (problem := kept_problem()):
             told["notice"] = problem
-        if access.mode is Mode.SPACE and role < Role.OPERATOR and access.plays(request, data) and not is_known(request):
+        if access.mode is Mode.SPACE and role < Role.OPERATOR and plays and not is_known(request):
             told |= {"notice": NO_COOKIES, "alone": access.address}
         return told
 

@@ -25,7 +25,9 @@ export class ClassDialog {
       this.check("names", answer.names, "Students may type a name; turning this off removes the names"),
     );
     this.told = el("p", {});
-    this.renew = this.button("New link", { renew: true }, "The old link has ended. Students need this one.");
+    const renewed = () => `${this.over ? "A new class has begun" : "The old link has ended"}. Students need this link.`;
+    this.renew = el("button", { type: "button", class: "rs-button" }, "New link");
+    this.renew.addEventListener("click", () => this.do({ renew: true }, renewed()));
     this.end = el("button", { type: "button", class: "rs-button rs-class-end" }, "End the class");
     this.end.addEventListener("click", () => this.finish());
     const close = el("button", { type: "button", class: "rs-button rs-primary" }, "Close");
@@ -104,6 +106,7 @@ export class ClassDialog {
 
   draw({ link, code, teacher, ended }) {
     this.sure = false;
+    this.over = ended;
     this.end.classList.remove("rs-danger");
     setText(this.end, "End the class");
     setText(this.renew, ended ? "Begin a new class" : "New link");
