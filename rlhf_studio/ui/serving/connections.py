@@ -42,18 +42,19 @@ def watched(base: type[Any]) -> type[Any]:
             super().connection_made(transport)
             if len(self.connections) > MOST:
                 make_room(waiting, self)
-            self._wait_for_head()
+            begin_to_wait(waiting, self)
+            self._have_patience(HEAD_SECONDS)
 
         def data_received(self, data: bytes) -> None:
             before = self.cycle
             self._unanswered += len(data)
             super().data_received(data)
-            if self._unanswered > (MOST_HEAD_BYTES if is_idle(self.cycle) else MOST_BYTES):
-                self.transport.abort()
+            end_if_long(self, self._unanswered)
             if self.cycle is not before:
                 self._have_patience(None)
             elif is_idle(self.cycle) and self._patience is None:
-                self._wait_for_head()  # the first bytes of a later request
+                begin_to_wait(waiting, self)  # these are the first bytes of a later request
+                self._have_patience(HEAD_SECONDS)
             if not is_idle(self.cycle) and not self.cycle.more_body:
                 waiting.pop(self, None)
 
@@ -80,10 +81,6 @@ def watched(base: type[Any]) -> type[Any]:
             super().timeout_keep_alive_handler()
             self._have_patience(UNREAD_SECONDS)  # the end of an answer may still wait to be read
 
-        def _wait_for_head(self) -> None:
-            begin_to_wait(waiting, self)
-            self._have_patience(HEAD_SECONDS)
-
         def _have_patience(self, seconds: float | None) -> None:
             """Give the connection up after this time; None: it goes on."""
             if self._patience is not None:
@@ -96,6 +93,12 @@ def watched(base: type[Any]) -> type[Any]:
 def is_idle(cycle: Any) -> bool:
     """Whether a connection has no request that is not answered."""
     return cycle is None or bool(cycle.response_complete)
+
+
+def end_if_long(connection: Any, unanswered: int) -> None:
+    """End it where more came since the last answer than a head, or a request, may have."""
+    if unanswered > (MOST_HEAD_BYTES if is_idle(connection.cycle) else MOST_BYTES):
+        connection.transport.abort()
 
 
 def begin_to_wait(waiting: dict[Any, None], connection: Any) -> None:

@@ -14,6 +14,7 @@ COMPRESSION_LEVEL = 1  # a quarter of the time of level 9, for almost the same s
 SMALLEST = 1000  # bytes; what fits one packet anyway is not compressed
 SERVER_FUNCTIONS = "/component_server"
 FUNCTIONS = "/gradio_api/"  # where all functions are asked for
+FILES = "/gradio_api/file="  # scripts and styles: they name no place, and a long one is not held for those who read slowly
 
 
 class Compressed:
@@ -45,7 +46,7 @@ class WithoutPlaces:
 
         A stream is told message by message; any other answer is held until it is whole, because its length may change.
         """
-        if FUNCTIONS not in scope["path"]:
+        if FUNCTIONS not in scope["path"] or FILES in scope["path"]:
             return send
         held: list[Message] = []
         body = bytearray()

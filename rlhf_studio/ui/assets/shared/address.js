@@ -21,12 +21,6 @@ const LEADING = [
   ["run", "live"],
 ];
 
-/** The tab that the server opens where the address leads nowhere: it knows how the app is used (ui/app.py). */
-function firstPage() {
-  const tabs = window.gradio_config?.components?.find(({ props }) => props?.elem_id === "pages");
-  return PAGES.includes(tabs?.props.selected) ? tabs.props.selected : "train";
-}
-
 class Address {
   constructor() {
     this.kept = {}; // the parameters of pages that are not shown now
@@ -40,7 +34,7 @@ class Address {
     const query = new URLSearchParams(location.search);
     const named = query.get("tab");
     const leading = LEADING.find(([key]) => query.has(key));
-    const page = PAGES.includes(named) ? named : leading ? leading[1] : firstPage();
+    const page = PAGES.includes(named) ? named : leading ? leading[1] : "train";
     const params = Object.fromEntries(OWN[page].filter((key) => query.has(key)).map((key) => [key, query.get(key)]));
     return { page, params };
   }
