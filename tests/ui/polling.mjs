@@ -3,8 +3,12 @@
 import { readFileSync } from "node:fs";
 
 const [assets, scenario] = process.argv.slice(2);
-const source = (name) => readFileSync(`${assets}/shared/${name}`, "utf-8");
-const asUrl = (text) => `data:text/javascript;base64,${Buffer.from(text).toString("base64")}`;
+
+/** A script of `assets/shared/` as an address that can be imported, with all that it imports. */
+const asUrl = (name) => {
+    const text = readFileSync(`${assets}/shared/${name}`, "utf-8").replace(/(?<=from ")\.\/([^"]+)/g, (_, other) => asUrl(other));
+    return `data:text/javascript;base64,${Buffer.from(text).toString("base64")}`;
+};
 const realSetImmediate = setImmediate;
 const settle = () => new Promise((resolve) => realSetImmediate(resolve));
 
@@ -40,9 +44,8 @@ async function pass(milliseconds) {
     now = until;
 }
 
-const pollUrl = asUrl(source("poll.js"));
-const { Poller, setPace } = await import(pollUrl);
-const { functionsOf } = await import(asUrl(source("visit.js").replace("./poll.js", pollUrl)));
+const { Poller, setPace } = await import(asUrl("poll.js"));
+const { functionsOf } = await import(asUrl("visit.js"));
 
 /** A poller whose questions `answer` answers; the moments of its questions in seconds. */
 async function polling(answer, options = {}) {
