@@ -6,7 +6,6 @@ import json
 import math
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest

@@ -10,7 +10,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.live.snapshot import Position
 from tests.ui.fake_run import FakeRun
-from tests.waiting import wait_until
+from tests.ui.polls import ask, poll
 
 DEADLINE = 20
 
@@ -30,13 +30,9 @@ def run(tmp_path):
     run.close()
 
 
-def poll(feed, position):
-    return json.loads(b"{" + feed.poll(position) + b"}")
-
-
 def is_at(feed, run, step, epoch=0):
     """Wait until the feed has read a step."""
-    wait_until(lambda: (poll(feed, Position(run.run_id)).get("last_step"), poll(feed, Position(run.run_id)).get("epoch")) == (step, epoch))
+    ask(feed, Position(run.run_id), until=lambda reply: (reply["last_step"], reply["epoch"]) == (step, epoch))
 
 
 def following(feed, run, follows):

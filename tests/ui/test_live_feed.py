@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +17,7 @@ from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.live.snapshot import Position
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.fake_run import FakeRun, config
+from tests.ui.polls import ask
 from tests.waiting import wait_until
 
 DEADLINE = 20
@@ -59,17 +59,6 @@ def run(tmp_path):
     run.run()
     yield run
     run.close()
-
-
-def ask(feed, position, until=lambda reply: True):
-    """Poll until the reply satisfies ``until``."""
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        reply = json.loads(b"{" + feed.poll(position) + b"}")
-        if not reply.get("opening") and until(reply):
-            return reply
-        time.sleep(0.01)
-    raise AssertionError(f"never came: {reply}")
 
 
 def position_after(run, reply, **changes):

@@ -34,6 +34,7 @@ from rlhf_studio.ui.resume import question
 from rlhf_studio.ui.runs_page import ACTIONS as RUN_ACTIONS
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.visiting.modes import Mode
+from tests.ui.polls import ask
 from tests.ui.train_helpers import OPERATOR, VIEWER
 from tests.waiting import wait_until
 
@@ -58,17 +59,6 @@ def feed(workspace: Workspace) -> Iterator[LiveFeed]:
     feed = LiveFeed(workspace, interval=0.02)
     yield feed
     feed.close()
-
-
-def polled(feed: LiveFeed, run: str = "") -> Json:
-    found: list[Json] = []
-
-    def answered() -> bool:
-        found.append(json.loads(b"{" + feed.poll(Position(run=run)) + b"}"))
-        return "opening" not in found[-1]
-
-    wait_until(answered)
-    return found[-1]
 
 
 # --- listed ----------------------------------------------------------------------------------------------------------------------
@@ -122,7 +112,7 @@ def test_the_table_says_when_they_cannot_be_unpacked(tmp_path: Path) -> None:
     assert reply["ids"] == [mine] and reply["problem"].startswith("A recording that came with the program is damaged")
     feed = LiveFeed(workspace, interval=0.02)
     try:
-        assert polled(feed, COLLAPSES)["problem"].startswith("A recording that came with the program is damaged")
+        assert ask(feed, Position(run=COLLAPSES))["problem"].startswith("A recording that came with the program is damaged")
     finally:
         feed.close()
 
@@ -131,13 +121,13 @@ def test_the_table_says_when_they_cannot_be_unpacked(tmp_path: Path) -> None:
 
 
 def test_live_offers_them_and_shows_them(feed: LiveFeed, workspace: Workspace) -> None:
-    offered = polled(feed)
+    offered = ask(feed, Position())
     assert offered["newest"] is None
     assert [(one["run"], one["name"], one["about"]) for one in offered["recordings"]] == [
         (recording.run_id, recording.name, recording.about) for recording in RECORDINGS
     ]
     for recording, steps in zip(RECORDINGS, (36, 36, 16), strict=True):
-        reply = polled(feed, recording.run_id)
+        reply = ask(feed, Position(run=recording.run_id))
         status = reply["status"]
         assert (status["name"], status["state"], status["recording"], status["imported"]) == (recording.name, "finished", True, False)
         assert (reply["last_step"], status["checkpoints"]) == (steps, [])
@@ -154,7 +144,7 @@ def test_live_offers_them_and_shows_them(feed: LiveFeed, workspace: Workspace) -
 
 def test_own_runs_come_before_recordings(feed: LiveFeed, workspace: Workspace) -> None:
     mine = workspace.submit(load_recipe("world").config, "mine")
-    assert polled(feed)["newest"] == mine
+    assert ask(feed, Position())["newest"] == mine
 
 
 def test_they_are_compared(workspace: Workspace) -> None:
