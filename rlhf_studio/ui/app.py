@@ -76,7 +76,8 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     opened = services.learn_page.expect
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading(heading_functions(access, provider_of(os.environ), class_page, opened, context.kept_problem))
-        with gr.Tabs(selected=TRAIN, elem_id="pages") as tabs:
+        first = RUNS if access.read_only else TRAIN  # where nothing can be started, there are runs to look at
+        with gr.Tabs(selected=first, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
                 services.learn_page.build(class_page.breaking.functions())
             with gr.Tab("Train", id=TRAIN):

@@ -29,7 +29,7 @@ def selected(page: Any) -> str:
 
 
 def test_every_tab_has_an_address(open_page: Callable[..., Any]) -> None:
-    page = open_page()
+    page = open_page("?tab=train")
     page.wait_for_selector(".rs-recipe")
     tab(page, "Runs").click()
     page.wait_for_url("**/?tab=runs*")
@@ -44,6 +44,13 @@ def test_every_tab_has_an_address(open_page: Callable[..., Any]) -> None:
     page.wait_for_function("document.querySelector('#pages [aria-selected=true]').dataset.tabId === 'runs'")
     page.reload()
     page.wait_for_function("document.querySelector('#pages [aria-selected=true]')?.dataset.tabId === 'runs'")
+
+
+def test_where_nothing_can_be_started_the_runs_come_first(open_page: Callable[..., Any]) -> None:
+    """Recorded ones where there are no others."""
+    page = open_page()
+    page.wait_for_function("document.querySelector('#pages [aria-selected=true]')?.dataset.tabId === 'runs'")
+    page.locator("#runs-page").get_by_text("A run that improves").first.wait_for()
 
 
 def test_a_link_to_a_run_opens_live_and_keeps_what_else_the_address_says(open_page: Callable[..., Any]) -> None:

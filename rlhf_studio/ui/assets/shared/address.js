@@ -21,6 +21,12 @@ const LEADING = [
   ["run", "live"],
 ];
 
+/** The tab that the server opens where the address leads nowhere: it knows how the app is used (ui/app.py). */
+function firstPage() {
+  const tabs = window.gradio_config?.components?.find(({ props }) => props?.elem_id === "pages");
+  return PAGES.includes(tabs?.props.selected) ? tabs.props.selected : "train";
+}
+
 class Address {
   constructor() {
     this.kept = {}; // the parameters of pages that are not shown now
@@ -34,7 +40,7 @@ class Address {
     const query = new URLSearchParams(location.search);
     const named = query.get("tab");
     const leading = LEADING.find(([key]) => query.has(key));
-    const page = PAGES.includes(named) ? named : leading ? leading[1] : "train";
+    const page = PAGES.includes(named) ? named : leading ? leading[1] : firstPage();
     const params = Object.fromEntries(OWN[page].filter((key) => query.has(key)).map((key) => [key, query.get(key)]));
     return { page, params };
   }
