@@ -65,7 +65,7 @@ def test_a_link_to_a_run_opens_live_and_keeps_what_else_the_address_says(open_pa
 
 def test_who_follows_a_teacher_is_led_by_the_page_s_own_parameters_alone(open_page: Callable[..., Any]) -> None:
     """Others, such as a token or ``view``, would stay in the address for all pages and for good."""
-    page = open_page()
+    page = open_page("?tab=train")
     page.wait_for_selector(".rs-recipe")
     script = page.locator('link[data-script="shared/address.js"]').get_attribute("href")
     sent = {"run": "20261121-000000-abcdef", "view": "1", "operator": "x", "class": "x", "tab": "runs", "__proto__": "x"}
@@ -74,7 +74,7 @@ def test_who_follows_a_teacher_is_led_by_the_page_s_own_parameters_alone(open_pa
 
 
 def test_the_theme_is_chosen_and_remembered(open_page: Callable[..., Any]) -> None:
-    page = open_page()
+    page = open_page("?tab=train")
     button = page.get_by_role("button", name="Theme")
     button.click()  # from "as the system" to light
     assert page.evaluate("document.body.classList.contains('dark')") is False
@@ -86,7 +86,7 @@ def test_the_theme_is_chosen_and_remembered(open_page: Callable[..., Any]) -> No
 
 
 def test_the_keyboard_finds_the_sheet_and_the_way_past_the_tabs(open_page: Callable[..., Any]) -> None:
-    page = open_page()
+    page = open_page("?tab=train")
     page.wait_for_selector(".rs-recipe")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
