@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -169,21 +169,46 @@ def rising(first: Sequence[Said], newest: Sequence[Said]) -> Rising | None:
     return replace(one, before=had, before_of=had_of, after=has, after_of=has_of)
 
 
-def _counts(texts: Sequence[Said], among: Container[Words] | None = None) -> Counter[Words]:
+def _counts(texts: Sequence[Said], among: Collection[Words] | None = None) -> Counter[Words]:
     """How many texts have each of these phrases; without ``among``, each that at least a quarter of the texts have.
 
-    A phrase can only be frequent where its beginning and its end are, so longer ones are looked for only there.
+    A phrase can only be frequent where its beginning and its end are, so longer ones are looked for only there. Words are numbers here,
+    and so are the phrases of each size: the number of all words but the last, together with the last, makes the next size's key.
     """
+    spoken = [word for one in texts for word in one.words]
+    known = {word: number for number, word in enumerate(dict.fromkeys(spoken))}
+    word = np.array([known[one] for one in spoken], np.int64)
+    text = np.repeat(np.arange(len(texts)), [len(one.words) for one in texts])
+    at, phrase = np.arange(len(word)), word  # where phrases of the size before begin, and which
+    numbers = {(one,): number for one, number in known.items()}
     found: Counter[Words] = Counter()
-    places: list[Sequence[int]] = [range(len(one.words) - 1) for one in texts]
     for size in PHRASE_WORDS:
-        grams = [[one.words[at : at + size] for at in spots] for one, spots in zip(texts, places, strict=True)]
-        counts = Counter(gram for own in grams for gram in set(own))
-        kept = {gram for gram, count in counts.items() if (4 * count >= len(texts) if among is None else gram in among)}
-        found.update({gram: counts[gram] for gram in kept})
-        alive = [{at for at, gram in zip(spots, own, strict=True) if gram in kept} for spots, own in zip(places, grams, strict=True)]
-        places = [[at for at in sorted(spots) if at + 1 in spots] for spots in alive]
+        follows = np.flatnonzero((np.diff(at) == 1) & (at[:-1] + size <= len(word)))
+        follows = follows[text[at[follows]] == text[at[follows] + size - 1]]
+        at, keys = at[follows], phrase[follows] * len(known) + word[at[follows] + size - 1]
+        phrase, first, counts = _in_texts(keys, text[at])
+        if among is None:
+            kept = {tuple(spoken[at[first[one]] : at[first[one]] + size]): one for one in np.flatnonzero(4 * counts >= len(texts))}
+        else:
+            number_of = dict(zip(keys[first].tolist(), range(len(first)), strict=True))
+            grams = [gram for gram in among if len(gram) == size and gram[:-1] in numbers and gram[-1] in known]
+            of_gram = {gram: numbers[gram[:-1]] * len(known) + known[gram[-1]] for gram in grams}
+            kept = {gram: number_of[key] for gram, key in of_gram.items() if key in number_of}
+        found.update({gram: int(counts[one]) for gram, one in kept.items()})
+        alive = np.isin(phrase, list(kept.values()))
+        at, phrase, numbers = at[alive], phrase[alive], kept
     return found
+
+
+def _in_texts(keys: np.ndarray, text: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Number the keys: (each place's number, for each number its first place, in how many texts it is). ``text`` must not fall."""
+    order = np.argsort(keys, kind="stable")
+    begins = np.diff(keys[order], prepend=-1) != 0  # keys are not negative
+    numbers = np.cumsum(begins) - 1
+    once = begins | (np.diff(text[order], prepend=-1) != 0)
+    phrase = np.empty(len(keys), np.int64)
+    phrase[order] = numbers
+    return phrase, order[begins], np.bincount(numbers[once], minlength=int(begins.sum()))
 
 
 def _real_words(gram: Words) -> int:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlhf_studio.analysis.doctor import Doctor, diagnose
-from rlhf_studio.analysis.doctor.phrases import Rising, rising, said
+from rlhf_studio.analysis.doctor.phrases import Rising, _counts, rising, said
 from rlhf_studio.analysis.learned import what_was_learned
 from rlhf_studio.analysis.learned.responses import PARTIAL
 from rlhf_studio.analysis.records import Finding
@@ -119,3 +121,18 @@ def test_the_whole_phrase_is_named_and_one_that_takes_over_comes_first() -> None
     newest = [f"old way a{n}" if n < 180 else f"new path b{n}" for n in range(300)]
     one = judged(first, newest)
     assert one.z == pytest.approx(10.0) and (one.text, one.takes_over) == ("old way", True)
+
+
+@given(
+    newest=st.lists(st.lists(st.sampled_from("abc."), max_size=12), max_size=9),
+    first=st.lists(st.lists(st.sampled_from("abd."), max_size=12), max_size=9),
+)
+def test_phrases_are_counted_as_by_looking_for_each_in_each_response(newest: list[list[str]], first: list[list[str]]) -> None:
+    def having(phrase: tuple[str, ...], texts: list[list[str]]) -> int:
+        return sum(any(tuple(own[at : at + len(phrase)]) == phrase for at in range(len(own))) for own in texts)
+
+    after, before = ([said(" ".join(own), True) for own in side] for side in (newest, first))
+    every = {tuple(own[at : at + size]) for own in newest for size in range(2, 9) for at in range(len(own) - size + 1)}
+    frequent = {phrase: having(phrase, newest) for phrase in every if 4 * having(phrase, newest) >= len(newest)}
+    assert dict(_counts(after)) == frequent
+    assert dict(_counts(before, frequent)) == {phrase: having(phrase, first) for phrase in frequent if having(phrase, first)}
