@@ -132,19 +132,20 @@ class Door:
                 await PlainTextResponse(UNKNOWN_NAME, 421, {"connection": "close"})(scope, receive, send)
                 return
             path, role = self._route(scope)
-            send = send if role >= Role.OPERATOR else self._places.told(scope, send)
+            places = self._places if role < Role.OPERATOR else None
+            told = places.told(scope, send) if places else send
             if scope["method"] != "POST":
                 self._check_read(path, scope)
-                await self._app(_without(scope, b"range"), receive, self._kept(path, scope, send))
+                await self._app(_without(scope, b"range"), receive, self._kept(path, scope, told))
                 return
             call, function = await self._call(path, role, Headers(scope=scope), receive)
             if function is not None and function.played and role < Role.OPERATOR:
                 self._check_player(Request(scope), function)
             if function is not None and function.direct is not None:
-                await answer(function.direct, call["data"], scope, receive, send)
+                await answer(function.direct, call["data"], scope, receive, send, places)
                 return
             async with self._turn(role, function):
-                await self._app(*_with_body(scope, receive, call), send)
+                await self._app(*_with_body(scope, receive, call), told)
         except Refused as refused:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})

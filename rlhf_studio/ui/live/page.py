@@ -35,6 +35,7 @@ from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.live.snapshot import Position
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.resume import question, refusal
+from rlhf_studio.ui.serving.shared_reply import SharedReply
 
 DETAIL_SECONDS = 15
 COMMANDS: dict[str, CommandKind] = {
@@ -59,7 +60,7 @@ def value_for(run_id: str) -> str:
 
 def poll_reply(
     position: Position, body: bytes, operator: bool, why_not: str, now: float, insight: tuple[str, bytes] = ("", b""), owns: bool = False
-) -> bytes:
+) -> SharedReply:
     """A complete poll reply: the shared bytes behind what differs per viewer and moment; ``owns``: it is the sender's own run.
 
     ``insight`` is the newest verdict with its version; it is sent to a viewer who has another one.
@@ -68,7 +69,7 @@ def poll_reply(
     own |= {"owns": True} if owns else {}
     version, verdict = insight
     news = b"" if version == position.insight else b',"insight":' + payloads.encode_text(version) + b',"verdict":' + (verdict or b"null")
-    return payloads.encode_text(own)[:-1] + news + b"," + body + b"}"
+    return SharedReply(payloads.encode_text(own)[:-1] + news + b",", body + b"}")
 
 
 def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Request) -> str:
@@ -186,13 +187,13 @@ def build(
     page_data = payloads.encode_text({**charts.page_data(), **about_settings()})
     insights = feed.insights
 
-    async def poll(data: Any, request: gr.Request) -> Response:
+    async def poll(data: Any, request: gr.Request) -> SharedReply:
         position = Position.parse(data)
         operator = access.is_operator(request, data)
         body, place = feed.poll(position), feed.place(position.run)
         owns = not operator and place is not None and access.owns(request, data, place.starter)
         insight = insights.watch(position.run, place)
-        return _json(poll_reply(position, body, operator, access.why_not(), time.time(), insight, owns))
+        return poll_reply(position, body, operator, access.why_not(), time.time(), insight, owns)
 
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")

@@ -15,6 +15,8 @@ from typing import Any
 
 import gradio as gr
 
+from rlhf_studio.ui.serving.one_packet import OnePacket
+
 HEAD_SECONDS = 15.0
 UNREAD_SECONDS = 30.0
 MOST = 800
@@ -39,7 +41,7 @@ def watched(base: type[Any]) -> type[Any]:
         _unanswered = 0  # bytes that came since the last answer
 
         def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
+            super().connection_made(OnePacket(transport, self.loop))
             if len(self.connections) > MOST:
                 make_room(waiting, self)
             begin_to_wait(waiting, self)

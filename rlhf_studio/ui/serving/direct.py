@@ -11,9 +11,13 @@ from typing import Any
 
 import gradio as gr
 from gradio.routes import ORJSONResponse
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
+
+from rlhf_studio.ui.serving.replies import WithoutPlaces, reads_gzip
+from rlhf_studio.ui.serving.shared_reply import SharedReply
 
 Direct = Callable[[Any, Any], Awaitable[Any]]
 
@@ -26,10 +30,15 @@ def direct_of(function: Callable[..., Any]) -> Direct | None:
     return function if takes_request else lambda data, request: function(data)
 
 
-async def answer(function: Direct, data: Any, scope: Scope, receive: Receive, send: Send) -> None:
-    """Call it, and send what it gives."""
+async def answer(function: Direct, data: Any, scope: Scope, receive: Receive, send: Send, places: WithoutPlaces | None) -> None:
+    """Call it, and send what it gives; ``places``: the place of the workspace is taken out of it."""
     try:
         given = await function(data, Request(scope, receive))
     except gr.Error:  # as Gradio answers it; the page says in its own words that something failed
         given = PlainTextResponse("Internal Server Error", 500)
-    await (given if isinstance(given, Response) else ORJSONResponse(given))(scope, receive, send)
+    if isinstance(given, SharedReply):
+        packed = given.told(reads_gzip(Headers(scope=scope)), *([places.shortened] if places else []))
+        await packed(scope, receive, send)
+    else:
+        response = given if isinstance(given, Response) else ORJSONResponse(given)
+        await response(scope, receive, places.told(scope, send) if places else send)

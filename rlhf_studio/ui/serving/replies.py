@@ -10,8 +10,8 @@ from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-COMPRESSION_LEVEL = 1  # a quarter of the time of level 9, for almost the same size
-SMALLEST = 1000  # bytes; what fits one packet anyway is not compressed
+from rlhf_studio.ui.serving.shared_reply import COMPRESSION_LEVEL, SMALLEST
+
 SERVER_FUNCTIONS = "/component_server"
 FUNCTIONS = "/gradio_api/"  # where all functions are asked for
 FILES = "/gradio_api/file="  # scripts and styles: they name no place, and a long one is not held for those who read slowly
@@ -37,9 +37,10 @@ class WithoutPlaces:
     """
 
     def __init__(self, root: Path) -> None:
-        # as JSON writes it, with and without escapes; not in the middle of another path
-        self._written = {json.dumps(f"{root}/", ensure_ascii=escaped)[1:-1].encode() for escaped in (True, False)}
-        self._place = re.compile(rb"(?:(?<![\w.~/-])|(?<=\\[nrt]))(?:" + b"|".join(map(re.escape, sorted(self._written))) + rb")")
+        self._written = _as_json_writes(str(root))
+        place = b"|".join(map(re.escape, sorted(self._written, key=len, reverse=True)))
+        # not in the middle of another path, and with the name's end: a folder beside it may begin like it
+        self._place = re.compile(rb"(?:(?<![\w.~/-])|(?<=\\[nrt])|(?<=file://))(?:" + place + rb")(?:/|(?![\w~-]|\.\w|\\+u))")
 
     def told(self, scope: Scope, send: Send) -> Send:
         """How somebody who is no operator is told the answer to this request.
@@ -57,19 +58,30 @@ class WithoutPlaces:
                 if Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream"):
                     await send(held.pop())
             elif not held:
-                await send({**message, "body": self._shortened(message.get("body", b""))})
+                await send({**message, "body": self.shortened(message.get("body", b""))})
             else:
                 body.extend(message.get("body", b""))
                 if not message.get("more_body", False):
-                    whole, start = self._shortened(bytes(body)), held.pop()
+                    whole, start = self.shortened(bytes(body)), held.pop()
                     kept = [(name, value) for name, value in start["headers"] if name != b"content-length"]
                     await send({**start, "headers": [*kept, (b"content-length", str(len(whole)).encode())]})
                     await send({"type": "http.response.body", "body": whole})
 
         return tell
 
-    def _shortened(self, body: bytes) -> bytes:
-        return self._place.sub(b"", body) if any(place in body for place in self._written) else body
+    def shortened(self, body: bytes) -> bytes:
+        """A body without the place: paths in the workspace begin in it, and itself is a dot."""
+        if not any(place in body for place in self._written):
+            return body
+        return self._place.sub(lambda found: b"" if found[0].endswith(b"/") else b".", body)
+
+
+def _as_json_writes(text: str) -> set[bytes]:
+    """A text as it may stand in a reply: in JSON, or in JSON that stands in JSON as a text, each with and without escapes."""
+    found = {text}
+    for _ in range(2):
+        found |= {json.dumps(one, ensure_ascii=escaped)[1:-1] for one in found for escaped in (True, False)}
+    return {one.encode() for one in found}
 
 
 def reads_gzip(headers: Headers) -> bool:
