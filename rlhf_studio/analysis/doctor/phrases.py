@@ -180,7 +180,7 @@ def _counts(texts: Sequence[Said], among: Collection[Words] | None = None) -> Co
     word = np.array([known[one] for one in spoken], np.int64)
     text = np.repeat(np.arange(len(texts)), [len(one.words) for one in texts])
     at, phrase = np.arange(len(word)), word  # where phrases of the size before begin, and which
-    numbers = {(one,): number for one, number in known.items()}
+    numbers: dict[Words, int] = {(one,): number for one, number in known.items()}
     found: Counter[Words] = Counter()
     for size in PHRASE_WORDS:
         follows = np.flatnonzero((np.diff(at) == 1) & (at[:-1] + size <= len(word)))
@@ -188,7 +188,8 @@ def _counts(texts: Sequence[Said], among: Collection[Words] | None = None) -> Co
         at, keys = at[follows], phrase[follows] * len(known) + word[at[follows] + size - 1]
         phrase, first, counts = _in_texts(keys, text[at])
         if among is None:
-            kept = {tuple(spoken[at[first[one]] : at[first[one]] + size]): one for one in np.flatnonzero(4 * counts >= len(texts))}
+            often = np.flatnonzero(4 * counts >= len(texts)).tolist()
+            kept = {tuple(spoken[at[first[one]] : at[first[one]] + size]): one for one in often}
         else:
             number_of = dict(zip(keys[first].tolist(), range(len(first)), strict=True))
             grams = [gram for gram in among if len(gram) == size and gram[:-1] in numbers and gram[-1] in known]

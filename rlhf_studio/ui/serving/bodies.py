@@ -43,7 +43,8 @@ async def read_body(headers: Headers, receive: Receive, most: int) -> bytes:
     if not told.isdecimal() or int(told[:20]) > most:
         raise Refused(413, f"The body may have {most} bytes at most.")
     try:
-        return await asyncio.wait_for(_all_of(receive, most), SECONDS)
+        async with asyncio.timeout(SECONDS):
+            return await _all_of(receive, most)
     except TimeoutError:
         raise Refused(408, "The body did not arrive in time.") from None
 
@@ -68,7 +69,8 @@ def read_object(body: bytes) -> dict[str, Any]:
         raise Refused(400, "The body is nested too deeply.")
     try:
         data = _JSON.decode(body.decode())  # from bytes it would also read UTF-16 and UTF-32, whose brackets _depth does not count
-        json.dumps(data, ensure_ascii=False).encode()  # fails for half of a surrogate pair, which could not be sent back
+        if rb"\u" in body:
+            json.dumps(data, ensure_ascii=False).encode()  # fails for half of a surrogate pair, which could not be sent back
     except (ValueError, RecursionError):
         raise Refused(400, "The body is not JSON.") from None
     except OverflowError as error:
