@@ -8,6 +8,7 @@ from typing import Any
 QUICK = {"resultTypes": ["violations"], "preload": False}
 COLOURS_ALONE = {"runOnly": ["color-contrast"]}
 """What a theme can change; everything else is the same for both."""
+NO_COLOURS = {"rules": {"color-contrast": {"enabled": False}}}
 
 
 def violations(page: Any, within: str, options: dict[str, Any] | None = None) -> list[str]:
