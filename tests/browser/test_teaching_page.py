@@ -11,7 +11,7 @@ import pytest
 from rlhf_studio.lessons.teaching import codes
 from rlhf_studio.lessons.teaching.sheets import sheet
 from rlhf_studio.ui.app import Server, launch
-from tests.browser.axe import COLOURS_ALONE, violations, wear
+from tests.browser.axe import NO_COLOURS, new_contrasts, violations, wear
 
 pytestmark = pytest.mark.browser
 QUIZ = "set=lessons:clip.gae,each:1&seed=8"
@@ -153,16 +153,28 @@ def test_axe_finds_nothing_in_plans_sheets_quizzes_and_slides(open_page: Callabl
     from playwright.sync_api import expect
 
     page = open_page("?place=teach")
+    wear(page, "light")
     shown = {"show=hour": ".rs-learn-plan", "show=sheets": ".rs-learn-choosing", "show=check": ".rs-learn-lines"}
     shown |= {f"show=answers&{QUIZ}": ".rs-learn-sheet", f"show=quiz&{QUIZ}": ".rs-learn-asked"}
     shown = {**{f"place=teach&{one}": node for one, node in shown.items()}, "lesson=clip&show=slides": ".rs-learn-bar"}
+    seen: set[str] = set()
+
+    def show(query: str, theme: str) -> None:
+        page.goto(f"{page.url.split('?')[0]}?{query}")
+        expect(page.locator(shown[query]).first).to_be_visible()
+        assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
+
     wrong = []
-    for theme, rules in (("light", None), ("dark", COLOURS_ALONE)):
-        wear(page, theme)
-        for query, there in shown.items():
-            page.goto(f"{page.url.split('?')[0]}?{query}")
-            expect(page.locator(there).first).to_be_visible()
-            assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
-            wrong += [f"{query}, {theme}: {one}" for one in violations(page, ".rs-learn", rules)]
-        page.keyboard.press("Escape")  # the slides cover the switch of themes
+    for query in shown:
+        show(query, "light")
+        wrong += [f"{query}: {one}" for one in [*violations(page, ".rs-learn", NO_COLOURS), *new_contrasts(page, ".rs-learn", seen)]]
+        slides = query.endswith("slides")
+        if slides:
+            page.keyboard.press("Escape")  # they cover the switch of themes
+        wear(page, "dark")
+        if slides:
+            show(query, "dark")
+        wrong += [f"{query}, dark: {one}" for one in new_contrasts(page, ".rs-learn", seen)]
+        if not slides:
+            wear(page, "light")
     assert wrong == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,13 +49,29 @@ def ask(page: LearnPage, **question: Any) -> dict[str, Any]:
     return found
 
 
-def test_lessons_are_listed_and_read_without_torch_in_the_app() -> None:
-    code = "import sys; from rlhf_studio.ui.learn.page import LearnPage; from rlhf_studio.lessons import shelf; shelf.entries(); "
-    code += "[shelf.text_of(one.name) for one in shelf.entries()]; print('torch' in sys.modules)"
-    import subprocess
+WITHOUT_TORCH = """
+import sys
+from rlhf_studio.ui.learn.page import LearnPage
+from rlhf_studio.lessons import shelf
+[shelf.text_of(one.name) for one in shelf.entries()]
+from rlhf_studio.ui.learn.teaching import Teaching
+from rlhf_studio.lessons.teaching import codes, plan
+from rlhf_studio.lessons.teaching.questions import Selection, two_back
+plan.plans()
+two_back("clip", 1)
+codes.decode(codes.encode(Selection.of(["clip"], 1, 1), ["first"]))
+from rlhf_studio.ui.learn.breaking import Breaking
+from rlhf_studio.lessons.faults import shelf as experiments
+[experiments.text_of(one["name"]) for one in experiments.entries()]
+from rlhf_studio.ui.learn.search import found
+found("null_ref_context")
+print(len(experiments.entries()), "torch" in sys.modules)
+"""
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+
+def test_lessons_plans_codes_experiments_and_search_need_no_torch_in_the_app() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["9", "False"]
 
 
 def test_everyone_may_read_and_what_is_unknown_is_told(computer: Computer) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,15 +29,6 @@ def page() -> Iterator[LearnPage]:
 def teach(page: LearnPage, **question: Any) -> Any:
     reply = json.loads(bytes(page.teaching.learn_teach(question, VIEWER).body))
     return reply["answer"] if "answer" in reply else reply["error"]
-
-
-def test_codes_plans_and_questions_need_no_torch_in_the_app() -> None:
-    code = "import sys; from rlhf_studio.ui.learn.teaching import Teaching; from rlhf_studio.lessons.teaching import codes, plan; "
-    code += "plan.plans(); "
-    code += "from rlhf_studio.lessons.teaching.questions import Selection, two_back; two_back('clip', 1); "
-    code += "selection = Selection.of(['clip'], 1, 1); codes.decode(codes.encode(selection, ['first'])); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_everyone_may_read_what_is_for_teachers(page: LearnPage) -> None:
