@@ -64,8 +64,12 @@ def whole(data: Any, key: str, default: int) -> int:
 
 
 def as_json(answer: Any) -> Response:
-    """An answer that is not to be changed by Gradio on its way."""
-    return Response(json.dumps(answer), media_type="application/json")
+    """An answer that Gradio does not change on its way, and that nobody keeps; ``bytes`` are JSON already.
+
+    Raises ValueError for a number that is not finite: no browser reads it.
+    """
+    body = answer if isinstance(answer, bytes) else json.dumps(answer, allow_nan=False).encode("ascii")
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 def only_watches(data: Any) -> bool:

@@ -7,7 +7,6 @@ are worked on by threads of their own, so that thirty people who vote at once ne
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -28,6 +27,7 @@ from rlhf_studio.ui.feedback.results import agreement, results
 from rlhf_studio.ui.feedback.work import TaskWork
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.sent import as_json
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 VOTING_THREADS, MOST_VOTES_WAITING = 4, 400
@@ -75,7 +75,7 @@ class FeedbackPage:
                 reply = {"problem": str(error), "retry": False}
             except (StoreError, TooBusy) as error:  # what was answered can be sent again, and is not lost
                 reply = {"problem": str(error), "retry": True}
-            return _json(reply)
+            return as_json(reply)
 
         ask.__name__ = name
         return ask
@@ -200,8 +200,3 @@ def turn_payload(turn: Turn) -> Json:
         "expected": turn.expected and {key: turn.expected[key] for key in ("right", "why")},
         "may_undo": turn.may_undo,
     }
-
-
-def _json(reply: Json) -> Response:
-    body = json.dumps(reply, allow_nan=False).encode("ascii")
-    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -87,7 +87,7 @@ class Comparing:
             body = await self._work.run(make)
         except (StoreError, ValueError, TooBusy) as error:
             body = encode_text({"problem": str(error)})
-        return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+        return sent.as_json(body)
 
     def _readers(self, data: Any) -> list[RunReader]:
         runs = sent.member(data, "runs")

@@ -198,7 +198,7 @@ def build(
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")
         if kind == "page":
-            return _json(page_data)
+            return sent.as_json(page_data)
         position = Position.parse(data)
         if kind in (*KINDS, *ON_DEMAND):
             asked = insights.detail(position.run, str(kind), feed.place(position.run))
@@ -206,7 +206,7 @@ def build(
             asked = feed.detail(position.run, str(kind), position.step, position.sample)
         answer = asyncio.wrap_future(asked)
         await asyncio.wait([answer], timeout=DETAIL_SECONDS)
-        return _json(
+        return sent.as_json(
             answer.result() if answer.done() else payloads.encode_text({"problem": "This takes longer than usual. It is tried again."})
         )
 
@@ -237,7 +237,3 @@ def _handler(workspace: Workspace, access: Access, action: str, on_queue_change:
 
     handle.__name__ = action
     return handle
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

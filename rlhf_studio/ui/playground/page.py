@@ -5,7 +5,6 @@ Everyone may see which models there are to choose from; reading a model's files,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -140,12 +139,12 @@ class RewardPlayground:
         """What has happened since the page asked last: ``since`` is how many events it has. Cheap, and waits for nothing."""
         exchange = self._line.find(sent.member(data, "key"))
         if exchange is None or not self._access.is_operator(request, data):
-            return _json({"error": "This text is no longer here. Score it again."})
+            return sent.as_json({"error": "This text is no longer here. Score it again."})
         since = sent.member(data, "since")
         first = since if type(since) is int and since >= 0 else 0
         state, place = exchange.state, self._line.place(exchange)  # before the events: what is done then has all of them
         events = exchange.events[first : first + MOST_EVENTS]
-        return _json({"state": state, "place": place, "events": events, "more": len(exchange.events) > first + len(events)})
+        return sent.as_json({"state": state, "place": place, "events": events, "more": len(exchange.events) > first + len(events)})
 
     def playground_halt(self, data: Any, request: gr.Request) -> Json:
         """Stop a scoring."""
@@ -153,8 +152,3 @@ class RewardPlayground:
         if exchange is not None and self._access.is_operator(request, data):
             self._line.stop(exchange)
         return {}
-
-
-def _json(reply: Json) -> Response:
-    body = json.dumps(reply, allow_nan=False).encode("ascii")
-    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

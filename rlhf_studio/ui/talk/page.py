@@ -7,7 +7,6 @@ the events of its own exchange, whose key nobody else knows.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -110,12 +109,12 @@ class TalkPage:
         """What has happened in an exchange since the page asked last: ``since`` is how many events it has. Cheap, and waits for nothing."""
         exchange = self._line.find(sent.member(data, "key"))
         if exchange is None or not self._access.is_operator(request, data):
-            return _json({"error": "This answer is no longer here. Ask again."})
+            return sent.as_json({"error": "This answer is no longer here. Ask again."})
         since = sent.member(data, "since")
         first = since if type(since) is int and since >= 0 else 0
         state, place = exchange.state, self._line.place(exchange)  # before the events: what is done then has all of them
         events = exchange.events[first : first + MOST_EVENTS]
-        return _json({"state": state, "place": place, "events": events, "more": len(exchange.events) > first + len(events)})
+        return sent.as_json({"state": state, "place": place, "events": events, "more": len(exchange.events) > first + len(events)})
 
     def halt(self, data: Any, request: gr.Request) -> Json:
         """Stop an answer."""
@@ -160,11 +159,6 @@ def _quantities() -> list[Json]:
 
 def _glossary() -> Json:
     return {name: asdict(entry) for name, entry in glossary().items() if name in WORDS}
-
-
-def _json(reply: Json) -> Response:
-    body = json.dumps(reply, allow_nan=False).encode("ascii")
-    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 _STATIC = {"quantities": _quantities(), "glossary": _glossary()}
