@@ -83,6 +83,7 @@ class Workspace(RunFolders):
         except StoreError:
             _remove(folder)  # nothing was started, so nothing is left behind
             raise
+        by.settle(self.root, folder.name)
 
     def submit_sweep(
         self,

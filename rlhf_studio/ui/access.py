@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -162,7 +163,15 @@ class Access:
         """Who starts or resumes a run with this request, and what they may have. Raises :class:`gradio.Error` for whoever may not start."""
         if not self.may_start(request, data):
             self.require_operator(request, data)
-        return Admission(self.starter(request, data), None if self.is_operator(request, data) else self.budget.limits)
+        if self.is_operator(request, data):
+            return Admission(self.starter(request, data))
+        return Admission(self.starter(request, data), self.budget.limits, partial(self._still_starter, request, data))
+
+    def _still_starter(self, request: Any, data: Any) -> Starter:
+        """Who starts a run with this request, as things are now. Raises StoreError for whoever may not start any more."""
+        if not self.may_start(request, data):
+            raise StoreError(self.why_not(), "limit")
+        return self.starter(request, data)
 
     def owns(self, request: Any, data: Any, starter: Starter) -> bool:
         """Whether the sender is the visitor or student who started something."""

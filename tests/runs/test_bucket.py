@@ -9,6 +9,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,23 @@ def renamed(mark: Path, **about: Any) -> None:
     mark.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
 
 
+def remarked(copy: Path, **marks: Any) -> None:
+    renamed(copy / MARK, marks={"tags": [], "note": "", "archived": False} | marks)
+
+
+def restarted(copy: Path, **starter: Any) -> None:
+    renamed(copy / MARK, starter={"role": "student", "name": "", "key": "", "address": ""} | starter)
+
+
+def rerun(copy: Path, change: str) -> None:
+    """Change a copy's database, and note it as a whole one."""
+    with closing(sqlite3.connect(copy / "run.db")) as database, database:
+        database.execute(change)
+    data = (copy / "run.db").read_bytes()
+    files = json.loads((copy / MARK).read_text().split("\n")[0])["files"]
+    renamed(copy / MARK, files=files | {"run.db": [len(data), hashlib.sha256(data).hexdigest()]})
+
+
 def linked(path: Path, target: str) -> None:
     path.unlink()
     path.symlink_to(target)
@@ -228,11 +246,23 @@ def piped(path: Path) -> None:
         (lambda copy: linked(copy / "run.db", "/dev/zero"), "not written by this program"),
         (lambda copy: linked(copy / "config.yaml", str(copy / "run.db")), "not written by this program"),
         (lambda copy: piped(copy / "config.yaml"), "not written by this program"),
-        (lambda copy: renamed(copy / MARK, marks={"tags": [1], "note": "", "archived": False}), "not written by this program"),
-        (
-            lambda copy: renamed(copy / MARK, starter={"role": "operator", "name": 5, "key": "", "address": ""}),
-            "not written by this program",
-        ),
+        (lambda copy: renamed(copy / MARK, name="N\ud800"), "not written by this program"),
+        (lambda copy: renamed(copy / MARK, name="N" * 121), "not written by this program"),
+        (lambda copy: remarked(copy, note="\ud83d{{x}}"), "not written by this program"),
+        (lambda copy: remarked(copy, note="n" * 4001), "not written by this program"),
+        (lambda copy: remarked(copy, tags=["\ud83d"]), "not written by this program"),
+        (lambda copy: remarked(copy, tags=[1]), "not written by this program"),
+        (lambda copy: remarked(copy, archived="\ud83d"), "not written by this program"),
+        (lambda copy: remarked(copy, **{"\ud83d": 1}), "not written by this program"),
+        (lambda copy: restarted(copy, role="x"), "not written by this program"),
+        (lambda copy: restarted(copy, name=5), "not written by this program"),
+        (lambda copy: restarted(copy, name="\ud800"), "not written by this program"),
+        (lambda copy: restarted(copy, name="x" * 41), "not written by this program"),
+        (lambda copy: restarted(copy, key="x" * 65), "not written by this program"),
+        (lambda copy: restarted(copy, address="x" * 65), "not written by this program"),
+        (lambda copy: rerun(copy, "UPDATE run SET name = x'4eeda080'"), "not written by this program"),
+        (lambda copy: rerun(copy, "UPDATE run SET model = x'4eeda080'"), "not written by this program"),
+        (lambda copy: renamed(copy / MARK, files={"a\udcff": [1, ""]}), "only a part"),
     ],
 )
 def test_what_others_put_into_a_bucket_keeps_no_run_from_coming_back(
@@ -244,6 +274,7 @@ def test_what_others_put_into_a_bucket_keeps_no_run_from_coming_back(
     empty = Workspace(workspace.root.parent / "new disk")
     keeper = look(empty, place)
     assert said in keeper.problem and [folder.name for folder in empty.folders()] == [other.run_id]
+    assert keeper.problem.encode()  # the page can say it
 
 
 def test_two_apps_that_take_the_same_number_leave_each_other_s_copy(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +13,17 @@ import pytest
 from starlette.datastructures import Headers
 
 from rlhf_studio.recipes import load_recipe
-from rlhf_studio.runs import studio
+from rlhf_studio.runs import paths, studio
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.visitors.limits import Admission, Limits
-from rlhf_studio.runs.visitors.starters import Starter, set_starter
+from rlhf_studio.runs.visitors.starters import Starter, forget_names, set_starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import CLASS_HEADER, Access
+from rlhf_studio.ui.classroom.room import Classroom
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.train_page import TrainPage
-from rlhf_studio.ui.visiting.identity import COOKIE, address_of, forwarded_for
+from rlhf_studio.ui.visiting.identity import COOKIE, address_of, forwarded_for, key_of
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.fake_run import FakeRun
 
@@ -144,3 +147,64 @@ def test_whoever_may_not_start_costs_the_app_no_check_of_settings(tmp_path: Path
     asked = {"values": values_of(load_recipe("world").config), "basis": "world", "nonce": "1"}
     (problem,) = page.start(asked, visitor)["problems"]
     assert "Your run is number 1 in the queue" in problem["message"]
+
+
+class Class:
+    """A class with one student, Ann, whose run is about to be queued; ``meanwhile`` happens while it is."""
+
+    def __init__(self, root: Path, meanwhile: Callable[[Classroom], None] = lambda room: None) -> None:
+        access = Access(Mode.CLASSROOM, loopback=False, token="of the teacher")
+        headers = Headers({"host": "lab", CLASS_HEADER: access.room.link, "cookie": f"{COOKIE}={'A' * 22}"})
+        student: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
+        self.room = access.room
+        self.room.call(key_of("A" * 22), "Ann")
+        self.workspace = Workspace(root, on_queued=lambda run_id: meanwhile(self.room))
+        self.starter, self.admission = access.starter(student), access.admission(student)
+
+    def start(self) -> Starter:
+        run_id = self.workspace.submit(load_recipe("world").config, by=self.admission)
+        return self.workspace.status(run_id).starter
+
+
+def names_off(room: Classroom) -> None:
+    room.names_allowed = False
+
+
+def test_a_start_is_kept_with_who_it_is_by_then(tmp_path: Path) -> None:
+    lesson = Class(tmp_path)
+    assert lesson.start() == lesson.starter and lesson.starter.name == "Ann"
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before it is queued", "while it is queued"])
+def test_a_name_does_not_come_back_with_a_start_that_was_under_way(early: bool, tmp_path: Path) -> None:
+    lesson = Class(tmp_path) if early else Class(tmp_path, names_off)
+    if early:
+        names_off(lesson.room)
+    assert lesson.start() == replace(lesson.starter, name="")
+    assert b"Ann" not in (tmp_path / paths.STUDIO_DATABASE).read_bytes()
+
+
+def test_a_class_that_has_ended_takes_no_start_that_was_under_way(tmp_path: Path, stopped: str) -> None:
+    lesson = Class(tmp_path)
+    lesson.room.end()
+    with pytest.raises(StoreError, match="opened the class link") as refused:
+        lesson.start()
+    assert refused.value.reason == "limit" and [folder.name for folder in lesson.workspace.folders()] == [stopped]
+    with pytest.raises(StoreError, match="opened the class link"):
+        lesson.workspace.resume(stopped, from_start=True, by=lesson.admission)
+
+
+def test_a_class_that_ends_while_a_start_is_queued_keeps_nothing_of_who_it_was(tmp_path: Path) -> None:
+    lesson = Class(tmp_path, Classroom.end)
+    assert lesson.start() == Starter("student")
+    kept = (tmp_path / paths.STUDIO_DATABASE).read_bytes()
+    assert not any(told.encode() in kept for told in ("Ann", lesson.starter.key, lesson.starter.address))
+
+
+def test_names_that_are_turned_off_are_overwritten_on_the_disk(tmp_path: Path) -> None:
+    with studio.change(tmp_path) as connection:
+        set_starter(connection, "run", Starter("student", "Annabella, second row, beside the door", "k" * 24, "a" * 24))
+    with studio.change(tmp_path) as connection:
+        connection.execute("PRAGMA secure_delete = OFF")  # as some builds of SQLite have it
+        forget_names(connection)
+    assert b"Annabella" not in (tmp_path / paths.STUDIO_DATABASE).read_bytes()

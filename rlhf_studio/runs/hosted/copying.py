@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from rlhf_studio.runs import liveness, paths, schema, studio
+from rlhf_studio.runs.classroom.records import LONGEST_NAME
 from rlhf_studio.runs.create import RESERVE, new_folder
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.finding.folders import RunFolders
 from rlhf_studio.runs.hosted.bucket import Bucket, BucketError, Copy, Json, copy_hashed, open_plain
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, Marks, RunStatus
 from rlhf_studio.runs.values import DAMAGE
-from rlhf_studio.runs.visitors.starters import Starter, set_starter
+from rlhf_studio.runs.visitors.starters import LONGEST_KEY, ROLES, Starter, set_starter
+from rlhf_studio.runs.workspace import MAX_NAME, MAX_NOTE
 
 STAGING = ".to-bucket-"
 _LEFT_OUT = frozenset(
@@ -101,7 +105,7 @@ def fetch(folders: RunFolders, copy: Copy) -> None:
         folder = paths.run_dir(folders.root, copy.run_id)
         name, marks, starter = _read_noted(copy.about)
     except DAMAGE as error:
-        raise BucketError(f"{copy.folder} in the bucket was not written by this program: {error}.") from error
+        raise _foreign(copy, error) from error
     with studio.change(folders.root) as connection:  # before the folder: it appears with its name, and with whose it is
         studio.set_name(connection, copy.run_id, name)
         studio.set_marks(connection, copy.run_id, marks)
@@ -113,16 +117,52 @@ def fetch(folders: RunFolders, copy: Copy) -> None:
             with _opened(copy, path) as given, target.open("xb") as file:
                 if os.fstat(given.fileno()).st_size != told[0] or copy_hashed(given, file) != told:
                     raise BucketError(f"{copy.folder / path} in the bucket is damaged.")
+        _check_row(copy, temporary)
 
 
 def _read_noted(about: Json) -> tuple[str, Marks, Starter]:
     """What :func:`noted` wrote; one of DAMAGE for what it cannot have written."""
-    found = about["marks"]
+    found, name = about["marks"], about["name"]
     marks = Marks(**{**found, "tags": studio.checked_tags(found["tags"])})
     starter = Starter(**about["starter"])
-    if not all(isinstance(text, str) for text in (about["name"], marks.note, *marks.tags, *asdict(starter).values())):
-        raise TypeError("a text is none")
-    return about["name"], replace(marks, archived=bool(marks.archived)), starter
+    longest = [(name, MAX_NAME), (marks.note, MAX_NOTE), (starter.name, LONGEST_NAME)]
+    _check_texts([*longest, (starter.key, LONGEST_KEY), (starter.address, LONGEST_KEY)])
+    _check_shown([name, asdict(marks), asdict(starter)])
+    if starter.role not in ROLES or not isinstance(marks.archived, bool):
+        raise ValueError("a role or a mark is none")
+    return name, marks, starter
+
+
+def _check_texts(longest: list[tuple[Any, int]]) -> None:
+    """Raises ValueError for what is no text, or a longer one than the app writes."""
+    for text, most in longest:
+        if not isinstance(text, str) or len(text) > most:
+            raise ValueError(f"a text is none, or has more than {most} characters")
+
+
+def _check_shown(found: Any) -> None:
+    """Raises ValueError for half of a surrogate pair: no answer to a page could hold it."""
+    json.dumps(found, ensure_ascii=False, default=str).encode()
+
+
+def _check_row(copy: Copy, folder: Path) -> None:
+    """That the table of runs can show what the run says of itself; a run that cannot be read says so there. Raises BucketError."""
+    try:
+        reader = RunReader(folder)
+        _check_shown([asdict(reader.status_in(studio.EMPTY)), reader.summary()])
+    except StoreError:
+        return
+    except ValueError as error:
+        raise _foreign(copy, error) from error
+
+
+def _foreign(copy: Copy, error: Exception) -> BucketError:
+    return BucketError(f"{copy.folder} in the bucket was not written by this program: {_shown(error)}.")
+
+
+def _shown(said: object) -> str:
+    """What others may have written, as it can be shown."""
+    return str(said)[:500].encode("utf-8", "backslashreplace").decode()
 
 
 def _opened(copy: Copy, path: str) -> BinaryIO:
@@ -131,4 +171,4 @@ def _opened(copy: Copy, path: str) -> BinaryIO:
     except OSError as error:
         raise BucketError(f"{copy.folder / path} in the bucket could not be read: {error.strerror}.") from error
     except ValueError as error:
-        raise BucketError(f"{copy.folder} in the bucket was not written by this program: {error}.") from error
+        raise _foreign(copy, error) from error

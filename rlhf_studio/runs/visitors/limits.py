@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlhf_studio.runs import liveness, paths, studio
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.studio import Studio
-from rlhf_studio.runs.visitors.starters import NOBODY, Starter, load_starters, set_starter
+from rlhf_studio.runs.visitors.starters import NOBODY, Starter, forget_starter, load_starters, set_starter
 
 OPEN = ("waiting", "claimed")
 
@@ -59,16 +59,38 @@ def admit(limits: Limits, known: Studio, starter: Starter, is_alive: Callable[[s
 
 @dataclass(frozen=True)
 class Admission:
-    """Who queues a run, a new one or one that is resumed, and what they may have; without ``limits`` as much as they like."""
+    """Who queues a run, a new one or one that is resumed, and what they may have; without ``limits`` as much as they like.
+
+    Attributes:
+        again: who they are by then, asked when the run is queued: a class may have ended meanwhile, or names may have been turned off.
+            Raises StoreError for whoever may not start any more. None where that does not change.
+    """
 
     starter: Starter = NOBODY
     limits: Limits | None = None
+    again: Callable[[], Starter] | None = field(default=None, compare=False)
 
     def queue(self, connection: sqlite3.Connection, folder: Path, mode: StartMode) -> None:
-        """Put a new run at the end of the queue, in a transaction of ``studio.db``. Raises StoreError as :func:`admit`."""
+        """Put a new run at the end of the queue, in a transaction of ``studio.db``. Raises StoreError as :meth:`check`."""
         self.check(connection, folder)
         studio.append(connection, folder.name, mode, seq=0)
-        set_starter(connection, folder.name, self.starter)
+        set_starter(connection, folder.name, self._now())
+
+    def settle(self, workspace: Path, run_id: str) -> None:
+        """To be called when a new run was queued: whoever forgets people just then cannot see a run that is not committed yet."""
+        if self.again is None:
+            return
+        try:
+            now = self._now()
+        except StoreError:  # the run stays, and nothing tells whose it is
+            now = Starter(self.starter.role)
+        if studio.read(workspace, run_id).starters.get(run_id, now) != now:
+            with studio.change(workspace) as connection:
+                forget_starter(connection, run_id)
+                set_starter(connection, run_id, now)
+
+    def _now(self) -> Starter:
+        return self.starter if self.again is None else self.again()
 
     def ask(self, workspace: Path) -> None:
         """The same as :meth:`check` as things are now, without a transaction: before a check of settings that costs more."""
@@ -76,7 +98,9 @@ class Admission:
             admit(self.limits, studio.read(workspace), self.starter, lambda run: liveness.is_alive(workspace / paths.RUNS / run))
 
     def check(self, connection: sqlite3.Connection, folder: Path) -> None:
-        """Whether one more run may wait now, in the transaction that will queue it. Raises StoreError as :func:`admit`."""
+        """Whether one more run may wait now, in the transaction that will queue it. Raises StoreError as :func:`admit`, and for whoever
+        may not start any more."""
+        self._now()
         if self.limits is not None:
             starters = load_starters(connection)
             starters.pop(folder.name, None)  # a run that is resumed is at work no more, also where its claim is not settled yet

@@ -9,6 +9,8 @@ from rlhf_studio.runs.values import decode_text, encode_text
 
 STARTERS = """CREATE TABLE starters (
     run_id TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL, address TEXT NOT NULL)"""
+ROLES = ("", "operator", "visitor", "student")
+LONGEST_KEY = 64  # characters of a key or an address
 
 
 @dataclass(frozen=True)
@@ -64,4 +66,5 @@ def forget_students(connection: sqlite3.Connection) -> None:
 
 def forget_names(connection: sqlite3.Connection) -> None:
     """The teacher has turned names off."""
+    connection.execute("PRAGMA secure_delete = ON")
     connection.execute("UPDATE starters SET name = '' WHERE role = 'student'")
