@@ -21,6 +21,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Marks, Origin, RunStatus
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.visitors.limits import FREE, Admission
+from rlhf_studio.runs.visitors.starters import forget_names, forget_students
 
 MAX_NAME = 120  # characters
 MAX_NOTE = 4000
@@ -307,6 +308,13 @@ class Workspace(RunFolders):
                 archived=before.archived if archived is None else archived,
             )
             studio.set_marks(connection, run_id, marks)
+
+    def forget_students(self, *, names: bool = False) -> None:
+        """Nothing tells any more which students started runs, but the names that they typed; or, with ``names``, no name does."""
+        students = [starter for starter in studio.read(self.root).starters.values() if starter.role == "student"]
+        if any(one.name if names else one.key or one.address for one in students):
+            with studio.change(self.root) as connection:
+                (forget_names if names else forget_students)(connection)
 
     def delete(self, run_id: str) -> None:
         """Remove a run and everything in its folder. A waiting run leaves the queue.

@@ -237,7 +237,10 @@ class Access:
         if self.mode is Mode.SPACE:
             return "Visitors watch, and steer the runs that they start. The rest is for the owner; in a copy of this Space, that is you."
         if self.mode is Mode.CLASSROOM:
-            return "Whoever has opened the class link may start small runs, while the teacher allows it. The rest is for the teacher."
+            return (
+                "With the class link you can answer and start small runs: ask your teacher for it. All else is for the teacher. "
+                "Are you the teacher? Open the teacher's link that the app printed."
+            )
         return "You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both."
 
 

@@ -17,10 +17,12 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.responses import HTMLResponse
 
 ASSETS = Path(__file__).resolve().parent / "assets"
 
@@ -66,6 +68,26 @@ _TEMPLATES = {
     "evaluate": '<div class="rs-page rs-evaluate"></div>',
     "learn": '<div class="rs-page rs-learn"></div>',
 }
+
+_SMALL_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>RLHF Studio</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 36rem; margin: 15vh auto 0; padding: 0 1.5rem }}
+li {{ margin: 0.5rem 0 }}
+</style>
+<main>
+<h1>RLHF Studio</h1>
+<p>{text}</p>
+<ul>{links}</ul>
+</main>
+</html>
+"""
+Link = tuple[str, str]
+"""Words, and the address that they lead to."""
 
 _IMPORTED = re.compile(r'^(?:import|\}) .*from "(\.[^"]+)";$', re.MULTILINE)
 
@@ -133,6 +155,13 @@ def plotly_script() -> Path:
 def static_paths() -> list[Path]:
     """What the server must offer as static files: our assets and Plotly's script."""
     return [ASSETS, plotly_script()]
+
+
+def small_page(text: str, links: Sequence[Link], status: int) -> HTMLResponse:
+    """What people see whom an address leads nowhere: a page that says ``text``, with ``links`` to where they can go on; one without an
+    address is left out. Of what is given, nothing is markup."""
+    written = "".join(f'<li><a href="{escape(address)}">{escape(words)}</a></li>' for words, address in links if address)
+    return HTMLResponse(_SMALL_PAGE.format(text=escape(text), links=written), status, {"Cache-Control": "no-store"})
 
 
 @cache

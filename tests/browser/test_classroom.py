@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.browser.conftest import OURS
 from tests.ui.fake_run import FakeRun
 from tests.ui.test_classroom import write_pair
 from tests.ui.test_visiting import TOKEN, served
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True, "device_scale_factor": 2}
@@ -123,3 +125,142 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     for page in (teacher, student):
         page.context.close()
     run.close()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An app whose class this test ends or replaces."""
+    with served(Mode.CLASSROOM, tmp_path, tmp_path_factory.mktemp("world")) as running:
+        yield running
+
+
+def both(server: Server, browser: Any) -> tuple[Any, Any]:
+    """The teacher's page and a student's."""
+    teacher = opened(browser, f"{server.url}?operator={TOKEN}&tab=runs", viewport={"width": 1440, "height": 900})
+    return teacher, opened(browser, f"{server.url}?class={server.access.room.link}&tab=runs", **PHONE)
+
+
+def test_a_draft_and_a_round_are_not_lost_by_one_click(own_server: Server, browser: Any) -> None:
+    from playwright.sync_api import expect
+
+    teacher, student = both(own_server, browser)
+    dialog = teacher.locator(".rs-class-ask")
+
+    def write(text: str) -> None:
+        teacher.get_by_role("button", name="Ask the class", exact=True).click()
+        dialog.get_by_role("button", name="Your own").click()
+        dialog.get_by_label("Question", exact=True).fill(text)
+        dialog.get_by_label("Options, one on each line").fill("Yes\nNo")
+
+    write("Does it rain?")
+    teacher.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    teacher.get_by_role("button", name="Ask the class", exact=True).click()
+    expect(dialog.get_by_label("Question", exact=True)).to_have_value("Does it rain?")
+    dialog.get_by_role("button", name="Ask the class").click()
+    student.get_by_role("button", name="No", exact=True).click()
+    student.get_by_role("button", name="Send").click()
+    expect(teacher.locator(".rs-class-count")).to_have_text("1 answer")
+
+    write("Does it snow?")
+    dialog.get_by_role("button", name="Ask the class").click()
+    expect(dialog).to_contain_text("The round is still open, with 1 answer.")
+    expect(student.locator(".rs-class-question")).to_have_text("Does it rain?")
+    dialog.get_by_role("button", name="Close", exact=True).click()
+    teacher.get_by_role("button", name="Put it away").click()
+    expect(teacher.locator(TEACHER)).to_contain_text("The round is still open, with 1 answer.")
+    teacher.get_by_role("button", name="Put it away now").click()
+    expect(student.locator(STUDENT)).to_be_hidden()
+
+    teacher.get_by_role("button", name="Ask the class", exact=True).click()
+    dialog.get_by_role("button", name="Earlier rounds").click()
+    assert violations(teacher, ".rs-class-ask") == []
+    dialog.get_by_role("button", name="Show again").click()
+    expect(student.locator(".rs-class-question")).to_have_text("Does it rain?")
+    expect(student.locator(".rs-class-bar").nth(1)).to_contain_text("your answer")
+    assert teacher.faults == [] and student.faults == []
+
+
+def test_what_stands_out_before_and_after_the_runs_of_an_experiment(own_server: Server, browser: Any) -> None:
+    from playwright.sync_api import expect
+
+    teacher, _ = both(own_server, browser)
+    teacher.get_by_role("button", name="Ask the class").click()
+    teacher.get_by_role("button", name=re.compile("without the penalty")).click()
+    teacher.locator(".rs-class-ask").get_by_role("button", name="Ask the class").click()
+    blue = teacher.locator(f"{TEACHER} .rs-class-buttons .rs-primary:visible")
+    for words in ("Close the round", "Show what the class answered"):
+        expect(blue).to_have_text(words)
+        blue.click()
+    expect(blue).to_have_text("Start the runs")
+    write_pair(own_server.workspace.root, 0)
+    expect(blue).to_have_text("Show what is right")
+
+
+def test_a_new_class_link_takes_two_clicks_and_is_told_to_who_had_the_old_one(own_server: Server, browser: Any) -> None:
+    from playwright.sync_api import expect
+
+    teacher, student = both(own_server, browser)
+    old, line = own_server.access.room.link, student.locator(".rs-where")
+    expect(line).to_contain_text("You are in a class")
+    teacher.get_by_role("button", name="Class", exact=True).click()
+    dialog = teacher.locator(".rs-class")
+    dialog.get_by_role("button", name="New link").click()
+    expect(dialog).to_contain_text("every student must open the new one")
+    assert own_server.access.room.link == old
+    dialog.get_by_role("button", name="Make a new link now").click()
+    expect(line).to_contain_text("There is a new class link")
+    expect(line).not_to_contain_text("You are in a class")
+    student.goto(f"{own_server.url}?class={old}")
+    expect(student.locator("main")).to_contain_text("This class link is not valid any more.")
+    assert student.evaluate("document.documentElement.scrollWidth") <= 390
+    student.get_by_role("link").click()
+    expect(student.locator(".rs-where")).to_contain_text("Are you the teacher?")
+
+    dialog.get_by_role("button", name="End the class").click()
+    expect(dialog).to_contain_text("with the names that students typed")
+    dialog.get_by_role("button", name="End it now").click()
+    expect(dialog.get_by_text("The class has ended")).to_have_count(1)
+
+
+def test_leading_goes_on_when_the_app_was_started_again_and_a_refusal_says_why(own_server: Server, browser: Any) -> None:
+    from playwright.sync_api import expect
+
+    teacher, _ = both(own_server, browser)
+    teacher.get_by_role("button", name="Class", exact=True).click()
+    teacher.get_by_label("Lead the class").check()
+    teacher.get_by_role("button", name="Close").click()
+    room = own_server.access.room
+    wait_until(lambda: room.place.page == "runs")
+    expect(teacher.get_by_role("button", name="Class: leading")).to_be_visible()
+    room.start = "another"  # as an app that goes on with the class of one that was killed
+    room.lead("", {})
+    wait_until(lambda: room.place.page == "runs")
+    expect(teacher.get_by_role("button", name="Class: leading")).to_be_visible()
+
+    room.admit_teacher("another")
+    teacher.get_by_role("button", name="Ask the class").click()
+    said = teacher.locator(".rs-class-said")
+    expect(said).to_contain_text("Open the teacher's link that the app printed.")
+    expect(said).not_to_contain_text("does not answer")
+    teacher.get_by_role("tab", name="Live").click()
+    expect(said).to_contain_text("Students do not follow you now.")
+
+
+def test_the_class_dialog_holds_all_buttons_at_larger_text(server: Server, browser: Any) -> None:
+    teacher = opened(browser, f"{server.url}?operator={TOKEN}&tab=runs", viewport={"width": 900, "height": 900})
+    widths = []
+    for _ in range(2):
+        teacher.get_by_role("button", name=re.compile("^Class")).click()
+        dialog = teacher.locator(".rs-class")
+        dialog.get_by_role("button", name="End the class").click()
+        inside = dialog.bounding_box()
+        for button in dialog.get_by_role("button").all():
+            box = button.bounding_box()
+            if box:
+                assert inside["x"] <= box["x"] and box["x"] + box["width"] <= inside["x"] + inside["width"]
+                assert box["y"] + box["height"] <= inside["y"] + inside["height"]
+        widths.append(teacher.locator(".rs-class-code").bounding_box()["width"])
+        dialog.get_by_role("button", name="Close").click()
+        teacher.get_by_role("button", name="Text size").click()  # one and a quarter
+    assert widths[1] > 1.2 * widths[0]

@@ -88,11 +88,11 @@ def given(answer: Any, name: str = "") -> Given:
 
 def test_the_middle_of_all_curves() -> None:
     levels = [3.0, 10.0, 11.0, 12.0, 50.0, 7.0]
-    found = distribution(CURVE, [given((level,) * POINTS) for level in levels])
+    found = distribution(CURVE, [(level,) * POINTS for level in levels])
     low, median, high = statistics.quantiles(levels, n=4, method="inclusive")
     for name, value in (("low", low), ("median", median), ("high", high)):
         assert found[name] == pytest.approx([value] * POINTS)
-    assert distribution(CHOICE, [given(1), given(1), given(0)]) == {"counts": [1, 2]}
+    assert distribution(CHOICE, [1, 1, 0]) == {"counts": [1, 2]}
     assert distribution(CURVE, [])["curves"] == []
 
 

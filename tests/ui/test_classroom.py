@@ -20,8 +20,6 @@ from rlhf_studio.runs.lab.fault import note_of
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.ui.access import CLASS_HEADER, HEADER
 from rlhf_studio.ui.app import Server
-from rlhf_studio.ui.classroom.page import ClassPage
-from rlhf_studio.ui.classroom.room import Classroom
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.breaking_stand_in import write_run
@@ -70,8 +68,9 @@ def test_students_follow_where_the_teacher_leads(lesson_of_module: Server) -> No
     assert asked(lesson_of_module, "shell-page.class_change", {"lead": place}, teacher)[0] == 200
     now = asked(lesson_of_module, "shell-page.class_now", {}, student)[1]
     assert {name: now[name] for name in ("seq", "page", "params")} == {"seq": 1, **place}
-    for wrong in ({"page": "elsewhere", "params": {}}, {"page": "live", "params": {"run": "x" * 301}}, {"page": "live", "params": []}, 7):
-        assert asked(lesson_of_module, "shell-page.class_change", {"lead": wrong}, teacher)[0] != 200
+    wrong = [{"page": "elsewhere", "params": {}}, {"page": "live", "params": {"run": "x" * 301}}, {"page": "live", "params": []}, 7]
+    for elsewhere in (*wrong, {"page": {"x": 1}, "params": {}}, {"page": ["live"], "params": {}}):
+        assert "no place" in told(lesson_of_module, "change", {"lead": elsewhere}, teacher)["problem"]
     asked(lesson_of_module, "shell-page.class_change", {"lead": None}, teacher)
     assert asked(lesson_of_module, "shell-page.class_now", {}, student)[1]["seq"] == 0
 
@@ -184,33 +183,6 @@ def test_the_end_of_a_class_ends_its_link_and_forgets_who_was_there(lesson: Serv
     assert told(lesson, "round", {}, student(lesson, 1))["own"] is None
 
 
-def opened(root: Path) -> Classroom:
-    """The class of an app that has just begun on a workspace; it is never ended, as when the app is killed."""
-    room = Classroom()
-    access = SimpleNamespace(mode=Mode.CLASSROOM, room=room)
-    ClassPage(access, SimpleNamespace(root=root), None, None).open()  # type: ignore[arg-type]
-    return room
-
-
-def test_the_class_of_an_app_that_was_killed_goes_on_under_its_link(lesson: Server) -> None:
-    first = told(lesson, "link", {}, TEACHER)["link"].partition("class=")[2]
-    next_one = opened(lesson.workspace.root)
-    assert next_one.link == first and next_one.students_start_runs and next_one.names_allowed
-    renewed = told(lesson, "change", {"renew": True, "runs": False}, TEACHER)["link"].partition("class=")[2]
-    told(lesson, "change", {"names": False}, TEACHER)
-    next_one = opened(lesson.workspace.root)
-    assert next_one.link == renewed != first and not next_one.students_start_runs and not next_one.names_allowed
-    told(lesson, "change", {"end": True}, TEACHER)
-    assert opened(lesson.workspace.root).link not in ("", first, renewed)
-
-
-def test_what_was_allowed_holds_for_the_next_class_of_the_same_app(lesson: Server) -> None:
-    told(lesson, "change", {"runs": False}, TEACHER)
-    told(lesson, "change", {"end": True}, TEACHER)
-    begun_again = told(lesson, "change", {"renew": True}, TEACHER)
-    assert begun_again["runs"] is False and not opened(lesson.workspace.root).students_start_runs
-
-
 def test_a_new_teachers_link_ends_the_old_one(lesson: Server) -> None:
     fresh = told(lesson, "change", {"teacher": True}, TEACHER)["teacher"].partition("operator=")[2]
     assert fresh != TOKEN and asked(lesson, "shell-page.class_link", {}, TEACHER)[0] == 403
@@ -249,7 +221,32 @@ def test_the_two_runs_say_which_option_is_right(lesson: Server) -> None:
     for op in ("close", "show", "reveal"):
         told(lesson, "steer", {"op": op, "round": one}, TEACHER)
     view = told(lesson, "round", {}, TEACHER)["round"]
+    assert view["question"]["options"] == ["Higher", "Lower", "About the same"]  # as the question names them
     assert view["question"]["options"][view["real"]["right"]] == "Lower"
+
+
+def test_a_round_that_was_put_away_is_shown_again(lesson: Server) -> None:
+    first = begun(lesson)
+    told(lesson, "answer", {"round": first, "answer": 1}, student(lesson, 1))
+    told(lesson, "steer", {"op": "over", "round": first}, TEACHER)
+    second = begun(lesson)
+    assert "present round" in told(lesson, "steer", {"op": "again", "round": first}, TEACHER)["problem"]
+    assert told(lesson, "round", {}, TEACHER)["round"]["id"] == second
+    told(lesson, "steer", {"op": "over", "round": second}, TEACHER)
+    assert "problem" not in told(lesson, "steer", {"op": "again", "round": first}, TEACHER)
+    seen = told(lesson, "round", {}, student(lesson, 1))
+    assert seen["round"]["state"] == "shown" and seen["round"]["results"]["counts"] == [0, 1] and seen["own"] == 1
+    told(lesson, "steer", {"op": "reveal", "round": first}, TEACHER)
+    assert told(lesson, "round", {}, {})["round"]["real"]["right"] == 1
+    assert "not there" in told(lesson, "steer", {"op": "again", "round": "0" * 12}, TEACHER)["problem"]
+
+
+def test_pages_are_told_of_a_new_class_link(lesson: Server) -> None:
+    ann, version = student(lesson, 1), told(lesson, "now", {}, {})["round"]
+    assert told(lesson, "round", {}, ann)["may"] is True
+    told(lesson, "change", {"renew": True}, TEACHER)
+    assert told(lesson, "now", {}, {})["round"] > version  # so that each asks again
+    assert told(lesson, "round", {}, ann)["may"] is False
 
 
 @pytest.mark.parametrize(
@@ -274,17 +271,3 @@ def test_the_two_runs_say_which_option_is_right(lesson: Server) -> None:
 def test_what_cannot_be_asked_is_refused_in_a_sentence(lesson_of_module: Server, wrong: Any) -> None:
     assert told(lesson_of_module, "ask", wrong, TEACHER)["problem"].endswith((".", "!"))
     assert told(lesson_of_module, "round", {}, TEACHER)["round"] == {}
-
-
-def test_every_ready_question_can_be_asked() -> None:
-    """The lessons' numbers come from a stand-in: what counts here is that each question is a question."""
-    from rlhf_studio.ui.classroom import ready
-
-    for group in ready.of_experiments():
-        for row in group["questions"]:
-            question = ready.experiment_question(row["ask"]["show"], row["ask"].get("draw", ""), 0)
-            assert question.options in ((), *[question.options]) and bool(question.metric) != bool(question.options)
-    lessons = [row for group in ready.of_lessons() for row in group["questions"]]
-    assert len(lessons) > 50
-    for row in lessons:
-        assert "@" not in row["text"] and row["text"]

@@ -209,10 +209,10 @@ def test_the_oldest_run_of_a_visitor_goes_when_the_disk_is_full_and_nobody_else_
 
 
 @contextmanager
-def served(mode: Mode, root: Path, world: Path) -> Iterator[Server]:
-    """A running app in this mode, whose engines are stand-ins."""
+def served(mode: Mode, root: Path, world: Path, token: str = TOKEN) -> Iterator[Server]:
+    """A running app in this mode, whose engines are stand-ins. Without a ``token`` it makes one itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(TOKEN_VARIABLE, TOKEN)
+        patch.setenv(TOKEN_VARIABLE, token)
         install_world(world, patch)
         running = launch(root, mode=mode, start=start_stand_in, permissions=NOTHING_ALLOWED)
         yield running

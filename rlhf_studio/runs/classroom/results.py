@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.runs.classroom.records import Given, Question, Round
+from rlhf_studio.runs.classroom.records import Answer, Given, Question, Round
 
 Json = dict[str, Any]
 
 
-def distribution(question: Question, answers: Sequence[Given]) -> Json:
+def distribution(question: Question, answers: Sequence[Answer]) -> Json:
     """``counts`` for each option; or ``steps``, ``curves`` and at each step ``median``, ``low`` and ``high``, between which the middle
     half of the curves lies (quartiles, interpolated linearly)."""
     if question.kind == "options":
-        chosen = [one.answer for one in answers]
-        return {"counts": [chosen.count(place) for place in range(len(question.options))]}
-    curves = [one.answer for one in answers if isinstance(one.answer, tuple)]
+        return {"counts": [answers.count(place) for place in range(len(question.options))]}
+    curves = [one for one in answers if isinstance(one, tuple)]
     found: Json = {"steps": _rounded(question.places()), "curves": curves, "median": [], "low": [], "high": []}
     if curves:
         quartiles = np.percentile(np.asarray(curves), [25, 50, 75], axis=0)

@@ -112,6 +112,15 @@ class ClassStore:
                 connection.execute("UPDATE rounds SET state = ? WHERE id = ?", (state, round_id))
             return _found(connection, round_id)
 
+    def show_again(self, round_id: str) -> Round:
+        """What the class answered to a round that was put away is shown again; while another round is there, it is not."""
+        with self._database.change() as connection:
+            _found(connection, round_id)
+            if connection.execute("SELECT count(*) FROM rounds WHERE state <> 'over' AND id <> ?", (round_id,)).fetchone()[0]:
+                raise Refused("Put the present round away first.")
+            connection.execute("UPDATE rounds SET state = 'shown' WHERE id = ? AND state = 'over'", (round_id,))
+            return _found(connection, round_id)
+
     def set_run(self, round_id: str, run: str) -> Round:
         """Say whose curve answers the question."""
         with self._database.change() as connection:

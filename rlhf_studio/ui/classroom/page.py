@@ -16,21 +16,20 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.export.text import cell
-from rlhf_studio.lessons.faults.pair import METRICS
-from rlhf_studio.runs import studio
+from rlhf_studio.runs.classroom.holding import Holding
 from rlhf_studio.runs.classroom.records import LONGEST_NAME, Question, clean_name
 from rlhf_studio.runs.classroom.results import as_lines, as_table, rows_of
+from rlhf_studio.runs.classroom.secret import forget_secret, keep_secret, kept_secret
 from rlhf_studio.runs.classroom.store import ClassStore
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Refused
-from rlhf_studio.runs.visitors.starters import forget_names, forget_students
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom import ready
 from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, operator_link
 from rlhf_studio.ui.classroom.real import Answering
-from rlhf_studio.ui.classroom.room import new_token
+from rlhf_studio.ui.classroom.room import new_teachers_token, new_token
 from rlhf_studio.ui.classroom.rounds import Rounds, without_people
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.computing import NotComputed
@@ -69,20 +68,25 @@ class ClassPage:
         self.breaking, self._compute = breaking, compute
         self._store, self._answering = ClassStore(workspace.root), Answering(workspace)
         self._rounds = Rounds(self._store, self._answering)
+        self._holding = Holding(workspace.root)
         self._students = Bounded("class-answers", ANSWERING_THREADS, MOST_WAITING)
         self._teacher = Bounded("class-teacher", 2, 20)
 
     def open(self) -> None:
-        """Begin with what an app before has left, such as one that was killed: its class goes on under its link. Raises StoreError."""
+        """Begin with what an app before has left, such as one that was killed: its class goes on under its links. Raises StoreError: also
+        where another app holds the class, which must lose nothing by this one."""
         if self._access.mode is not Mode.CLASSROOM:
             return
+        self._holding.take()
         self._store.end_older(COOKIE_SECONDS)
         left, room = self._store.notes(), self._room
         if left.get("link"):
             room.admit(left["link"])
             room.students_start_runs, room.names_allowed = left.get("runs") != OFF, left.get("names") != OFF
+            room.admit_teacher("" if self._access.token_only else kept_secret(self._workspace.root))
         else:
             self._store.note(link=room.link)
+        self._keep_teacher(self._access.operator_token)
         room.know(self._store.names())
         self._rounds.load()
 
@@ -90,20 +94,28 @@ class ClassPage:
         """The class is over: the link ends, and nothing tells who a student was but the name they typed. Raises StoreError."""
         self._room.end()
         self._store.end_class()
-        if any(starter.role == "student" for starter in studio.read(self._workspace.root).starters.values()):
-            with studio.change(self._workspace.root) as connection:
-                forget_students(connection)
+        forget_secret(self._workspace.root)
+        self._workspace.forget_students()
         self._rounds.load()
 
+    def _keep_teacher(self, token: str) -> None:
+        """For the app that goes on with this class. A token that a person has set is not for this program to write down. Raises
+        StoreError."""
+        if self._access.token_only or self._room.ended:
+            forget_secret(self._workspace.root)
+        else:
+            keep_secret(self._workspace.root, token)
+
     def close(self) -> None:
-        """The app stops, and its class with it."""
+        """The app stops, and its class with it; one that another app holds goes on."""
         for pool in (self._students, self._teacher):
             pool.close()
-        if self._access.mode is Mode.CLASSROOM:
+        if self._holding.held:
             try:
                 self.end()
             except StoreError as error:
                 logger.warning("The class has ended, and who its students were could not be forgotten: %s", error)
+            self._holding.release()
         self._store.close()
 
     def functions(self) -> list[Callable[..., Any]]:
@@ -134,7 +146,13 @@ class ClassPage:
     async def class_now(self, data: Any, request: gr.Request) -> Json:
         """Where the teacher is, and which round there is; asked every few seconds by everyone, so it looks at memory only."""
         place = self._room.place
-        told: Json = {"seq": place.seq, "page": place.page, "params": dict(place.params), "ended": self._room.ended}
+        told: Json = {
+            "seq": place.seq,
+            "page": place.page,
+            "params": dict(place.params),
+            "ended": self._room.ended,
+            "start": self._room.start,
+        }
         return told | {"round": self._rounds.version, "answered": self._rounds.answered}
 
     async def class_round(self, data: Any, request: gr.Request) -> Response:
@@ -196,7 +214,7 @@ class ClassPage:
         if sent.member(data, "renew") is True:
             self._renew()
         if sent.member(data, "teacher") is True:
-            room.renew_teachers_token()
+            self._renew_teacher()
         if isinstance(runs := sent.member(data, "runs"), bool):
             self._store.note(runs=ON if runs else OFF)
             room.students_start_runs = runs
@@ -211,6 +229,14 @@ class ClassPage:
         room, token = self._room, new_token()
         self._store.note(link=token, runs=ON if room.students_start_runs else OFF, names=ON if room.names_allowed else OFF)
         room.admit(token)
+        self._keep_teacher(self._access.operator_token)
+        self._rounds.tell()  # so that pages see who is not in the class any more
+
+    def _renew_teacher(self) -> None:
+        """Another token for the teacher; the one before ends at once."""
+        token = new_teachers_token()
+        self._keep_teacher(token)
+        self._room.admit_teacher(token)
 
     def _allow_names(self, allowed: bool) -> None:
         """Names that are turned off are removed as well."""
@@ -220,9 +246,7 @@ class ClassPage:
             return
         self._room.know({})
         self._store.remove_names()
-        if any(starter.role == "student" and starter.name for starter in studio.read(self._workspace.root).starters.values()):
-            with studio.change(self._workspace.root) as connection:
-                forget_names(connection)
+        self._workspace.forget_students(names=True)
 
     def _ready(self, data: Any, request: gr.Request) -> Json:
         """The questions of experiments, what can be drawn, the runs that can answer, and the rounds there were; ``what``: "lessons" for the
@@ -236,8 +260,7 @@ class ClassPage:
     def _ask(self, data: Any, request: gr.Request) -> Json:
         """Begin a round with a ready question (``show`` with ``draw`` and ``seed``, or ``lesson`` and ``scene``) or an own one."""
         self._access.require_operator(request, data)
-        if self._room.ended:
-            raise Refused("The class has ended. Make a new class link first.")
+        self._require_class()
         if show := text(data, "show", 60):
             question = ready.experiment_question(show, text(data, "draw", 20), whole(data, "seed", 0))
         elif lesson := text(data, "lesson", 60):
@@ -250,15 +273,24 @@ class ClassPage:
         self._rounds.ask(question, run)
         return {"round": self._rounds.present.id, "lesson": question.lesson, "scene": question.scene}
 
+    def _require_class(self) -> None:
+        if self._room.ended:
+            raise Refused("The class has ended. Begin a new class first.")
+
     def _steer(self, data: Any, request: gr.Request) -> Json:
-        """``op`` says what becomes of a round: ``close``, ``open`` (again), ``show``, ``reveal``, ``over``; ``look`` at its run, ``start``
-        the runs of its experiment, let a ``run`` answer it; its ``answers`` with names, its ``file``, or ``delete``."""
+        """``op`` says what becomes of a round: ``close``, ``open`` (again), ``show``, ``reveal``, ``over``, and ``again`` for one that was
+        put away; ``look`` at its run, ``start`` the runs of its experiment, let a ``run`` answer it; its ``answers`` with names, its
+        ``file``, or ``delete``."""
         self._access.require_operator(request, data)
         op, round_id = text(data, "op", 20), text(data, "round", 40)
         moves: dict[str, Any] = {"close": "closed", "open": "open", "show": "shown", "reveal": "revealed", "over": "over"}
         if op in moves:
             self._rounds.move(round_id, moves[op])
             return {} if op != "reveal" else self._rounds.look()
+        if op == "again":
+            self._require_class()
+            self._rounds.show_again(round_id)
+            return self._rounds.look()
         if op == "look":
             return self._rounds.look()
         if op == "start":
@@ -288,30 +320,26 @@ class ClassPage:
 def _own_question(data: Any) -> Question:
     """A question that the teacher has written. Raises Refused with what is wrong."""
     asked, options, draw = text(data, "text", 1000).strip(), sent.member(data, "options"), text(data, "draw", 20)
-    try:
-        if draw:
-            if draw not in ready.FIELDS:
-                raise Refused("This curve cannot be drawn.")
-            field: Json = {"first": whole(data, "first", 1), "last": whole(data, "last", 20)}
-            low, high = ready.FIELDS[draw]
-            field |= {"low": number(data, "low", low), "high": number(data, "high", high)}
-            return Question(asked, metric=METRICS[draw], label=ready.label_of(draw), **field)
-        if not isinstance(options, list) or len(options) > 20 or not all(isinstance(one, str) for one in options):
-            raise Refused("The options must be a list of texts.")
-        right = sent.member(data, "right")
-        return Question(asked, options=tuple(one.strip() for one in options), right=right if type(right) is int else None)
-    except ValueError as error:
-        raise Refused(str(error)) from None
+    if draw:
+        field = ready.field_of(draw)
+        field |= {end: whole(data, end, field[end]) for end in ("first", "last")} | {
+            end: number(data, end, field[end]) for end in ("low", "high")
+        }
+        return ready.as_question(asked, **field)
+    if not isinstance(options, list) or len(options) > 20 or not all(isinstance(one, str) for one in options):
+        raise Refused("The options must be a list of texts.")
+    right = sent.member(data, "right")
+    return ready.as_question(asked, options=tuple(one.strip() for one in options), right=right if type(right) is int else None)
 
 
 def _place_of(lead: Any) -> tuple[str, dict[str, str]]:
-    """The page and parameters that a teacher's page sent. Raises gr.Error for what is no place."""
+    """The page and parameters that a teacher's page sent. Raises Refused for what is no place."""
     if lead is None:
         return "", {}
     page, params = sent.member(lead, "page"), sent.member(lead, "params")
     known = isinstance(params, dict) and len(params) <= MOST_PARAMETERS
-    if page not in PAGES or not known or not all(_is_parameter(name, value) for name, value in params.items()):
-        raise gr.Error("This is no place in the app.", print_exception=False)
+    if not isinstance(page, str) or page not in PAGES or not known or not all(_is_parameter(name, value) for name, value in params.items()):
+        raise Refused("This is no place in the app.")
     return page, params
 
 

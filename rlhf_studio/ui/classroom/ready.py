@@ -44,6 +44,14 @@ def metrics() -> list[Json]:
     return [{"name": name, "label": label_of(name), "low": low, "high": high} for name, (low, high) in FIELDS.items()]
 
 
+def field_of(draw: str) -> Json:
+    """The field in which a metric is drawn, as :class:`Question` takes it. Raises Refused for what cannot be drawn."""
+    if draw not in FIELDS:
+        raise Refused("This curve cannot be drawn.")
+    low, high = FIELDS[draw]
+    return {"metric": METRICS[draw], "label": label_of(draw), "first": 1, "last": STEPS, "low": low, "high": high}
+
+
 # --- Break it on purpose ------------------------------------------------------------------------------------------------------------
 
 
@@ -68,20 +76,24 @@ def experiment_question(show: str, draw: str, seed: int) -> Question:
     if not 0 <= seed <= MOST_SEED:
         raise Refused(f"The seed is a whole number from 0 to {MOST_SEED}.")
     if draw:
-        if draw not in FIELDS:
-            raise Refused("This curve cannot be drawn.")
-        low, high = FIELDS[draw]
         asked = f"{text.title}. What happens? Draw the curve from step 1 to step {STEPS}."
-        field: Json = {"metric": METRICS[draw], "label": label_of(draw), "first": 1, "last": STEPS, "low": low, "high": high}
-        return Question(asked, experiment=experiment.name, seed=seed, **field)
-    options = tuple(text.words[key] for key in option_keys(show))
-    question = plain(_asked_of(show)["question"], {}, {})
-    return Question(f"{text.title}. {question}", options=options, experiment=experiment.name, seed=seed)
+        return as_question(asked, experiment=experiment.name, seed=seed, **field_of(draw))
+    ask = _asked_of(show)
+    question = plain(ask["question"], {}, {})
+    options = _as_named(question, [text.words[key] for key, _ in ask["answers"]])
+    asked = f"Two runs differ in one thing only: “{text.title}”. {question}"
+    return as_question(asked, options=options, experiment=experiment.name, seed=seed)
 
 
-def option_keys(show: str) -> list[str]:
-    """The names of an experiment's options, in the order in which they are offered."""
-    return [key for key, _ in _asked_of(show)["answers"]]
+def option_of(show: str, key: str) -> str:
+    """What people read for an answer of an experiment."""
+    return faults.text_of(show).words[key]
+
+
+def _as_named(question: str, options: list[str]) -> tuple[str, ...]:
+    """Options in the order in which the question names them, where it names them all."""
+    places = {option: question.lower().find(option.lower()) for option in options}
+    return tuple(sorted(options, key=places.__getitem__) if -1 not in places.values() else options)
 
 
 def _asked_of(show: str) -> Json:
@@ -114,15 +126,39 @@ def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> 
         one, text = question_of(lesson, scene), lessons.text_of(lesson)
     except (lessons.NoLesson, ValueError) as error:
         raise Refused(str(error)) from None
-    answer = compute({"op": "describe", "lesson": lesson, "language": "en"})
-    slots = answer["scenes"][scene]["shown"]["slots"]
+    slots = _slots_at_start(lesson, scene, compute)
     block = _question_block(text, scene)
     keys = [key for key, _ in block["answers"]]
     known = slots[one.slot].removeprefix("@")
     asked = plain(block["question"], slots, text.words)[:LONGEST_QUESTION]
     options = tuple(_option(key, slots, text.words) for key in keys)
     right = keys.index(known) if known in keys else None
-    return Question(asked, options=options, right=right, lesson=lesson, scene=scene)
+    return as_question(asked, options=options, right=right, lesson=lesson, scene=scene)
+
+
+def _slots_at_start(lesson: str, scene: str, compute: Callable[[Json], Any]) -> Mapping[str, str]:
+    """The texts of a scene's slots when its lesson is opened. What has to be loaded first is not described, but computed, as the lesson's
+    own page does. Raises Refused where the scene has no numbers."""
+    asked: Json = {"lesson": lesson, "language": "en"}
+    described = compute({"op": "describe", **asked})["scenes"][scene]
+    shown = described["shown"] or compute({"op": "compute", "scene": scene, "values": _start(described["controls"]), **asked})
+    if "problem" in shown:
+        raise Refused(str(shown["problem"]))
+    slots: Mapping[str, str] = shown["slots"]
+    return slots
+
+
+def _start(controls: list[Json]) -> Json:
+    """The values that controls have at the start; None for what a run's own numbers decide."""
+    return {one["name"]: one["start"] if not one.get("made") else one["value"] if one["shared"] else None for one in controls}
+
+
+def as_question(asked: str, **more: Any) -> Question:
+    """A question. Raises Refused, with a sentence for the teacher, for what cannot be asked."""
+    try:
+        return Question(asked, **more)
+    except ValueError as error:
+        raise Refused(str(error)) from None
 
 
 def _question_block(text: LessonText, scene: str) -> Json:

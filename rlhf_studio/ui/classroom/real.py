@@ -13,7 +13,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui.classroom.ready import option_keys
+from rlhf_studio.ui.classroom.ready import option_of
 
 MOST_RUNS = 50  # that a teacher can choose from
 MOST_POINTS = 400  # of a real curve that are sent
@@ -73,7 +73,8 @@ class Answering:
             return found
         readers = {which: self._workspace.reader(run.run_id) for which, run in pair.items() if run is not None}
         answer = str(Pair(shelf.experiment_of(question.experiment), readers["first"], readers["second"]).numbers()["answer"])
-        return found | {"right": option_keys(question.experiment).index(answer)}
+        said = option_of(question.experiment, answer)
+        return found | ({"right": question.options.index(said)} if said in question.options else {})
 
     def _curve(self, run_id: str, metric: str) -> Json:
         steps, columns = self._workspace.reader(run_id).columns([metric])

@@ -24,6 +24,7 @@ class Classroom:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.start = secrets.token_hex(4)  # of the app: pages see by it that the app was started again
         self._token = new_token()
         self._teachers_token = ""
         self._place = TeachersPlace()
@@ -57,11 +58,9 @@ class Classroom:
         """What has replaced the token with which the app was started; empty when nothing has."""
         return self._teachers_token
 
-    def renew_teachers_token(self) -> str:
-        """Another token for the teacher; the one before ends at once."""
-        with self._lock:
-            self._teachers_token = secrets.token_urlsafe(24)
-            return self._teachers_token
+    def admit_teacher(self, token: str) -> None:
+        """This is the teacher's token now; the one before ends at once."""
+        self._teachers_token = token
 
     # --- the teacher's place --------------------------------------------------------------------------------------------------
 
@@ -102,3 +101,8 @@ class Classroom:
 def new_token() -> str:
     """For a class link; short, because some will type it."""
     return secrets.token_urlsafe(9)
+
+
+def new_teachers_token() -> str:
+    """For a teacher's link, which makes whoever opens it an operator."""
+    return secrets.token_urlsafe(24)

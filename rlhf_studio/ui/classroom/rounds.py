@@ -67,28 +67,33 @@ class Rounds:
             raise Refused(str(error)) from None
         with self._changing:
             self._store.answer(round_id, person, name, answer)
-            if self._round is not None and self._round.id == round_id:
+            if self._is_present(round_id):
                 self._given = {**self._given, person: answer}
 
     def move(self, round_id: str, state: State) -> None:
         """Take the present round on."""
         with self._changing:
             one = self._store.move(round_id, state)
-            if self._round is not None and self._round.id == round_id:
+            if self._is_present(round_id):
                 self._take(None if one.state == "over" else one)
+
+    def show_again(self, round_id: str) -> None:
+        """Make a round that was put away the present one. Raises Refused while there is another."""
+        with self._changing:
+            self._take(self._store.show_again(round_id))
 
     def set_run(self, round_id: str, run: str) -> None:
         """Say which run answers the present round."""
         with self._changing:
             one = self._store.set_run(round_id, run)
-            if self._round is not None and self._round.id == round_id:
+            if self._is_present(round_id):
                 self._take(one)
 
     def delete(self, round_id: str) -> None:
         """Remove a round with its answers."""
         with self._changing:
             self._store.delete(round_id)
-            if self._round is not None and self._round.id == round_id:
+            if self._is_present(round_id):
                 self._take(None)
 
     def look(self) -> Json:
@@ -96,11 +101,19 @@ class Rounds:
         one = self.present
         real = self._answering.look(one)
         with self._changing:
-            if self._round is not None and self._round.id == one.id and real != self._real:
+            if self._is_present(one.id) and real != self._real:
                 self._real = real
                 self._publish()
         choose = {"runs": self._answering.runs()} if one.question.kind == "curve" and not one.question.experiment else {}
         return {**real, "curve": bool(real.get("curve", {}).get("steps")), **choose}
+
+    def tell(self) -> None:
+        """All pages fetch what they show again: something else than the round has changed."""
+        with self._changing:
+            self.version += 1
+
+    def _is_present(self, round_id: str) -> bool:
+        return self._round is not None and self._round.id == round_id
 
     def answers(self, round_id: str) -> tuple[Round, list[Given]]:
         """A round with its answers."""
@@ -125,7 +138,7 @@ class Rounds:
             settles = right is not None or bool(one.question.metric or one.question.experiment)
             view = {"id": one.id, "state": one.state, "kind": one.question.kind, "question": question, "settles": settles}
             if STATES.index(one.state) >= STATES.index("shown"):
-                given = [Given(person, "", answer, 0, 0.0) for person, answer in self._given.items()]
+                given = list(self._given.values())
                 view["results"] = {**distribution(one.question, given), "answered": len(given)}
             if one.state == "revealed":
                 real = self._real.get("right", right)

@@ -18,7 +18,7 @@ def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
         port = url.rstrip("/").rpartition(":")[2]
         address = address_for(f"localhost:{port}")
         students = class_link(address, access.room.link)
-        shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
+        shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.operator_token
         lines += ["Students open this link, or the code below with their phones' cameras:", f"  {students}", *printed_code(students)]
         return [*lines, "The teacher, who may do everything, opens:", f"  {operator_link(address, shown)}"]
     if access.read_only:

@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlhf_studio.ui.access import CLASS_COOKIE, CLASS_QUERY, COOKIE, QUERY, RATER_COOKIE, RATER_QUERY, Access
+from rlhf_studio.ui.html import small_page
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.tokens import is_token
 
@@ -26,7 +27,7 @@ class Link:
         cookie: in which the token is kept.
         age: for how many seconds; None until the browser is closed.
         tab: the page that is shown when the address names none.
-        refused: what is said of a token that is not right.
+        refused: what is said, in one sentence or two, of a token that is not right.
     """
 
     cookie: str
@@ -36,10 +37,12 @@ class Link:
 
 
 LINKS = {
-    QUERY: Link(COOKIE, None, "", "operator link is not valid. Ask for the current one; without it you can watch"),
-    RATER_QUERY: Link(RATER_COOKIE, RATER_SECONDS, "feedback", "rating link is not valid any more. Ask for the current one"),
-    CLASS_QUERY: Link(CLASS_COOKIE, None, "", "class link is not valid any more. Ask your teacher for the current one"),
+    QUERY: Link(COOKIE, None, "", "This operator link is not valid any more. Ask for the current one; without it you can watch."),
+    RATER_QUERY: Link(RATER_COOKIE, RATER_SECONDS, "feedback", "This rating link is not valid any more. Ask for the current one."),
+    CLASS_QUERY: Link(CLASS_COOKIE, None, "", "This class link is not valid any more. Ask your teacher for the current one."),
 }
+OF_TEACHER = "This teacher's link is not valid any more. The current one is printed where the app was started."
+WITHOUT = "Open RLHF Studio without this link"
 
 
 class Links:
@@ -59,13 +62,14 @@ class Links:
             return
         name = next(key for key in LINKS if key in shown)
         link = LINKS[name]
+        rest = [(key, value) for key, value in query if key not in shown]
         if not await self._is_right(name, shown[name]):
-            response: Any = PlainTextResponse(f"This {link.refused}.\n", 403)
+            refused = OF_TEACHER if name == QUERY and self._access.mode is Mode.CLASSROOM else link.refused
+            response: Any = small_page(refused, [(WITHOUT, _address(rest))], 403)
         else:
-            rest = [(key, value) for key, value in query if key not in shown]
             if link.tab and not any(key == "tab" for key, _ in rest):
                 rest = [("tab", link.tab), *rest]
-            response = RedirectResponse(f"?{urlencode(rest)}" if rest else "./", 303)
+            response = RedirectResponse(_address(rest), 303)
             secure = scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
             kept = {"max_age": link.age, "path": self._access.path, "secure": secure}
             response.set_cookie(link.cookie, shown[name], httponly=True, samesite="strict", **kept)
@@ -77,3 +81,8 @@ class Links:
         if name == CLASS_QUERY:
             return self._access.mode is Mode.CLASSROOM and self._access.room.admits(token)
         return await asyncio.to_thread(self._access.raters.admits, token)
+
+
+def _address(query: list[tuple[str, str]]) -> str:
+    """The same page with what follows ``?``, seen from here: a proxy may serve the app below a path."""
+    return f"?{urlencode(query)}" if query else "./"

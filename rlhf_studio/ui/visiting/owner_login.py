@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rlhf_studio.ui.visiting.login_answers import Link, login_answer
+from rlhf_studio.ui.html import Link, small_page
 from rlhf_studio.ui.visiting.owner import CALLBACK, COOKIE, LOGIN, LOGIN_COOKIE, LOGOUT, SESSION_SECONDS, Provider, Sessions
 from rlhf_studio.ui.visiting.tokens import is_token
 
@@ -91,17 +91,17 @@ class OwnerLogin:
         kept = _LOGIN_VALUE.fullmatch(request.cookies.get(LOGIN_COOKIE, ""))
         code, state = (request.query_params.get(name, "") for name in ("code", "state"))
         if kept is None or not code or not is_token(state, kept[1]):
-            return self._ended(login_answer(NO_COOKIE, [self._space()], 403))
+            return self._ended(small_page(NO_COOKIE, [self._space()], 403))
         try:
             person = await self._person(code, kept[2])
         except Refused as error:
             logger.warning("A login failed: %s", error)
-            return self._ended(login_answer(EXPIRED, [self._again(), self._space()], 403))
+            return self._ended(small_page(EXPIRED, [self._again(), self._space()], 403))
         except (httpx.HTTPError, KeyError, ValueError) as error:
             return self._ended(self._provider_failed(error))
         if person.lower() not in self._provider.owners:
             copy = ("Duplicate this Space", self._provider.duplicate)
-            return self._ended(login_answer(STRANGER, [self._space(), copy], 403))
+            return self._ended(small_page(STRANGER, [self._space(), copy], 403))
         response = RedirectResponse("/", 303)
         response.set_cookie(COOKIE, self._sessions.new(), max_age=SESSION_SECONDS, httponly=True, secure=True, samesite="lax")
         return self._ended(response)
@@ -121,7 +121,7 @@ class OwnerLogin:
 
     def _provider_failed(self, error: Exception) -> Response:
         logger.warning("The provider of the login failed: %s", error)
-        return login_answer(FAILED, [self._again(), self._space()], 502)
+        return small_page(FAILED, [self._again(), self._space()], 502)
 
     async def _person(self, code: str, verifier: str) -> str:
         """Whose code this is. Raises Refused for a code that the provider does not take, and as :meth:`_places`."""

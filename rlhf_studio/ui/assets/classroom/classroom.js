@@ -1,7 +1,7 @@
 // A class: everyone looks where the teacher is and what is asked; the teacher has two buttons, students a switch.
 import { address } from "../shared/address.js";
 import { el, fill, memory, setText } from "../shared/dom.js";
-import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { onlyWatches, whyNot } from "../shared/visit.js";
 import { AskDialog } from "../rounds/ask.js";
 import { RoundCard } from "../rounds/card.js";
 import { ClassDialog } from "./dialog.js";
@@ -10,11 +10,13 @@ import { markLessons, onLessonToken } from "./lesson_point.js";
 import { NameLine } from "./name.js";
 import { pointing } from "./pointing.js";
 
+const REPLACED = "There is a new class link, and the one that you opened has ended. Ask your teacher for the new one.";
+
 /** What the line above the pages and the place below it show in a class. */
 export function classTools(host, line, server, teaches) {
   const card = new RoundCard(server, teaches);
   line.after(card.node);
-  const parts = teaches ? teacherTools(host, server, () => look(true)) : studentTools(line, server);
+  const parts = teaches ? teacherTools(host, server, card, () => look(true)) : studentTools(line, server);
   line.append(...parts.nodes);
   markLessons();
   let seen = null;
@@ -35,20 +37,36 @@ export function classTools(host, line, server, teaches) {
 
 function studentTools(line, server) {
   const [follow, name] = [new Follow(), new NameLine(server)];
+  const [nodes, usual] = [[follow.node, name.node], [...line.childNodes]];
+  let [ended, was, left] = [false, false, false]; // was: in the class once; left: not any more
+  const say = (words) => fill(line, el("b", {}, "Class"), ` ${words}`);
   const now = (told) => {
     follow.take(told);
-    if (told.ended) fill(line, el("b", {}, "Class"), " The class has ended. You can go on reading and watching.");
+    if (told.ended && !ended) say("The class has ended. You can go on reading and watching.");
+    ended = told.ended;
   };
-  return { nodes: [follow.node, name.node], now, round: (told) => name.take(told) };
+  const round = (told) => {
+    name.take(told);
+    const gone = was && !told.may;
+    was ||= told.may;
+    if (ended || gone === left) return;
+    left = gone;
+    if (gone) say(REPLACED);
+    else fill(line, usual);
+    line.append(...nodes);
+  };
+  return { nodes, now, round };
 }
 
 /** The teacher's buttons: one opens the class link, and says whether the class is led; the other asks the class. */
-function teacherTools(host, server, changed) {
+function teacherTools(host, server, card, changed) {
   const button = el("button", { type: "button", class: "rs-button rs-small" }, "Class");
   const ask = el("button", { type: "button", class: "rs-button rs-small" }, "Ask the class");
   const said = el("span", { class: "rs-class-said", role: "status" });
   let leading = memory.get("leading", false); // this tab does, also after a reload
   let led = false; // the server has said so since this page leads
+  let app = ""; // which start of the app has answered last
+  const drafts = {}; // what was typed for a question and not asked yet
   const tell = (change) => server.class_change({ ...change, view: onlyWatches() });
   const here = () => ({ page: address.here, params: address.params(address.here) });
   const keep = (on) => {
@@ -59,7 +77,13 @@ function teacherTools(host, server, changed) {
     if (!leading) return;
     const place = { ...here(), ...(point ? { params: { ...here().params, point } } : {}) };
     pointing.set(place, "you point here");
-    tell({ lead: place }).catch((error) => console.error(error));
+    tell({ lead: place }).then(
+      () => setText(said, ""),
+      (error) => {
+        if (error.refused) keep(false);
+        setText(said, ` Students do not follow you now. ${whyNot(error)}`);
+      },
+    );
   };
   address.onmove(() => goOn());
   onLessonToken(goOn);
@@ -74,20 +98,28 @@ function teacherTools(host, server, changed) {
     setText(button, on ? "Class: leading" : "Class");
   };
   const open = async (make) => {
-    const dialog = await make().catch((error) => (console.error(error), null));
-    setText(said, dialog ? "" : ` ${NO_ANSWER}`);
-    if (!dialog) return;
+    const dialog = await make().catch((error) => (console.error(error), whyNot(error)));
+    setText(said, dialog.node ? "" : ` ${dialog}`);
+    if (!dialog.node) return;
     host.append(dialog.node);
     dialog.node.showModal();
   };
   button.addEventListener("click", () =>
     open(async () => new ClassDialog(await server.class_link({}), tell, lead, changed)),
   );
-  ask.addEventListener("click", () => open(async () => new AskDialog(await server.class_ready({}), server, changed)));
+  const asking = async () => new AskDialog(await server.class_ready({}), server, { card, drafts, asked: changed });
+  ask.addEventListener("click", () => open(asking));
   const now = (told) => {
+    const again = app && app !== told.start; // the app was started again: it leads nobody, and this page goes on
+    app = told.start;
+    if (again) {
+      led = false;
+      if (!told.ended) return goOn();
+    }
     if (leading && (told.ended || (led && told.seq === 0))) keep(false); // it was stopped, by another page perhaps
     led = leading && told.seq > 0;
     setText(button, leading ? "Class: leading" : told.seq > 0 ? "Class: another page leads" : "Class");
+    return undefined;
   };
   return { nodes: [button, ask, said], now };
 }

@@ -1,6 +1,6 @@
 // The teacher's dialog: the class link with its code, what students may do, the own link, and the end of the class.
 import { el, fill, setText, show, svg } from "../shared/dom.js";
-import { NO_ANSWER } from "../shared/visit.js";
+import { whyNot } from "../shared/visit.js";
 
 const BORDER = 4; // that cameras need
 
@@ -25,11 +25,8 @@ export class ClassDialog {
       this.check("names", answer.names, "Students may type a name; turning this off removes the names"),
     );
     this.told = el("p", {});
-    const renewed = () => `${this.over ? "A new class has begun" : "The old link has ended"}. Students need this link.`;
-    this.renew = el("button", { type: "button", class: "rs-button" }, "New link");
-    this.renew.addEventListener("click", () => this.do({ renew: true }, renewed()));
-    this.end = el("button", { type: "button", class: "rs-button rs-class-end" }, "End the class");
-    this.end.addEventListener("click", () => this.finish());
+    this.renew = el("button", { type: "button", class: "rs-button", onclick: () => this.replace() });
+    this.end = el("button", { type: "button", class: "rs-button rs-class-end", onclick: () => this.finish() });
     const close = el("button", { type: "button", class: "rs-button rs-primary" }, "Close");
     close.addEventListener("click", () => this.node.close());
     this.node = el(
@@ -56,7 +53,7 @@ export class ClassDialog {
 
   lead(on, action) {
     const box = el("input", { type: "checkbox", checked: on });
-    const failed = () => setText(this.status, NO_ANSWER);
+    const failed = (error) => setText(this.status, whyNot(error));
     box.addEventListener("change", () => action(box.checked).catch(failed));
     return el("label", {}, box, " Lead the class: who follows sees the page that you see, and the token you point at");
   }
@@ -82,34 +79,53 @@ export class ClassDialog {
     );
   }
 
+  replace() {
+    if (this.over) return this.do({ renew: true }, "A new class has begun. Students need this link.");
+    const lost = "The old link ends at once: every student must open the new one. Click again to make it.";
+    if (!this.isSure(this.renew, "Make a new link now", lost)) return undefined;
+    return this.do({ renew: true }, "The old link has ended. Students need this link.");
+  }
+
   finish() {
-    if (this.sure) return this.do({ end: true }, "The class has ended.");
-    this.sure = true;
-    this.end.classList.add("rs-danger");
-    setText(this.end, "End it now");
-    setText(
-      this.status,
-      "Students lose the link, and of their answers only the names they typed are kept. Click again.",
-    );
-    return undefined;
+    const names = this.named ? "with the names that students typed" : "without names";
+    const kept = `Their answers stay in “Earlier rounds”, ${names}.`;
+    const lost = `The link ends for all students. ${kept} Click again to end the class.`;
+    if (!this.isSure(this.end, "End it now", lost)) return undefined;
+    return this.do({ end: true }, "The answers are in “Earlier rounds”, below “Ask the class”.");
+  }
+
+  /** Whether a button was clicked twice; after the first click it says what follows from the second. */
+  isSure(button, words, lost) {
+    if (this.sure === button) return true;
+    this.calm();
+    this.sure = button;
+    button.classList.add("rs-danger");
+    setText(button, words);
+    setText(this.status, lost);
+    return false;
+  }
+
+  /** Nothing is about to be lost. */
+  calm() {
+    this.sure = null;
+    for (const button of [this.end, this.renew]) button.classList.remove("rs-danger");
+    setText(this.end, "End the class");
+    setText(this.renew, this.over ? "Begin a new class" : "New link");
   }
 
   async do(change, said = "") {
-    const answer = await this.tell(change).catch((error) => (console.error(error), null));
-    setText(this.status, answer ? answer.problem || said : NO_ANSWER);
-    if (!answer || answer.problem) return;
+    const answer = await this.tell(change).catch((error) => (console.error(error), { problem: whyNot(error) }));
+    setText(this.status, answer.problem || said);
+    if (answer.problem) return;
     // so that this browser keeps the new token
     if (change.teacher) await fetch(new URL(answer.teacher).search, { redirect: "manual" });
     this.draw(answer);
     this.changed();
   }
 
-  draw({ link, code, teacher, ended }) {
-    this.sure = false;
-    this.over = ended;
-    this.end.classList.remove("rs-danger");
-    setText(this.end, "End the class");
-    setText(this.renew, ended ? "Begin a new class" : "New link");
+  draw({ link, code, teacher, ended, names }) {
+    Object.assign(this, { over: ended, named: names });
+    this.calm();
     const join = "Students open this link, or point a phone at the code. They need no account.";
     setText(this.told, ended ? "The class has ended: its link admits nobody any more." : join);
     setText(this.link, link);

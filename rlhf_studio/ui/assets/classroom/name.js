@@ -36,7 +36,7 @@ export class NameLine {
     this.field.value = this.name || "";
     show(this.form, true);
     show(this.edit, false);
-    setText(this.said, "Only your teacher sees it in the list of answers; it also stands at the runs you start.");
+    setText(this.said, "Your teacher sees it beside your answers. If you start a run, everyone sees it there.");
     this.field.focus();
   }
 

@@ -17,13 +17,14 @@ const MOST_SEED = 999;
 export class AskDialog {
   /**
    * @param ready  {experiments, metrics, runs, rounds}; the lessons' questions are fetched when they are wanted
-   * @param asked  called when a round has begun
+   * @param around {card: of the round that there is, drafts: an object in which what was typed outlives the dialog,
+   *               asked: called when a round has begun}
    */
-  constructor(ready, server, asked) {
-    Object.assign(this, { ready, server, asked, wanted: null });
+  constructor(ready, server, { card, drafts, asked }) {
+    Object.assign(this, { ready, server, card, drafts, asked, wanted: null });
     this.tabs = new Segments({ "aria-label": "Which questions" }, KINDS, "experiments", (kind) => this.choose(kind));
     this.body = el("div", { class: "rs-class-ask-body" });
-    this.own = new OwnQuestion(ready);
+    this.own = new OwnQuestion(ready, drafts.own);
     this.seed = el("input", { class: "rs-input", type: "number", min: 0, max: MOST_SEED, value: 0 });
     this.seeds = el("label", { class: "rs-class-seed" }, "Seed of the runs ", this.seed);
     this.status = el("p", { class: "rs-problem", role: "status" });
@@ -43,14 +44,22 @@ export class AskDialog {
       this.status,
       el("div", { class: "rs-dialog-buttons" }, close, this.send),
     );
-    this.node.addEventListener("close", () => this.node.remove());
-    this.choose("experiments");
+    this.node.addEventListener("close", () => this.leave());
+    this.choose(drafts.kind || "experiments");
+  }
+
+  /** What was typed and not asked is there again when the dialog is opened next. */
+  leave() {
+    const typed = this.kind === "own" && this.own.text.value.trim();
+    Object.assign(this.drafts, { kind: typed ? "own" : "", own: this.own.values });
+    this.node.remove();
   }
 
   choose(kind) {
     this.kind = kind;
     this.tabs.show(kind);
     this.wanted = null;
+    this.sure(false);
     setText(this.status, "");
     show(this.send, kind !== "rounds");
     show(this.seeds, kind === "experiments");
@@ -96,7 +105,19 @@ export class AskDialog {
     draw();
   }
 
+  sure(on) {
+    this.isSure = on;
+    setText(this.send, on ? "Put it away and ask" : "Ask the class");
+  }
+
+  /** A round that is being answered is replaced with the second click. */
   async ask() {
+    const open = this.card.atStake;
+    if (open && !this.isSure) {
+      this.sure(true);
+      setText(this.status, `${open} Asking something else puts it away. “Earlier rounds” can show it again.`);
+      return;
+    }
     const question = this.kind === "own" ? this.own.question : this.wanted;
     const seed = this.kind === "experiments" ? { seed: Number(this.seed.value) } : {};
     this.send.disabled = true;
@@ -106,6 +127,7 @@ export class AskDialog {
     this.send.disabled = false;
     setText(this.status, told.problem || "");
     if (told.problem) return;
+    if (this.kind === "own") this.own = new OwnQuestion(this.ready);
     this.node.close();
     this.asked();
     if (told.lesson) address.lead("learn", { lesson: told.lesson, scene: told.scene });
@@ -125,6 +147,7 @@ export class AskDialog {
         el(
           "td",
           { class: "rs-class-files" },
+          this.action("Show again", () => this.showAgain(one)),
           this.action("CSV", () => this.save(one, true)),
           this.action("JSON Lines", () => this.save(one, false)),
           this.action("Delete", (button) => this.remove(one, button)),
@@ -147,6 +170,14 @@ export class AskDialog {
     const told = await this.server.class_steer(sent).catch((error) => ({ problem: whyNot(error) }));
     setText(this.status, told.problem || "");
     return told;
+  }
+
+  /** What was answered is shown again above everybody's page, and what is right can be shown after it. */
+  async showAgain(one) {
+    const told = await this.steer("again", one);
+    if (told.problem) return;
+    this.node.close();
+    this.asked();
   }
 
   async save(one, table) {

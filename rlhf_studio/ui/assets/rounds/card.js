@@ -1,9 +1,12 @@
 // The card above the pages: what the teacher asks, how a student answers, and what the class answered.
 import { el, fill, setText, show } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
 import { Answering } from "./answering.js";
 import { bars, curves } from "./results.js";
 import { Steering } from "./steering.js";
 
+const WATCHING = "You are watching. To answer, open the class link: ask your teacher for it.";
+const REPLACED = "You cannot answer: there is a new class link. Ask your teacher for it, and open it.";
 const CLOSED = "Your teacher has closed the round.";
 
 export class RoundCard {
@@ -61,7 +64,8 @@ export class RoundCard {
   /** What the server says of the round. */
   take({ round: view, own, may, answered }) {
     const fresh = view.id !== this.view?.id;
-    const was = this.view?.state;
+    const before = JSON.stringify([this.view?.state, this.may]);
+    this.wasIn ||= may;
     Object.assign(this, { view: view.id ? view : null, own, may });
     show(this.node, Boolean(view.id));
     if (!view.id) {
@@ -76,8 +80,14 @@ export class RoundCard {
     }
     this.away(this.isAway);
     if (this.teaches) this.steer(fresh);
-    else if (fresh || was !== view.state) this.ask();
+    else if (fresh || before !== JSON.stringify([view.state, may])) this.ask();
     this.draw();
+  }
+
+  /** A sentence where putting the round away must be confirmed, because it is being answered; else empty. */
+  get atStake() {
+    const open = this.view?.state === "open" && this.answered > 0;
+    return open ? `The round is still open, with ${counted(this.answered, "answer")}.` : "";
   }
 
   ask() {
@@ -88,11 +98,10 @@ export class RoundCard {
       return;
     }
     const said = may && own === null ? `${CLOSED} You have not answered.` : CLOSED;
-    const watching = "You are watching. Who has opened the class link can answer.";
     fill(
       this.answer,
       open
-        ? el("p", { class: "rs-help" }, watching)
+        ? el("p", { class: "rs-help" }, this.wasIn ? REPLACED : WATCHING)
         : view.results
           ? null
           : el("p", { class: "rs-class-status" }, said),
@@ -101,7 +110,7 @@ export class RoundCard {
 
   steer(fresh) {
     if (fresh) {
-      this.steering = new Steering(this.server, this.view);
+      this.steering = new Steering(this.server, this.view, () => this.atStake);
       this.steering.moved = () => this.moved?.();
       fill(this.answer, this.steering.node);
     } else {

@@ -5,15 +5,18 @@ import { Segments } from "../shared/segments.js";
 const LONGEST = 400;
 const STEPS = 20;
 
+const EXAMPLE = "For example:\n  Higher\n  Lower\n  About the same";
+
 const field = (words, node) => el("label", { class: "rs-class-own-field" }, words, node);
 const numberField = (value) => el("input", { class: "rs-input", type: "number", step: "any", value });
 
 export class OwnQuestion {
-  constructor({ metrics, runs }) {
+  /** @param values  what was typed before, as `values` gives it */
+  constructor({ metrics, runs }, values = null) {
     this.metrics = metrics;
     this.text = el("textarea", { class: "rs-input", rows: 2, maxlength: LONGEST });
-    this.options = el("textarea", { class: "rs-input", rows: 4, placeholder: "Higher\nLower\nAbout the same" });
-    this.right = el("input", { class: "rs-input", type: "number", min: 1, max: 6, placeholder: "none" });
+    this.options = el("textarea", { class: "rs-input", rows: 4, placeholder: EXAMPLE });
+    this.right = el("input", { class: "rs-input", type: "number", min: 1, max: 6 });
     this.metric = el(
       "select",
       { class: "rs-input" },
@@ -30,14 +33,13 @@ export class OwnQuestion {
     this.kind = "options";
     const choice = new Segments({ "aria-label": "How they answer" }, kinds, this.kind, (kind) => {
       this.kind = kind;
-      choice.show(kind);
       this.update();
     });
     this.choices = el(
       "div",
       {},
       field("Options, one on each line", this.options),
-      field("Number of the right one", this.right),
+      field("Number of the right one (leave it empty if there is none)", this.right),
     );
     this.drawing = el(
       "div",
@@ -61,7 +63,20 @@ export class OwnQuestion {
       this.drawing,
     );
     this.reach();
+    if (values) {
+      this.fields.forEach((one, place) => (one.value = values.typed[place]));
+      choice.choose(values.kind);
+    }
     this.update();
+  }
+
+  get fields() {
+    return [this.text, this.options, this.right, this.metric, this.last, this.low, this.high, this.run];
+  }
+
+  /** All that was typed and chosen. */
+  get values() {
+    return { kind: this.kind, typed: this.fields.map((one) => one.value) };
   }
 
   reach() {

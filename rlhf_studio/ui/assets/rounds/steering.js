@@ -21,10 +21,11 @@ const STATES = {
 };
 
 export class Steering {
-  constructor(server, view) {
-    Object.assign(this, { server, view, once: new Once() });
+  /** @param atStake  gives a sentence where putting the round away must be confirmed, else an empty text */
+  constructor(server, view, atStake) {
+    Object.assign(this, { server, view, atStake, once: new Once() });
     this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go() });
-    this.away = el("button", { type: "button", class: "rs-button", onclick: () => this.steer("over") }, "Put it away");
+    this.away = el("button", { type: "button", class: "rs-button", onclick: () => this.putAway() }, "Put it away");
     this.again = el(
       "button",
       { type: "button", class: "rs-button", onclick: () => this.steer("open") },
@@ -54,9 +55,9 @@ export class Steering {
       el(
         "div",
         { class: "rs-class-buttons" },
+        this.start,
         this.next,
         this.again,
-        this.start,
         this.open,
         this.choice,
         this.run,
@@ -92,6 +93,29 @@ export class Steering {
     setText(this.next, this.step[1]);
     show(this.again, view.state === "closed");
     show(this.away, this.step[0] !== "over");
+    this.sure(false);
+    this.weigh();
+  }
+
+  /** What comes next stands out: where nobody knows what is right before the runs have begun, that is to start them. */
+  weigh() {
+    const runsFirst = !this.start.hidden && ["shown", "revealed"].includes(this.view.state);
+    this.start.classList.toggle("rs-primary", runsFirst);
+    this.next.classList.toggle("rs-primary", !runsFirst);
+  }
+
+  sure(on) {
+    this.isSure = on;
+    setText(this.away, on ? "Put it away now" : "Put it away");
+  }
+
+  /** A round that is being answered is put away with the second click. */
+  async putAway() {
+    const open = this.atStake();
+    if (this.isSure || !open) return this.steer("over");
+    this.sure(true);
+    setText(this.said, `${open} Click again to put it away. “Earlier rounds” can show it again.`);
+    return undefined;
   }
 
   /** What comes next: [what the server is asked, the button's words]. What nobody knows to be right is not shown. */
@@ -130,6 +154,7 @@ export class Steering {
   tell({ run, name, state, step, steps, startable, runs, ended }) {
     Object.assign(this, { runId: run, ended: ended && !startable });
     show(this.start, Boolean(startable));
+    this.weigh();
     show(this.open, Boolean(run));
     const how = STATES[state] || "has ended";
     const seen = this.view.state === "open" && step > 0 ? " Who opens Live or Runs sees it already." : "";

@@ -9,7 +9,8 @@ export const NO_ANSWER = "The app does not answer. Try again in a moment.";
 /** What is said of a question that failed: why the server refused it, where it did, else that there was no answer. */
 export const whyNot = (error) => error.refused || NO_ANSWER;
 
-const REFUSED = 403;
+const REFUSED = [401, 403];
+const NOT_YOU = "The app did not allow this. Reload the page to see what you may do.";
 const TOO_MUCH = [429, 503];
 const COOL_DOWN = 5000; // milliseconds, where the server does not say how long
 const SESSION = crypto.getRandomValues(new Uint32Array(4)).join("-");
@@ -27,7 +28,7 @@ export function functionsOf(address, component) {
     if (reply.ok) return reply.json();
     const error = new Error(`the app answered ${name} with HTTP ${reply.status}`);
     const asked = 1000 * Number(reply.headers.get("Retry-After"));
-    if (reply.status === REFUSED) error.refused = (await reply.json().catch(() => ({}))).detail;
+    if (REFUSED.includes(reply.status)) error.refused = (await reply.json().catch(() => ({}))).detail || NOT_YOU;
     if (TOO_MUCH.includes(reply.status)) error.restFor = asked || COOL_DOWN;
     throw error;
   };

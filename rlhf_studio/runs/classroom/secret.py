@@ -1,0 +1,61 @@
+"""The token of the teacher's link, kept for the app that goes on with the class of one that was killed.
+
+It makes whoever shows it an operator, so it is not in ``class.db``, which others on the machine may read, but in a file for its owner
+alone. What somebody else has put there is not believed: another owner's file, one that others may read or write, or a copy, such as from
+an archive, which the number of the file in its own text tells.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from rlhf_studio.runs.errors import store_error
+
+FILE = "class-teacher.secret"
+_LONGEST = 400
+
+
+def keep_secret(root: Path, token: str) -> None:
+    """Keep the token below ``root``, in place of what was kept before. Raises StoreError."""
+    path = Path(root) / FILE
+    fresh = path.with_name(f"{FILE}-{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, f"{token} {os.fstat(descriptor).st_ino}\n".encode("ascii"))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise store_error(error, path) from error
+
+
+def kept_secret(root: Path) -> str:
+    """The token that an app of this user has kept below ``root``; empty where there is none that can be believed."""
+    try:
+        descriptor = os.open(Path(root) / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        found = os.fstat(descriptor)
+        own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+        token, _, number = os.read(descriptor, _LONGEST).decode("ascii", "replace").strip().partition(" ")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    return token if own and number == str(found.st_ino) else ""
+
+
+def forget_secret(root: Path) -> None:
+    """Nobody goes on with this class. Raises StoreError."""
+    path = Path(root) / FILE
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise store_error(error, path) from error
