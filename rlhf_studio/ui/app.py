@@ -70,7 +70,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     workspace, access, wake, inspect = context.workspace, context.access, context.wake, context.inspect
     try_reward, exports, desk, class_page = services.try_reward, services.exports, services.desk, services.class_page
     runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
-    train_page = TrainPage(workspace.root, access, workspace.submit, runs_page.waiting, inspect, context.permissions)
+    train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
     talk_page = TalkPage(workspace, access, services.talk_line)
     playground = RewardPlayground(workspace, access, services.playground_line)
     opened = services.learn_page.expect

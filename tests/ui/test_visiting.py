@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rlhf_studio.runs.visitors.janitor import TIME_LIMIT, Janitor
 from rlhf_studio.runs.visitors.limits import Admission, Limits
 from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui import app
 from rlhf_studio.ui.access import TOKEN_VARIABLE
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.form import values_of
@@ -205,6 +207,18 @@ def test_the_oldest_run_of_a_visitor_goes_when_the_disk_is_full_and_nobody_else_
     assert [run.run_id for run in workspace.runs()] == [own.run_id]
 
 
+@pytest.mark.parametrize("mode", [Mode.SPACE, Mode.CLASSROOM])
+def test_an_app_with_visitors_clears_away_after_them(
+    mode: Mode, tmp_path: Path, visitors_run: FakeRun, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitors_run.writer.set_state("stopped")
+    visitors_run.close()
+    monkeypatch.setattr(app, "Janitor", partial(Janitor, interval=0.01))
+    monkeypatch.setattr(app, "budget_for", lambda mode: Budget(limits=Limits(hours=0)))
+    with served(mode, tmp_path, tmp_path_factory.mktemp("world")) as running:
+        wait_until(lambda: running.workspace.folders() == [])
+
+
 # --- by raw HTTP ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +264,22 @@ def start(server: Server, visitor: str, **values: Any) -> dict[str, Any]:
             outcome: dict[str, Any] = json.loads(message["output"]["data"][0])
             return outcome
     raise AssertionError("no answer")
+
+
+def test_what_the_owner_deletes_goes_from_the_bucket_too(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = tmp_path_factory.mktemp("bucket")
+    monkeypatch.setenv("RLHF_STUDIO_BUCKET", str(bucket))
+    run = FakeRun(tmp_path)
+    run.run()
+    run.step()
+    run.writer.set_state("finished")
+    run.close()
+    with served(Mode.SPACE, tmp_path, tmp_path_factory.mktemp("world")) as running:
+        wait_until(lambda: any(folder.name == f"{run.run_id}.1" for folder in bucket.iterdir()))
+        running.workspace.delete(run.run_id)
+        wait_until(lambda: list(bucket.iterdir()) == [])
 
 
 def press(server: Server, visitor: str, button: str, run: str, **more: Any) -> int:
