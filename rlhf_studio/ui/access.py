@@ -226,7 +226,7 @@ class Access:
         if self.read_only:
             return "This app was started read-only: runs can be watched, not changed."
         if self.mode is Mode.SPACE:
-            return "Visitors watch, and steer the runs that they start. The rest is for the owner; in a copy of this Space, that is you."
+            return "You can watch all runs, and start, steer and stop small runs of your own. For more, duplicate this Space."
         if self.mode is Mode.CLASSROOM:
             return "Whoever has opened the class link may start small runs, while the teacher allows it. The rest is for the teacher."
         return "You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both."

@@ -132,6 +132,10 @@ def _connect(
         wake()
         return json.dumps(outcome)
 
+    def stop_from_runs(event: gr.EventData, request: gr.Request) -> None:
+        runs_page.stop(event._data, request)
+        wake()
+
     def open_run(event: gr.EventData) -> list[Any]:
         data = event._data if isinstance(event._data, dict) else {}
         return [gr.Tabs(selected=LIVE), live.open(str(data.get("run", ""))[:100])]
@@ -142,6 +146,7 @@ def _connect(
     train.start(start_run, outputs=[train, tabs, live.component], **starts)
     train.measure(measure, queue=False, **quiet)
     runs.act(act_on_run, outputs=runs, **engine)
+    runs.stop_run(stop_from_runs, queue=False, **quiet)
     runs.open_run(open_run, outputs=[tabs, live.component], queue=False, **quiet)
     runs.go_train(go_train, outputs=tabs, queue=False, **quiet)
 

@@ -52,7 +52,8 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.lab.varying import Source, source_of, told_of
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.sent import member
-from rlhf_studio.ui.visiting.allowed import Capped
+from rlhf_studio.ui.visiting.allowed import Capped, run_in_the_way
+from rlhf_studio.ui.visiting.where import offered
 
 logger = logging.getLogger(__name__)
 
@@ -123,9 +124,7 @@ class TrainPage:
             "devices": self._devices(operator),
             "recipes": cards,
             "own": [self._own(stage) for stage in OWN if OWN[stage][0] in self._recipes],
-            "operator": operator,
-            "plays": not operator and self._access.plays(request, data),
-            "why_not": self._access.why_not(),
+            **offered(self._access, data, request),
         }
 
     def _own(self, stage: str) -> Json:
@@ -252,7 +251,8 @@ class TrainPage:
             if reason not in ("limit", "missing", "state"):  # those say all that there is to know, and anybody can ask for them
                 logger.exception("a run could not be created")
             problem = Problem("", str(error) if limited else f"the run could not be created: {error}")
-            return {"problems": _told([problem], data), **self._duplicate(limited)}
+            way = run_in_the_way(self._runs, by) if limited else {}
+            return {"problems": _told([problem], data), **self._duplicate(limited), **way}
         return {"run_id": run_id}
 
     def _duplicate(self, capped: bool) -> Json:
