@@ -235,7 +235,7 @@ class Access:
         if self.read_only:
             return "This app was started read-only: runs can be watched, not changed."
         if self.mode is Mode.SPACE:
-            return "Visitors watch, and steer the runs that they start. The rest is for the owner; in a copy of this Space, that is you."
+            return "You can watch all runs, and start, steer and stop small runs of your own. For more, duplicate this Space."
         if self.mode is Mode.CLASSROOM:
             return (
                 "With the class link you can answer and start small runs: ask your teacher for it. All else is for the teacher. "

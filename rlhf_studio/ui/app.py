@@ -70,7 +70,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     workspace, access, wake, inspect = context.workspace, context.access, context.wake, context.inspect
     try_reward, exports, desk, class_page = services.try_reward, services.exports, services.desk, services.class_page
     runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
-    train_page = TrainPage(workspace.root, access, workspace.submit, runs_page.waiting, inspect, context.permissions)
+    train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
     talk_page = TalkPage(workspace, access, services.talk_line)
     playground = RewardPlayground(workspace, access, services.playground_line)
     opened = services.learn_page.expect
@@ -132,6 +132,10 @@ def _connect(
         wake()
         return json.dumps(outcome)
 
+    def stop_from_runs(event: gr.EventData, request: gr.Request) -> None:
+        runs_page.stop(event._data, request)
+        wake()
+
     def open_run(event: gr.EventData) -> list[Any]:
         data = event._data if isinstance(event._data, dict) else {}
         return [gr.Tabs(selected=LIVE), live.open(str(data.get("run", ""))[:100])]
@@ -142,6 +146,7 @@ def _connect(
     train.start(start_run, outputs=[train, tabs, live.component], **starts)
     train.measure(measure, queue=False, **quiet)
     runs.act(act_on_run, outputs=runs, **engine)
+    runs.stop_run(stop_from_runs, queue=False, **quiet)
     runs.open_run(open_run, outputs=[tabs, live.component], queue=False, **quiet)
     runs.go_train(go_train, outputs=tabs, queue=False, **quiet)
 

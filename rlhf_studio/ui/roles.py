@@ -62,6 +62,7 @@ FUNCTIONS: dict[str, Role] = {
     "live-page.resume_question": _OPERATOR,  # it reads whole checkpoints
     # Runs
     "act_on_run": _OPERATOR,
+    "stop_from_runs": _OPERATOR,
     "open_run": _VIEWER,
     "go_train": _VIEWER,
     "runs-page.runs": _VIEWER,
@@ -109,7 +110,10 @@ FUNCTIONS: dict[str, Role] = {
 }
 
 # What players may call as well in these modes. The handlers hold them to their own runs and to what visitors may start.
-_OWN_RUNS = ("start_run", "stop_run", "discard_run", "pause_run", "continue_run", "step_run", "phase_run", "set_run", "resume_run")
+_OWN_RUNS = (
+    *("start_run", "stop_run", "discard_run", "pause_run", "continue_run", "step_run", "phase_run", "set_run", "resume_run"),
+    "stop_from_runs",
+)
 PLAYED: dict[Mode, frozenset[str]] = {
     Mode.SPACE: frozenset({*_OWN_RUNS, "live-page.resume_question"}),
     Mode.CLASSROOM: frozenset({*_OWN_RUNS, "live-page.resume_question", "shell-page.class_answer", "shell-page.class_name"}),

@@ -30,6 +30,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.varying import handed_over
+from rlhf_studio.ui.live.page import asked_by, steer
 from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.resume import question, refusal
 from rlhf_studio.ui.sent import member
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 LISTING_SECONDS = 0.7
 ACTIONS = ("resume", "cancel", "force_stop", "move", "rename", "mark", "archive", "unarchive", "delete")
-EVENTS = ["open_run", "act", "go_train"]
+EVENTS = ["open_run", "act", "stop_run", "go_train"]
 _ABOUT = {recording.run_id: recording.about for recording in RECORDINGS}
 Json = dict[str, Any]
 
@@ -165,8 +166,9 @@ class RunsPage:
     """What the Runs page can ask and do. ``queue_problem`` says why queued runs do not start; empty when all is well. ``kept_problem`` says
     why ended runs are not copied into the bucket, for operators.
 
-    In a read-only app and in a Space, where most people only look, the recordings stand before the runs of the workspace, and are shown
-    without being asked for. Elsewhere they stand behind them, and are shown without being asked for as long as there is no other run.
+    In a read-only app and in a Space, where most people only look, the recordings stand before the runs of others that have ended,
+    and are shown without being asked for. Elsewhere they stand behind all runs, and are shown without being asked for as long as there is
+    no other run. One's own runs stand before all others.
     """
 
     def __init__(
@@ -315,6 +317,18 @@ class RunsPage:
         self._table.forget()
         return {"done": action, "run": run_id, "at": time.time()}
 
+    def stop(self, data: Any, request: gr.Request) -> None:
+        """Stop a run with a checkpoint, or take it out of the queue: for operators, and for whoever started it.
+
+        Raises :class:`gradio.Error` for everybody else, and for what the store refuses.
+        """
+        try:
+            by = asked_by(self._workspace, self._access, data, request)
+        except StoreError as error:
+            raise gr.Error(refusal(error), print_exception=False) from error
+        steer(self._workspace, "stop_run", data, by)
+        self._table.forget()
+
     def build(self, functions: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
-        """The component. Events: ``open_run`` {run}, ``act`` (what :meth:`act` takes) and ``go_train``."""
+        """The component. Events: ``open_run`` {run}, ``act`` (what :meth:`act` takes), ``stop_run`` {run} and ``go_train``."""
         return panel("runs", EVENTS, [self.runs, self.loss, self.settings, self.resume_question, *functions])

@@ -52,7 +52,8 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.lab.varying import Source, source_of, told_of
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.sent import member
-from rlhf_studio.ui.visiting.allowed import Capped
+from rlhf_studio.ui.visiting.allowed import Capped, run_in_the_way
+from rlhf_studio.ui.visiting.where import offered
 
 logger = logging.getLogger(__name__)
 
@@ -74,9 +75,8 @@ class TrainPage:
     """What the Train page can ask and do.
 
     Args:
-        workspace: folder that holds the runs; used for the disk check.
+        workspace: the app's own, so that what it is told of queued runs and of recordings holds here too.
         access: who may start runs.
-        submit: puts a run into the queue and returns its id, as :meth:`~rlhf_studio.runs.workspace.Workspace.submit`.
         waiting: how many runs are alive or queued.
         inspect: the check before a start; replaced in tests.
         permissions: what rewards outside the program may use; their names are suggested to operators.
@@ -84,21 +84,18 @@ class TrainPage:
 
     def __init__(
         self,
-        workspace: Path,
+        workspace: Workspace,
         access: Access,
-        submit: Callable[..., str],
         waiting: Callable[[], int] = lambda: 0,
         inspect: Callable[..., Preflight] = inspect_run,
         permissions: Permissions = NOTHING_ALLOWED,
     ) -> None:
-        self._workspace = workspace
-        self._runs = Workspace(workspace)
+        self._runs = workspace
         self._access = access
-        self._submit = submit
         self._waiting = waiting
         self._inspect = inspect
         self._permissions = permissions
-        self._calibration = Calibration(workspace)
+        self._calibration = Calibration(workspace.root)
         self._recipes = {recipe.name: recipe for recipe in list_recipes()}
         self._once = Once(lambda outcome: "run_id" in outcome)
 
@@ -127,9 +124,7 @@ class TrainPage:
             "devices": self._devices(operator),
             "recipes": cards,
             "own": [self._own(stage) for stage in OWN if OWN[stage][0] in self._recipes],
-            "operator": operator,
-            "plays": not operator and self._access.plays(request, data),
-            "why_not": self._access.why_not(),
+            **offered(self._access, data, request),
         }
 
     def _own(self, stage: str) -> Json:
@@ -245,9 +240,9 @@ class TrainPage:
                 return {"run_id": self._resume(source, source.resumed(config))}
             report = _passed(self._look(config, data))
             if source is None:
-                run_id = self._submit(config, config.name or recipe.title, report.expected_peak, "", by=by)
+                run_id = self._runs.submit(config, config.name or recipe.title, report.expected_peak, "", by=by)
             else:
-                run_id = self._submit(source.varied(config), config.name, report.expected_peak, source.status.run_id, by=by)
+                run_id = self._runs.submit(source.varied(config), config.name, report.expected_peak, source.status.run_id, by=by)
         except ConfigError as error:
             return {"problems": _told(error.problems, data), **self._duplicate(isinstance(error, Capped))}
         except (StoreError, OSError) as error:
@@ -256,7 +251,8 @@ class TrainPage:
             if reason not in ("limit", "missing", "state"):  # those say all that there is to know, and anybody can ask for them
                 logger.exception("a run could not be created")
             problem = Problem("", str(error) if limited else f"the run could not be created: {error}")
-            return {"problems": _told([problem], data), **self._duplicate(limited)}
+            way = run_in_the_way(self._runs, by) if limited else {}
+            return {"problems": _told([problem], data), **self._duplicate(limited), **way}
         return {"run_id": run_id}
 
     def _duplicate(self, capped: bool) -> Json:
@@ -266,7 +262,7 @@ class TrainPage:
     def _resume(self, source: Source, config: StageConfig) -> str:
         """Queue the run that the settings came from, to go on with them. Raises ConfigError."""
         there = OnDisk(source.status.last_recorded_step, len(source.reader.checkpoints()))
-        _passed(self._inspect(config, self._workspace, folder=source.reader.working_folder(), there=there))
+        _passed(self._inspect(config, self._runs.root, folder=source.reader.working_folder(), there=there))
         try:
             self._runs.resume_with(source.status.run_id, config)
         except StoreError as error:
@@ -289,7 +285,7 @@ class TrainPage:
             source = source_of(self._runs, data)
         except StoreError:
             source = None  # the page says it beside Start, and nothing starts
-        return self._inspect(config, self._workspace, **({"folder": source.reader.working_folder()} if source else {}))
+        return self._inspect(config, self._runs.root, **({"folder": source.reader.working_folder()} if source else {}))
 
     def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
         """The whole run's time, the best that is known; viewers get the recipe's, with :func:`outlook.figures`."""
@@ -297,7 +293,7 @@ class TrainPage:
             return []
         if not isinstance(config, RunConfig):
             return [outlook.stage_time(config, recipe)]
-        steps, pace = config.ppo.steps, known_pace(self._workspace, config)
+        steps, pace = config.ppo.steps, known_pace(self._runs.root, config)
         known = None if pace else outlook.recipe_time(config, recipe)
         rough = None if pace or known else self._estimate(config, report)
         return [known or forecast.time_row(steps, pace, rough) or outlook.UNKNOWN_TIME]
@@ -306,7 +302,7 @@ class TrainPage:
         """Minutes that the recipe takes on this machine, where it ran before; None where it did not."""
         if not isinstance(recipe.config, RunConfig):
             return None
-        pace = known_pace(self._workspace, recipe.config)
+        pace = known_pace(self._runs.root, recipe.config)
         return None if pace is None else pace.seconds * recipe.config.ppo.steps / 60
 
     def _estimate(self, config: RunConfig, report: Preflight) -> tuple[float, float] | None:
@@ -323,7 +319,7 @@ class TrainPage:
         memory = report.memory_estimate if report else None
         if memory is None or memory.unknown or outlook.recipe_time(config, recipe) or not isinstance(config, RunConfig):
             return None
-        if known_pace(self._workspace, config):
+        if known_pace(self._runs.root, config):
             return None
         device = memory.device.kind
         known = self._calibration.rate(device) is not None and not self._calibration.running

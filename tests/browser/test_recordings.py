@@ -10,6 +10,7 @@ import pytest
 from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.visiting.modes import Mode
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -33,6 +34,24 @@ def test_a_response_without_token_numbers_leads_to_the_lesson_that_computes_them
     page.get_by_role("link", name="Open it under the microscope").click()
     expect(page.locator('[data-scene="beside"] .rs-learn-value')).to_have_text(["30", "4", "5"])
     expect(page.locator('[data-scene="beside"] .rs-learn-piece').first).to_be_visible()
+
+
+def test_a_read_only_app_offers_recordings_and_nothing_that_cannot_be_done(
+    open_page: Callable[..., Any], server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    watched = launch(tmp_path_factory.mktemp("empty"), mode=Mode.READ_ONLY)
+    try:
+        page = open_page("?tab=live", at=watched)
+        expect(page.locator(".rs-recordings a")).to_have_text(NAMES)
+        expect(page.get_by_text("No run yet")).to_have_count(0)
+        expect(page.get_by_role("button", name="Open Train")).to_have_count(0)
+        page.get_by_role("tab", name="Train", exact=True).click()
+        expect(page.locator(".rs-watch-first button")).to_have_text(NAMES)
+        expect(page.get_by_text("This app was started read-only").locator("visible=true")).to_have_count(1)
+        page.get_by_role("tab", name="Feedback", exact=True).click()
+        expect(page.locator(".rs-feedback-empty")).to_have_text("No task yetTasks that ask people to rate responses are listed here.")
+    finally:
+        watched.close()
 
 
 def test_live_offers_a_recording_and_runs_lists_them(open_page: Callable[..., Any], server: Server) -> None:

@@ -12,12 +12,17 @@ from typing import Any
 import pytest
 
 from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.runs.studio import change
+from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.ui.access import TOKEN_VARIABLE
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE
+from rlhf_studio.ui.visiting import identity
+from rlhf_studio.ui.visiting.allowed import RECIPES
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from tests.browser.conftest import CHROMIUM, Opened
 from tests.browser.space_stage import FRAMED, HUB_HOST, SPACE, SPACE_HOST, Hub, Proxy, certificate, environment, hub
+from tests.ui.fake_run import FakeRun
 from tests.ui.train_helpers import install_world, start_stand_in
 from tests.waiting import wait_until
 
@@ -143,20 +148,80 @@ def test_in_the_frame_a_visitor_sees_recordings_and_starts_and_stops_a_run_of_th
     wait_until(lambda: server.workspace.status(run.run_id).state == "running")
     tab(app, "Runs").click()
     expect(app.locator(".rs-run-row", has_text="started by you")).to_have_count(1)
+    rows = app.locator(".rs-run-row")
+    expect(rows.first).to_contain_text("started by you")
+    rows.nth(1).get_by_role("button", name="Actions").click()
+    expect(app.get_by_role("menuitem")).to_have_text(["Open", "Settings"])  # of a recording
+    app.locator("body").press("Escape")
+    rows.first.get_by_role("button", name="Actions").click()
+    expect(app.get_by_role("menuitem")).to_have_text(["Open", "Settings", "Take home", "Stop and save"])
+    app.locator("body").press("Escape")
     stranger = framed(other)
     expect(stranger.locator(".rs-where")).to_contain_text("You are a visitor.")
     tab(stranger, "Runs").click()
     expect(stranger.locator(".rs-run-row")).to_have_count(len(RECORDINGS) + 1)
     expect(stranger.locator(".rs-run-row", has_text="started by visitor")).to_have_count(1)
+    expect(stranger.locator(".rs-run-row").first).to_contain_text("started by visitor")  # at work: before what is only recorded
     stranger.locator(".rs-run-row", has_text="started by visitor").get_by_role("link").first.click()
     expect(stranger.locator(".rs-live[data-state=running]")).to_be_visible()
     expect(stranger.get_by_role("button", name="Stop", exact=True)).to_be_hidden()
 
-    tab(app, "Live").click()
-    app.get_by_role("button", name="Stop", exact=True).click()
+    rows.first.get_by_role("button", name="Actions").click()
     app.get_by_role("menuitem", name="Stop and save").click()
     wait_until(lambda: server.workspace.status(run.run_id).state == "stopped")
+    tab(app, "Live").click()
     expect(app.locator(".rs-live[data-state=stopped]")).to_be_visible()
+    expect(app.locator(".rs-ending button")).to_have_text(["Compare"])
+
+
+def test_the_first_page_shows_recordings_and_what_can_start_here(visitor: Any) -> None:
+    app = framed(visitor)
+    recorded = app.locator(".rs-watch-first")
+    expect(recorded.get_by_role("button")).to_have_text([recording.name for recording in RECORDINGS])
+    cards = app.locator(".rs-recipe")
+    names = cards.evaluate_all("nodes => nodes.map((node) => node.dataset.recipe)")
+    assert names[:4] == list(RECIPES) and "own" in names[4:]
+    marked = app.locator(".rs-recipe", has_text="needs a copy of this Space")
+    assert marked.evaluate_all("nodes => nodes.map((node) => node.dataset.recipe)") == names[4:]
+    cards.nth(5).click()
+    expect(app.locator(".rs-problems")).to_contain_text("Tiny world; Tiny world, LoRA; Tiny world, RLOO; Tiny world, GRPO.")
+    recorded.get_by_role("button").nth(1).click()
+    expect(app.locator(".rs-head .rs-name")).to_have_text(RECORDINGS[1].name)
+    buttons = [text for text in app.locator(".rs-ending button").all_inner_texts() if text]
+    assert buttons == ["Compare"]
+
+
+def test_who_may_not_evaluate_is_told_once_and_sees_no_form(visitor: Any) -> None:
+    app = framed(visitor)
+    tab(app, "Evaluate").click()
+    page = app.locator(".rs-evaluate")
+    expect(page).to_contain_text("duplicate this Space")
+    expect(page.locator(".rs-evaluate-new")).to_be_hidden()
+    expect(page.locator("[role=alert]:visible")).to_have_count(0)
+
+
+def test_a_run_that_the_host_has_ended_says_so_and_how_it_goes_on(visitor: Any, server: Server) -> None:
+    page = visitor.new_page()
+    page.goto(SPACE)
+    (cookie,) = (one["value"] for one in visitor.cookies(SPACE) if one["name"] == identity.COOKIE)
+    run = FakeRun(server.workspace.root)
+    run.run()
+    run.step()
+    with change(server.workspace.root) as connection:
+        set_starter(connection, run.run_id, Starter("visitor", key=identity.key_of(cookie)))
+    page.goto(f"{SPACE}?tab=live&run={run.run_id}")
+    expect(page.locator(".rs-live[data-state=running]")).to_be_visible()
+    run.writer.set_state("stopped", cause="The Space was restarted")
+    banner = page.locator(".rs-banner")
+    expect(banner).to_contain_text("The Space is being restarted")  # the app that has stopped it answers still
+    run.close()
+    page.reload()
+    expect(banner).to_contain_text("The Space was restarted after step 1 of 60")
+    expect(banner).to_contain_text("Press Resume to go on.")
+    page.context.set_offline(True)
+    lost = page.locator(".rs-lost")
+    expect(lost).to_contain_text("Connection to the app lost.")
+    expect(lost).not_to_contain_text("goes on")
 
 
 def is_duplicate_link(link: Any) -> None:
@@ -180,6 +245,8 @@ def test_where_a_cap_is_met_a_link_leads_to_a_copy_without_caps(visitor: Any, se
     wait_until(lambda: any(run.state == "running" for run in server.workspace.runs()))
     start(app, 21)
     expect(problems).to_contain_text("Your run is at work.")
+    (own,) = server.workspace.runs()
+    expect(problems.get_by_role("link", name="Open your run")).to_have_attribute("href", f"?tab=live&run={own.run_id}")
     is_duplicate_link(problems.get_by_role("link", name="Duplicate this Space"))
     assert len(server.workspace.runs()) == 1
 

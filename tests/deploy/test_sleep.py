@@ -56,7 +56,7 @@ def test_a_run_ends_with_a_checkpoint_when_the_space_sleeps_and_its_visitor_lets
     app.send_signal(signal.SIGTERM)
     assert app.wait(60) == 0
     slept = workspace.status(run)
-    assert slept.state == "stopped" and slept.step < 12
+    assert (slept.state, slept.cause) == ("stopped", "The Space was restarted") and slept.step < 12
     assert workspace.reader(run).checkpoints()[-1].step == slept.step
     assert f"Stopped: asked by {BY}." in [event.text for event in workspace.reader(run).events_since(0)]
     assert f"The run {run} has stopped." in (tmp_path / "app.log").read_text()
@@ -70,7 +70,7 @@ def test_a_run_ends_with_a_checkpoint_when_the_space_sleeps_and_its_visitor_lets
         wait_until(lambda: workspace.status(run).state in ("finished", "failed"), 120, every=0.05)
     finally:
         woken.close()
-    assert workspace.status(run).state == "finished" and workspace.status(run).step == 12
+    assert (workspace.status(run).state, workspace.status(run).cause, workspace.status(run).step) == ("finished", "", 12)
 
 
 def test_a_run_whose_engine_was_killed_says_so_and_goes_on_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from rlhf_studio.cli.main import main
 from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.train_page import TrainPage
 
@@ -43,7 +44,7 @@ def test_a_file_in_the_folder_is_all_that_a_recipe_needs(
     assert load_recipe("mine").config.ppo.steps == 3
     assert main(["recipes", "list"]) == 0
     assert "mine            My world: A try." in capsys.readouterr().out
-    page = TrainPage(tmp_path, Access(), lambda *_: "")
+    page = TrainPage(Workspace(tmp_path), Access())
     cards = page.boot({}, None)["recipes"]  # type: ignore[arg-type] # nobody in particular: a viewer
     assert [card["title"] for card in cards][0] == "My world"
 

@@ -282,6 +282,7 @@ def test_the_greeting_says_who_is_an_operator_now(monkeypatch: pytest.MonkeyPatc
     assert said("0.0.0.0", token="secret") == f"Everyone who reaches this address may watch. {link}{hidden}"
     on_a_space = access_for("0.0.0.0", Mode.SPACE, (), {TOKEN_VARIABLE: "secret", "SPACE_HOST": "ann-studio.hf.space,other.example"})
     assert greeting("http://lab:7860/", tmp_path, on_a_space, "0.0.0.0")[0].startswith("RLHF Studio is at https://ann-studio.hf.space/ ")
+    assert said("0.0.0.0", Mode.SPACE).startswith("Visitors may watch, and start small runs of their own. The owner, ")
     for host, token in (("127.0.0.1", ""), ("127.0.0.1", "secret"), ("0.0.0.0", "")):
         assert said(host, Mode.READ_ONLY, token) == "Read-only: nobody is an operator; runs can be watched, not started or changed."
 

@@ -17,6 +17,7 @@ from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
 from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.processes import number_of_processes
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import overrides
 from rlhf_studio.ui.devices import device_choices
@@ -110,7 +111,7 @@ def test_each_choice_is_what_the_rest_of_the_program_takes(machine: str, tmp_pat
 def test_the_page_offers_this_machine_to_operators_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus_module, "has_gpu", lambda: True)
     monkeypatch.setattr(gpus_module, "_remembered", lambda: A100)
-    page = TrainPage(tmp_path, Access(), lambda config, name: "")
+    page = TrainPage(Workspace(tmp_path), Access())
     shown = page.boot({}, OPERATOR)["devices"]
     assert [choice["title"] for choice in shown["choices"]][3] == "All 8 GPUs"
     assert shown["choices"][4]["sets"]["engine.accelerate_config"] == default_config_file()

@@ -140,7 +140,7 @@ def test_whoever_may_not_start_costs_the_app_no_check_of_settings(tmp_path: Path
 
     workspace = Workspace(tmp_path)
     access = Access(Mode.SPACE, loopback=False, token="of the owner")
-    page = TrainPage(tmp_path, access, workspace.submit, inspect=inspect)
+    page = TrainPage(workspace, access, inspect=inspect)
     headers = Headers({"host": "someone-studio.hf.space", "cookie": f"{COOKIE}={'A' * 22}", "x-forwarded-for": "81.2.69.142"})
     visitor: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
     workspace.submit(load_recipe("world").config, by=access.admission(visitor))

@@ -81,14 +81,15 @@ def test_a_recipes_time_holds_for_its_own_settings_alone() -> None:
     assert outlook.stage_time(other, recipe)["value"] == "known after the first steps"
 
 
-class Bench:
+class Bench(Workspace):
     """A Train page whose checks find nothing, and whose runs only exist on a list."""
 
-    def __init__(self, workspace: Path):
+    def __init__(self, root: Path):
+        super().__init__(root)
         self.submitted: list[Any] = []
-        self.page = TrainPage(workspace, Access(), self._submit, inspect=lambda config, workspace, **more: Preflight([]))
+        self.page = TrainPage(self, Access(), inspect=lambda config, workspace, **more: Preflight([]))
 
-    def _submit(self, config: Any, name: str, memory: Any, parent: str, by: object = None) -> str:
+    def submit(self, config: Any, name: str = "", *_: Any, **__: Any) -> str:
         self.submitted.append((config, name))
         return "run-1"
 

@@ -12,10 +12,12 @@ import pytest
 from rlhf_studio.config import RunConfig, short_name
 from rlhf_studio.config_io import config_from_yaml, parse_config
 from rlhf_studio.estimate.device import processor
+from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.inputs.prompts import cached
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.errors import OnlyRead, StoreError
+from rlhf_studio.runs.finding.recordings import Recordings
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -31,16 +33,17 @@ from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
 WORLD = load_recipe("world")
 
 
-class Bench:
+class Bench(Workspace):
     """A page whose runs only exist on a list."""
 
-    def __init__(self, workspace: Path):
+    def __init__(self, root: Path):
+        super().__init__(root)
         self.submitted: list[tuple[RunConfig, str]] = []
         self.memory: list[tuple[int, int] | None] = []
         self.error: Exception | None = None
-        self.page = TrainPage(workspace, Access(), self.submit, lambda: len(self.submitted))
+        self.page = TrainPage(self, Access(), lambda: len(self.submitted))
 
-    def submit(self, config: RunConfig, name: str, memory: tuple[int, int] | None, parent: str, by: object = None) -> str:
+    def submit(self, config: Any, name: str = "", memory: tuple[int, int] | None = None, *_: Any, **__: Any) -> str:
         if self.error:
             raise self.error
         self.submitted.append((config, name))
@@ -175,7 +178,7 @@ def test_a_run_that_starts_from_anothers_settings_is_kept_as_its_variation(bench
     told = bench.page.check(request, OPERATOR)["origin"]
     assert (told["name"], told["step"]) == ("Tiny world, KL coefficient 0.2", None) and "begins at step 1" in told["text"]
     workspace = Workspace(tmp_path)
-    page = TrainPage(tmp_path, Access(), workspace.submit)
+    page = TrainPage(workspace, Access())
     started = workspace.status(page.start({**request, "nonce": "n"}, OPERATOR)["run_id"])
     assert started.name == "Tiny world, KL coefficient 0.2"
     assert (started.origin.parent, started.origin.parent_step, started.origin.changes) == (parent, None, {"ppo.kl_coef": 0.2})
@@ -220,6 +223,19 @@ def test_settings_of_a_failed_run_resume_it_where_its_checkpoint_allows_them(
     status = Workspace(tmp_path).status(parent)
     assert (status.state, status.queue_position) == ("queued", 1) and bench.submitted == []
     assert RunReader(folder).config().ppo.learning_rate == 1e-6
+
+
+def test_a_recording_as_parent_is_refused_as_one_and_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_world(tmp_path, monkeypatch)
+    workspace = Workspace(tmp_path, Recordings(cache_folder=tmp_path / "cache"))
+    page = TrainPage(workspace, Access())
+    request = {**sent(), "parent": RECORDINGS[0].run_id, "nonce": "n"}
+    told = page.check(request, OPERATOR)["origin"]
+    assert (told["step"], told["text"]) == (None, str(OnlyRead()))
+    for resume in (False, True):
+        (problem,) = page.start({**request, "resume": resume, "nonce": str(resume)}, OPERATOR)["problems"]
+        assert "This is a recording" in problem["message"]
+    assert workspace.runs() == []
 
 
 def test_the_estimate_that_the_page_showed_goes_with_the_run(bench: Bench, tmp_path: Path) -> None:

@@ -6,25 +6,35 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
+from starlette.datastructures import Headers
 
 from rlhf_studio.config import NOTHING_ALLOWED
+from rlhf_studio.engine.process.stopping import asked_by, record_stop
+from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.recipes import list_recipes
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.studio import read
+from rlhf_studio.runs.hosted.ending import BY, end_runs
+from rlhf_studio.runs.studio import change, read
 from rlhf_studio.runs.visitors.janitor import TIME_LIMIT, Janitor
 from rlhf_studio.runs.visitors.limits import Admission, Limits
-from rlhf_studio.runs.visitors.starters import Starter
+from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui.access import TOKEN_VARIABLE
+from rlhf_studio.ui import app
+from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.visiting import identity
-from rlhf_studio.ui.visiting.allowed import Budget
+from rlhf_studio.ui.visiting.allowed import RECIPES, Budget
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
+from rlhf_studio.ui.visiting.where import offered, where
 from tests.ui.fake_run import FakeRun
 from tests.ui.raw_http import Raw
 from tests.ui.test_roles import functions_of
@@ -97,7 +107,8 @@ def test_everything_else_is_refused_by_its_name(change: dict[str, Any]) -> None:
 def test_a_recipe_that_fetches_something_is_refused() -> None:
     other = next(recipe for recipe in list_recipes() if recipe.name == "gpt2-imdb")
     (problem,) = Budget().problems(other.config, other)
-    assert "bundled world" in problem.message
+    titles = "Tiny world; Tiny world, LoRA; Tiny world, RLOO; Tiny world, GRPO"
+    assert problem.message == f"Here, visitors start the recipes of the bundled world: {titles}."
 
 
 # --- how much, and for how long --------------------------------------------------------------------------------------------------------
@@ -158,10 +169,7 @@ def visitors_run(tmp_path: Path) -> Iterator[FakeRun]:
     run = FakeRun(tmp_path)
     run.run()
     run.step()
-    from rlhf_studio.runs import studio
-    from rlhf_studio.runs.visitors.starters import set_starter
-
-    with studio.change(tmp_path) as connection:
+    with change(tmp_path) as connection:
         set_starter(connection, run.run_id, Starter("visitor", key="ann"))
     yield run
     run.close()
@@ -203,6 +211,26 @@ def test_the_oldest_run_of_a_visitor_goes_when_the_disk_is_full_and_nobody_else_
     assert len(workspace.folders()) == 2
     Janitor(workspace, Limits(disk=1)).look()
     assert [run.run_id for run in workspace.runs()] == [own.run_id]
+
+
+def test_each_engine_is_told_what_ended_its_run(tmp_path: Path, visitors_run: FakeRun) -> None:
+    end_runs(Workspace(tmp_path), 0, "Space")
+    (command,) = visitors_run.writer.pending_commands()
+    assert command.payload == {"by": BY, "cause": "The Space was restarted"}
+    record_stop(visitors_run.writer, asked_by(command))
+    assert Workspace(tmp_path).status(visitors_run.run_id).cause == "The Space was restarted"
+
+
+@pytest.mark.parametrize("mode", [Mode.SPACE, Mode.CLASSROOM])
+def test_an_app_with_visitors_clears_away_after_them(
+    mode: Mode, tmp_path: Path, visitors_run: FakeRun, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitors_run.writer.set_state("stopped")
+    visitors_run.close()
+    monkeypatch.setattr(app, "Janitor", partial(Janitor, interval=0.01))
+    monkeypatch.setattr(app, "budget_for", lambda mode: Budget(limits=Limits(hours=0)))
+    with served(mode, tmp_path, tmp_path_factory.mktemp("world")) as running:
+        wait_until(lambda: running.workspace.folders() == [])
 
 
 # --- by raw HTTP ------------------------------------------------------------------------------------------------------------------------
@@ -252,10 +280,26 @@ def start(server: Server, visitor: str, **values: Any) -> dict[str, Any]:
     raise AssertionError("no answer")
 
 
+def test_what_the_owner_deletes_goes_from_the_bucket_too(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = tmp_path_factory.mktemp("bucket")
+    monkeypatch.setenv("RLHF_STUDIO_BUCKET", str(bucket))
+    run = FakeRun(tmp_path)
+    run.run()
+    run.step()
+    run.writer.set_state("finished")
+    run.close()
+    with served(Mode.SPACE, tmp_path, tmp_path_factory.mktemp("world")) as running:
+        wait_until(lambda: any(folder.name == f"{run.run_id}.1" for folder in bucket.iterdir()))
+        running.workspace.delete(run.run_id)
+        wait_until(lambda: list(bucket.iterdir()) == [])
+
+
 def press(server: Server, visitor: str, button: str, run: str, **more: Any) -> int:
     path, body = functions_of(server)[button]
     status, text = raw_of(server).send("POST", path, body({"run": run, **more}), {"Cookie": f"{identity.COOKIE}={visitor}"})
-    assert status == 200 or b"for the owner" in text, text
+    assert status == 200 or b"duplicate this Space" in text, text
     return status
 
 
@@ -269,11 +313,42 @@ def test_a_visitor_starts_a_run_and_stops_it_and_nobody_else_does(space: Server)
     assert space.workspace.queue_position(other) == 1
     assert press(space, BOB, "stop_run", run) != 200
     assert space.workspace.status(run).stop_asked_age is None
+    assert again["field"] == "" and start(space, ANN, **{"ppo.steps": 22})["run"] == run  # the page leads to it
     assert press(space, ANN, "stop_run", run) == 200
     wait_until(lambda: space.workspace.status(run).state == "stopped")
     wait_until(lambda: space.workspace.status(other).state in ("running", "finished"))
     assert press(space, BOB, "stop_run", other) == 200
     wait_until(lambda: space.workspace.status(other).state in ("stopped", "finished"))
+
+
+def test_the_runs_page_stops_a_run_for_whoever_started_it_and_for_nobody_else(tmp_path: Path, visitors_run: FakeRun) -> None:
+    page = RunsPage(Workspace(tmp_path), Access(Mode.SPACE, loopback=False))
+    with change(tmp_path) as connection:
+        set_starter(connection, visitors_run.run_id, Starter("visitor", key=identity.key_of(ANN)))
+    with pytest.raises(gr.Error, match="duplicate this Space"):
+        page.stop({"run": visitors_run.run_id}, from_browser_of(BOB))
+    assert visitors_run.writer.pending_commands() == []
+    page.stop({"run": visitors_run.run_id}, from_browser_of(ANN))
+    (command,) = visitors_run.writer.pending_commands()
+    assert (command.kind, command.payload) == ("stop", {"by": "the visitor who started it"})
+
+
+def from_browser_of(visitor: str) -> Any:
+    headers = Headers({"host": "ada-studio.hf.space", "cookie": f"{identity.COOKIE}={visitor}"})
+    return SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_train_offers_what_can_be_done_here(mode: Mode) -> None:
+    told = offered(Access(mode, loopback=False), {}, from_browser_of(ANN))
+    assert not told["operator"]
+    assert told["here"] == (list(RECIPES) if mode is Mode.SPACE else [])  # this browser has not opened the class link
+    assert [one["run"] for one in told["recordings"]] == (
+        [one.run_id for one in RECORDINGS] if mode in (Mode.SPACE, Mode.READ_ONLY) else []
+    )
+    assert bool(told["why_not"]) == (mode is not Mode.READ_ONLY)
+    line = where(Access(mode, loopback=False))({}, from_browser_of(ANN))
+    assert (line["starts"], line["limit"]) == ((True, 600) if mode is Mode.SPACE else (False, 0))
 
 
 def test_a_visitor_is_told_what_is_not_allowed_here(space: Server) -> None:

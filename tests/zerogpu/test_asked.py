@@ -11,6 +11,7 @@ from gradio.context import LocalContext
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.lab.resumed import RESUMABLE
 from rlhf_studio.ui.app import launch
+from tests.runs.test_checkpoints import checkpoint
 from tests.ui.test_app import event, settings_of_page
 from tests.ui.train_helpers import install_world, start_stand_in
 from tests.waiting import wait_until
@@ -31,11 +32,17 @@ def test_who_starts_and_who_resumes_are_known_by_the_header_of_their_request(tmp
         run = json.loads(outcome)["run_id"]
         wait_until(lambda: server.workspace.status(run).state == "running")
         send_command(server.workspace.run_dir(run), "stop")
+        wait_until(lambda: server.workspace.status(run).state in RESUMABLE)
+        checkpoint(server.workspace.run_dir(run), 2)
+        changed = settings_of_page(ppo__steps=6, ppo__learning_rate=1e-6)
+        again = {**changed, "nonce": "again", "parent": run, "resume": True}  # of the Train page
+        outcome = event(server, "start_run", again, X_IP_Token="dee")["output"]["data"][0]
+        assert json.loads(outcome) == {"run_id": run, "nonce": "again"}
         for button, name in (("resume_run", "bob"), ("act_on_run", "cy")):  # of the Live page, of the Runs page
             wait_until(lambda: server.workspace.status(run).state in RESUMABLE)
             sent = {"run": run, "from_start": True, "action": "resume"}
             assert event(server, button, sent, X_IP_Token=name)["success"]
-        assert asked == [(run, "ann"), (run, "bob"), (run, "cy")]
+        assert asked == [(run, "ann"), (run, "dee"), (run, "bob"), (run, "cy")]
         wait_until(lambda: server.workspace.status(run).state in RESUMABLE)
     finally:
         server.close()

@@ -33,6 +33,12 @@ def asked_by(command: Command) -> str:
     return f"asked by {by[:80]}" if isinstance(by, str) and by else OPERATOR
 
 
+def cause_of(command: Command) -> str:
+    """What the run is to say of its stop where no person has asked for it; empty where one has."""
+    cause = command.payload.get("cause")
+    return cause[:200] if isinstance(cause, str) else ""
+
+
 class StopRequested(BaseException):
     """Somebody asked the run to stop; the reason is the message.
 
@@ -173,8 +179,9 @@ class StopWatcher:
 
 def record_stop(writer: RunWriter, reason: str, more: str = "") -> None:
     """Put a stop on record and acknowledge the requests for it. Raises StoreError."""
-    for command in writer.pending_commands():
-        if command.kind in STOP_COMMANDS:
-            writer.acknowledge(command.id, "done")
+    stops = [command for command in writer.pending_commands() if command.kind in STOP_COMMANDS]
+    cause = cause_of(stops[0]) if stops else ""
+    for command in stops:
+        writer.acknowledge(command.id, "done")
     writer.event(EventRecord("info", "stop", f"Stopped{more}: {reason}."))
-    writer.set_state("stopped")
+    writer.set_state("stopped", cause=cause)

@@ -13,28 +13,30 @@ from rlhf_studio.runs.finding.folders import RunFolders
 
 logger = logging.getLogger(__name__)
 BY = "the host, which ends the app"
+RESTARTED = "The {what} was restarted"  # also in ui/assets/live/header.js
 _LOOK_SECONDS = 0.1
 
 
-def end_runs(folders: RunFolders, seconds: float) -> tuple[list[str], list[str]]:
+def end_runs(folders: RunFolders, seconds: float, what: str = "app") -> tuple[list[str], list[str]]:
     """Ask every engine to save and stop, and wait until they have; (the runs that have ended, those at work after ``seconds``).
 
+    ``what`` the host ends, in a word: each run keeps it as the cause of its stop, because no person has asked for that.
     No engine is killed: one that needs longer goes on for as long as the machine lets it. Nothing may start another run meanwhile.
     Raises StoreError when the workspace cannot be read.
     """
-    asked = [folder for folder in folders.folders() if _ask(folder)]
+    asked = [folder for folder in folders.folders() if _ask(folder, RESTARTED.format(what=what))]
     deadline = time.monotonic() + seconds
     while (left := [folder for folder in asked if _at_work(folder)]) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
     return [folder.name for folder in asked if folder not in left], [folder.name for folder in left]
 
 
-def _ask(folder: Path) -> bool:
+def _ask(folder: Path, cause: str) -> bool:
     """Whether an engine of this run is at work, and has been asked to stop."""
     try:
         if not _at_work(folder):
             return False
-        send_command(folder, "stop", {"by": BY})
+        send_command(folder, "stop", {"by": BY, "cause": cause})
     except NotRunning:  # it ended meanwhile
         return False
     except StoreError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ def say_goodbye(server: Ended, *, stop_runs: bool) -> None:
     if server.dispatcher is not None:
         server.dispatcher.stop()
     try:
-        ended, left = end_runs(server.workspace, STOP_SECONDS)
+        ended, left = end_runs(server.workspace, STOP_SECONDS, "Space" if on_a_space(os.environ) else "app")
     except StoreError as error:
         _say(f"The runs could not be asked to stop: {error}")
         return

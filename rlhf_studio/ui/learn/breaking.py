@@ -14,6 +14,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, RECIPE, Experiment, Which
 from rlhf_studio.lessons.faults.runs import BothRuns, both_runs, has_ended, own_runs, seeds_done, submit_missing, under_way
@@ -32,6 +33,7 @@ from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 logger = logging.getLogger(__name__)
 BUSY = "A pair is under way. One pair runs at a time: wait for its end, or stop it on Live."
 MOST_KEPT = 40  # results
+RECORDED = {"no_kl": "recording-exploits", "learning_rate": "recording-collapses"}  # experiment -> the recording of the same fault
 Json = dict[str, Any]
 
 
@@ -92,6 +94,7 @@ class Breaking:
             "runs": {which: _told(experiment, which, seed, run) for which, run in found.items()},
             "under_way": under_way(self._workspace, runs),
             "operator": operator,
+            "recorded": _recorded(experiment),
             "why_not": "" if operator else self._access.why_not(),
             "takes": self._takes(experiment, seed, found),
         }
@@ -152,6 +155,12 @@ class Breaking:
             while len(self._results) > MOST_KEPT:
                 self._results.pop(next(iter(self._results)))
         return computed
+
+
+def _recorded(experiment: Experiment) -> Json | None:
+    """The recording that shows the same fault, for who cannot start the runs; None where there is none."""
+    run_id = RECORDED.get(experiment.name)
+    return next(({"run": one.run_id, "name": one.name} for one in RECORDINGS if one.run_id == run_id), None)
 
 
 def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:

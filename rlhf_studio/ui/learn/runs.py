@@ -29,7 +29,9 @@ class RunsOnRecord:
         """The newest of them, each with ``run`` (its id), ``name``, ``steps`` (done so far) and whether it still trains (``alive``)."""
         if self._listing is None:
             return []
-        found = (status for status in self._listing.runs() if status.stage == "ppo" and status.step > 0)
+        assert self._workspace is not None  # a listing has one
+        recordings, _ = self._workspace.recordings.runs()
+        found = (status for status in [*self._listing.runs(), *recordings] if status.stage == "ppo" and status.step > 0)
         shown = (
             {"run": status.run_id, "name": status.name, "steps": status.step, "alive": status.state in ALIVE}
             for status in found

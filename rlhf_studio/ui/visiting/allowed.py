@@ -8,8 +8,10 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
-from rlhf_studio.recipes import Recipe
-from rlhf_studio.runs.visitors.limits import Limits
+from rlhf_studio.recipes import Recipe, list_recipes
+from rlhf_studio.runs.records import ALIVE
+from rlhf_studio.runs.visitors.limits import Admission, Limits
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.visiting.modes import Mode
 
 RECIPES = ("world", "world-lora", "world-rloo", "world-grpo")
@@ -57,21 +59,22 @@ class Budget:
         """Raises :class:`Capped` for what visitors and students may not start; ``follows``: the settings came from another run."""
         found = self.problems(config, recipe)
         if follows:
-            found = [Problem("", f"{self.here}, {self.who} start from a recipe, not from the settings of another run")]
+            found = [Problem("", f"{self.here}, {self.who} start from a recipe, not from the settings of another run.")]
         if found:
             raise Capped(found)
 
     def problems(self, config: StageConfig, recipe: Recipe) -> list[Problem]:
         """Why a visitor may not start this, by setting."""
         if recipe.name not in RECIPES or not isinstance(config, RunConfig) or not isinstance(recipe.config, RunConfig):
-            return [Problem("", f"{self.here}, {self.who} start runs of the bundled world ({', '.join(RECIPES)}){self._elsewhere}")]
+            titles = "; ".join(one.title for one in list_recipes() if one.name in RECIPES)
+            return [Problem("", f"{self.here}, {self.who} start the recipes of the bundled world: {titles}{self._elsewhere}.")]
         found = []
         for name, _ in walk_fields(RunConfig):
             value, own = _value(config, name), _value(recipe.config, name)
             if value == own or name in FREE_SETTINGS or name in ("recipe", "stage"):
                 continue
             if name not in self.most:
-                found.append(Problem(name, f"{self.here}, {self.who} leave this as the recipe has it{self._elsewhere}"))
+                found.append(Problem(name, f"{self.here}, {self.who} cannot change this setting{self._elsewhere}"))
             elif value > self.most[name]:
                 found.append(Problem(name, f"{self.here}, {self.who} have at most {self.most[name]:g}{self._elsewhere}"))
         return found
@@ -85,6 +88,15 @@ class Budget:
 def budget_for(mode: Mode) -> Budget:
     """The budget of visitors or students."""
     return Budget(here="In this class", who="students") if mode is Mode.CLASSROOM else Budget(here="On this Space")
+
+
+def run_in_the_way(workspace: Workspace, by: Admission) -> dict[str, str]:
+    """The run of this visitor or student that waits or is at work, as ``run``: the page leads to it. Raises StoreError."""
+    if not by.starter.plays:
+        return {}
+    own = (run for run in workspace.runs() if run.starter.plays and run.starter.key == by.starter.key)
+    found = next((run.run_id for run in own if run.state in ALIVE or run.state == "queued"), "")
+    return {"run": found} if found else {}
 
 
 def _value(config: RunConfig, name: str) -> Any:

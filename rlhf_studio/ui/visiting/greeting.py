@@ -28,5 +28,8 @@ def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
         return [*lines, f"Operators, who may start and change runs: whoever uses this machine. {note}"]
     who = "Whoever uses this machine" if is_loopback(host) else "Everyone who reaches this address"
     shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
-    lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
+    if access.mode is Mode.SPACE:
+        lines.append("Visitors may watch, and start small runs of their own. The owner, who may do everything, opens the operator link:")
+    else:
+        lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
     return [*lines, f"  {operator_link(url, shown)}"]

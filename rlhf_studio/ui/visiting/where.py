@@ -1,4 +1,4 @@
-"""The line above the pages: how the app is used, and what whoever looks at it may do."""
+"""What whoever looks at the app may do: the line above the pages says it, and Train offers it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.visiting.allowed import RECIPES
 from rlhf_studio.ui.visiting.identity import is_known
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Provider
 
 Json = dict[str, Any]
+ELSEWHERE = {Mode.SPACE: "needs a copy of this Space", Mode.CLASSROOM: "only the teacher starts it"}
 TITLES = {Mode.LOCAL: "This computer", Mode.CLASSROOM: "Class", Mode.SPACE: "Space", Mode.READ_ONLY: "Read-only"}
 
 NO_COOKIES = (
@@ -56,6 +58,8 @@ def where(
         opened()
         role, plays = access.role_of(request, data), access.plays(request, data)
         told: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
+        limited = plays and role < Role.OPERATOR
+        told |= {"starts": access.may_start(request, data), "limit": access.budget.limits.seconds if limited else 0}
         leases = LEASES if is_zero_gpu_space() and not access.read_only else ""
         told["line"] = " ".join(part for part in (line_of(access, role, plays), leases) if part)
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
@@ -89,3 +93,22 @@ def line_of(access: Access, role: Role, plays: bool) -> str:
     if plays:
         return f"You are in a class. You may start runs of the tiny world ({small})."
     return access.why_not()
+
+
+def offered(access: Access, data: Any, request: gr.Request) -> Json:
+    """Who this is, as members of the Train page's first answer.
+
+    ``here`` are the recipes that can start, where not all of them can, and ``elsewhere`` says what the others need. ``recordings`` are
+    offered above the recipes to those who came to look. ``why_not`` is empty where the line above the pages says it already.
+    """
+    operator = access.is_operator(request, data)
+    plays = not operator and access.plays(request, data)
+    looks = not operator and access.mode in (Mode.SPACE, Mode.READ_ONLY)
+    return {
+        "operator": operator,
+        "plays": plays,
+        "why_not": "" if access.read_only else access.why_not(),
+        "here": list(RECIPES) if plays else [],
+        "elsewhere": ELSEWHERE.get(access.mode, ""),
+        "recordings": [{"run": one.run_id, "name": one.name} for one in RECORDINGS] if looks else [],
+    }

@@ -39,6 +39,7 @@ class EvaluatePage {
       onchange: () => this.open(this.chosen.value),
     });
     this.once = new Once();
+    this.viewer = el("p", { class: "rs-help", hidden: true });
     this.form = new Form({ begin: (data) => this.begin(data) });
     this.newOne = el(
       "details",
@@ -83,6 +84,7 @@ class EvaluatePage {
         el("label", { class: "rs-evaluate-choice" }, el("span", { class: "rs-hidden" }, "Evaluation"), this.chosen),
       ),
       this.empty,
+      this.viewer,
       this.newOne,
       this.body,
     );
@@ -112,7 +114,9 @@ class EvaluatePage {
     this.say(reply.problem || "");
     if (reply.problem) return RESTING;
     this.form.setRuns(reply.runs);
-    this.form.lock(reply.why_not);
+    setText(this.viewer, reply.why_not);
+    show(this.viewer, Boolean(reply.why_not));
+    show(this.newOne, !reply.why_not);
     this.parts.arena.lock(reply.why_not);
     this.listed = reply.evaluations;
     this.setChoice();

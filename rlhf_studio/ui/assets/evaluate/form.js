@@ -182,13 +182,6 @@ export class Form {
     );
   }
 
-  lock(why) {
-    this.locked = why;
-    if (this.asking) return;
-    this.button.disabled = Boolean(why);
-    if (why) this.tell({ problem: why });
-  }
-
   tell({ problem, fields = [] }) {
     const lines = problem ? problem.split("\n") : [];
     fill(
@@ -205,7 +198,7 @@ export class Form {
 
   async send(event) {
     event.preventDefault();
-    if (this.locked || this.asking) return;
+    if (this.asking) return;
     if (this.other.value.trim()) this.addOther();
     const number = (input) => (input.value === "" ? null : Number(input.value));
     const { file, prompts, samples, seed, temperature, judge, reward, text: held, name } = this.fields;

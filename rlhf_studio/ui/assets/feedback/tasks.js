@@ -35,7 +35,7 @@ export class TaskList {
     if (text === this.drawn) return;
     this.drawn = text;
     redraw(this.rows, this.make, () =>
-      fill(this.rows, tasks.length ? tasks.map((task) => this.row(task, reply)) : nothing(operator)),
+      fill(this.rows, tasks.length ? tasks.map((task) => this.row(task, reply)) : nothing(operator, why)),
     );
   }
 
@@ -138,7 +138,7 @@ function about(task) {
   return parts.join(" · ");
 }
 
-const nothing = (operator) =>
+const nothing = (operator, why) =>
   el(
     "div",
     { class: "rs-feedback-empty" },
@@ -150,7 +150,9 @@ const nothing = (operator) =>
         ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make " +
             "one from a file of prompts and responses, or of an evaluation; a run with the reward Ask people " +
             "makes its own."
-        : "As soon as there is something to rate, it appears here.",
+        : why
+          ? "Tasks that ask people to rate responses are listed here."
+          : "As soon as there is something to rate, it appears here.",
     ),
   );
 

@@ -256,7 +256,7 @@ export class Breaking {
     fill(row.link, run.run ? this.link("Open on Live", "live", { run: run.run }) : "");
   }
 
-  drawTools({ runs, under_way, operator, why_not, key, next_seed, takes }) {
+  drawTools({ runs, under_way, operator, why_not, recorded, key, next_seed, takes }) {
     const done = Boolean(key);
     const partly = WHICH.some((which) => GONE.includes(runs[which].state));
     const busy = WHICH.some((which) => ["queued", "loading", "running", "paused"].includes(runs[which].state));
@@ -266,12 +266,14 @@ export class Breaking {
     setText(this.again, `Run again with seed ${next_seed}`);
     for (const button of [this.start, this.again]) button.disabled = under_way || !operator;
     const other = under_way && !busy ? "Another pair is under way. One pair runs at a time." : "";
-    const viewer = operator || done ? "" : `You cannot start these two runs here. ${why_not}`;
+    const instead = recorded ? "A recorded run shows the same." : why_not;
+    const viewer = operator || done ? "" : `You cannot start these two runs here. ${instead}`;
     setText(this.note, other || viewer || takes || "");
     if (this.compared === done) return;
     this.compared = done;
     const compare = { compare: `${runs.first.run},${runs.second.run}` };
-    fill(this.compare, done ? this.link("Compare both", "runs", compare) : "");
+    const watch = recorded && !operator ? this.link(`Watch: ${recorded.name}`, "live", { run: recorded.run }) : "";
+    fill(this.compare, done ? this.link("Compare both", "runs", compare) : watch);
   }
 
   link(label, page, params) {

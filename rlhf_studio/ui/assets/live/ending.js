@@ -47,8 +47,8 @@ export class Ending {
     const some = !failed &&
       !evaluation &&
       saved && [
-        WRITES.includes(stage) && this.button("Talk to it", () => this.send("open_talk"), true),
-        stage === "reward_model" && tryLink(this.run().run),
+        operator && WRITES.includes(stage) && this.button("Talk to it", () => this.send("open_talk"), true),
+        operator && stage === "reward_model" && tryLink(this.run().run),
         this.button("Take it home", () => this.takeHome(this.run()), false),
       ];
     const variation = recording ? "Train with its settings" : "Run a variation";
@@ -56,7 +56,7 @@ export class Ending {
       !failed && evaluation && this.table(),
       failed && trains && this.button("Fix settings", () => this.vary(true), true),
       ...(some || []),
-      !failed && !imported && this.button(variation, () => this.vary(false), false),
+      operator && !failed && !imported && this.button(variation, () => this.vary(false), false),
       recording && operator && this.button("Take it home", () => this.takeHome(this.run()), false),
       this.button("Compare", () => this.compare(), false),
       !failed && !imported && critic && learnLink(this.run().run),

@@ -1,19 +1,19 @@
 // Name, state, progress, times and the buttons; below them one banner that says what is wrong or what to do next.
 import { Controls } from "./controls.js";
-import { ofTotal } from "./stage.js";
+import { isAlive, ofTotal } from "./stage.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { bytes, clock, duration, lower, number, percent, readable, signed } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 
+const CAUSE = /^The (Space|app) was restarted$/; // also in runs/hosted/ending.py
 const MOST_OF_DEVICE = 120; // characters: a log of another program may name anything
 const RECORDED =
   "This recording came with the program. It can be watched and compared, but not changed or trained further.";
-const ALIVE = new Set(["loading", "running", "paused"]);
-export const isAlive = (state) => ALIVE.has(state);
 
 export class Header {
   /** @param act, steered  as Controls takes them */
   constructor(act, steered) {
+    this.limit = 0; // seconds after which the run is stopped, where it is an own one that has such a limit
     this.name = el("h2", { class: "rs-name" });
     this.stateWord = el("span", {});
     this.state = el("span", { class: "rs-state" }, el("i", { "aria-hidden": "true" }), this.stateWord);
@@ -95,6 +95,8 @@ export class Header {
     ) {
       const left = status.step_seconds * (status.total - status.step) - Math.min(since, status.step_seconds);
       parts.push(`about ${duration(left)} left`);
+      const ends = this.limit && status.started_at !== null && serverNow - status.started_at + left > this.limit;
+      if (ends) parts.push(`but it is stopped after ${this.limit / 60} minutes, the limit here`);
     }
     setText(this.times, parts.join(", "));
   }
@@ -126,9 +128,16 @@ function phaseOf(status) {
   return status.state === "running" ? status.phase : "";
 }
 
-/** What the banner says: {tone, title, lines, rows, compared, operator} or null. */
-export function bannerOf(status, operator) {
-  const content = contentOf(status, operator);
+/**
+ * What the banner says: {tone, title, lines, rows, compared, operator} or null.
+ * @param steers  whether this person may resume the run
+ * @param coming  whether the app that has stopped the run has not begun again yet
+ */
+export function bannerOf(status, { operator, steers, coming }) {
+  const resume = steers ? ["Press Resume to go on."] : [];
+  const content = restarted(status)
+    ? restartBanner(status, { how: resume, coming })
+    : contentOf(status, operator);
   return content && { ...content, operator, compared: comparedLine(status) };
 }
 
@@ -181,6 +190,39 @@ function contentOf(status, operator) {
     default:
       return silentBanner(status, operator) || ratingBanner(status);
   }
+}
+
+/**
+ * What the host has restarted, "Space" or "app", which stopped the run without any person's wish; else nothing.
+ */
+const restarted = ({ state, cause }) => (state === "stopped" ? CAUSE.exec(cause || "")?.[1] : undefined);
+
+/** Knows whether the app that has stopped a run is still on its way to its end. */
+export class Restart {
+  /** The connection is lost: whoever answers next is the app that has begun again. */
+  lost() {
+    this.worked = "";
+  }
+
+  /** Whether this page has seen the run at work, and then stopped, without losing the connection in between. */
+  isUnderWay(status) {
+    if (isAlive(status.state)) this.worked = status.run;
+    return this.worked === status.run && Boolean(restarted(status));
+  }
+}
+
+/**
+ * The banner of such a run.
+ * @param how     what Resume does, for whoever may press it
+ * @param coming  whether the app has not begun again yet
+ */
+function restartBanner(status, { how, coming }) {
+  const { step, total, summary } = status;
+  const what = restarted(status);
+  const place = step ? `after step ${step}${ofTotal(total)}` : "before the first step";
+  const now = { title: `The ${what} is being restarted`, lines: [`The run was stopped ${place}. It can go on then.`] };
+  const then = { title: `The ${what} was restarted ${place}`, lines: how };
+  return { tone: "interrupted", ...(coming ? now : then), rows: summary };
 }
 
 /** A run that somebody has stopped. */
@@ -323,13 +365,13 @@ export class LostBar {
     );
   }
 
-  update(lost) {
+  /** @param status  of the run that is shown, if any */
+  update(lost, status) {
     show(this.node, Boolean(lost));
     if (!lost) return setText(this.text, "");
-    setText(
-      this.text,
-      `Connection to the app lost. What you see is from ${clock(lost.since / 1000)}; the run itself goes on.`,
-    );
+    // Whether it goes on is not known: the app may have ended, and its runs with it.
+    const free = status && isAlive(status.state) && !status.stop_asked ? " The run does not need this page." : "";
+    setText(this.text, `Connection to the app lost. What you see is from ${clock(lost.since / 1000)}.${free}`);
     const wait = lost.retryAt ? Math.ceil((lost.retryAt - Date.now()) / 1000) : 0;
     return setText(this.wait, wait > 0 ? `Trying again in ${wait} s` : "Trying again…");
   }

@@ -10,7 +10,7 @@ import { EventPanel } from "./events.js";
 import { readable } from "../shared/format.js";
 import { Guide } from "./guide.js";
 import { handOver } from "../shared/handover.js";
-import { Banner, Header, LostBar, bannerOf, isAlive } from "./header.js";
+import { Banner, Header, LostBar, Restart, bannerOf } from "./header.js";
 import { LearnedPanel } from "./learned.js";
 import { loadPlotly } from "../shared/plotly.js";
 import { Poller } from "../shared/poll.js";
@@ -18,7 +18,7 @@ import { notices } from "../shared/notices.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, reloadAfterRestart, whenShown } from "../shared/visit.js";
 import { Measures } from "./measures.js";
 import { SettingsPanel } from "./settings.js";
-import { applyStage } from "./stage.js";
+import { applyStage, isAlive } from "./stage.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
@@ -62,6 +62,7 @@ class LivePage {
       queued: () => this.poller.wake(),
     });
     this.banner = new Banner(this.ending);
+    this.restart = new Restart();
     this.lost = new LostBar(() => this.poller.wake());
     this.verdict = new Verdict({
       fetch: this.fetch,
@@ -248,6 +249,7 @@ class LivePage {
     this.clockOffset = reply.now - Date.now() / 1000;
     this.operator = reply.operator;
     this.steers = reply.operator || Boolean(reply.owns);
+    this.header.limit = reply.owns ? Number(document.body.dataset.limit || 0) : 0;
     this.header.whyNot(reply.why_not);
     if (!reply.same) this.takeIn(reply);
     if (reply.insight !== undefined) {
@@ -329,7 +331,8 @@ class LivePage {
     this.host.dataset.state = this.lastState = status.state;
     notices.show(status);
     this.header.update(status, this.steers, this.serverNow(), this.settingsNow());
-    this.banner.update(bannerOf(status, this.operator));
+    const { operator, steers } = this;
+    this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings);
   }
 
@@ -357,7 +360,7 @@ class LivePage {
     }
     show(this.main, false);
     notices.none();
-    this.empty.none(reply.recordings);
+    this.empty.none(reply.recordings, reply.operator);
     return undefined;
   }
 
@@ -370,7 +373,8 @@ class LivePage {
   }
 
   setLost(lost) {
-    this.lost.update(lost);
+    this.lost.update(lost, this.status);
+    if (lost) this.restart.lost();
     this.host.classList.toggle("rs-disconnected", Boolean(lost));
   }
 

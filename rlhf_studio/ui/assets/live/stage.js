@@ -19,6 +19,11 @@ export function firstStep(stage, batch) {
   return `${LEARNS[stage] || ppo} The first points appear right after.`;
 }
 
+const ALIVE = new Set(["loading", "running", "paused"]);
+
+/** Whether an engine works on a run in this state. */
+export const isAlive = (state) => ALIVE.has(state);
+
 /** "of 300" where it is known how many steps a run has. */
 export const ofTotal = (total) => (total ? ` of ${total}` : "");
 

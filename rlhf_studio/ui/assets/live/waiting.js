@@ -1,7 +1,6 @@
 // What stands in the place of numbers: while a run starts, and when there is no run to show.
 import { el, fill, show } from "../shared/dom.js";
-import { isAlive } from "./header.js";
-import { firstStep } from "./stage.js";
+import { firstStep, isAlive } from "./stage.js";
 
 /** In place of the charts while there is nothing to draw. */
 export class Waiting {
@@ -40,11 +39,17 @@ export class Empty {
     this.node = el("section", { class: "rs-empty", hidden: true });
   }
 
-  /** There is no run at all yet: what to do, and the recordings that can be watched meanwhile. */
-  none(recordings) {
+  /** There is no run at all yet: what to do, where something can be started, and the recordings that can be watched. */
+  none(recordings, operator) {
     show(this.node, true);
-    if (this.node.dataset.kind === "none") return;
-    this.node.dataset.kind = "none";
+    const kind = !operator && document.body.dataset.starts === "false" ? "watch" : "none";
+    if (this.node.dataset.kind === kind) return;
+    this.node.dataset.kind = kind;
+    if (kind === "watch") {
+      const empty = el("div", {}, el("h2", {}, "No run here"), el("p", {}, "Runs that others start appear here."));
+      fill(this.node, recordings.length ? this.recorded(recordings) : empty);
+      return;
+    }
     const steps = [
       "Open Train. The tiny world is chosen already; it needs no download and takes about a minute.",
       "Press Start run.",
@@ -64,7 +69,7 @@ export class Empty {
       const link = el("a", { href: `?tab=live&run=${run}`, onclick: (event) => this.watch(event, run) }, name);
       return el("li", {}, link, el("span", {}, about));
     };
-    const why = "They came with the program, and open like runs of your own.";
+    const why = "They came with the program, and open like any other run.";
     return el(
       "div",
       { class: "rs-recordings" },

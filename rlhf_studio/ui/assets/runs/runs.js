@@ -247,17 +247,21 @@ class RunsPage {
   }
 
   menu(button, row) {
+    const own = this.operator || this.table.mine.has(row.id);
+    const stop = () => this.trigger("stop_run", { run: row.id, view: onlyWatches() });
     const may = (action) => this.operator && row.actions.includes(action);
     const item = (label, act, action = "") => ((action ? may(action) : true) ? { label, act } : false);
     const groups = [
       [
         item("Open", () => this.trigger("open_run", { run: row.id })),
         item("Settings", () => this.forms.settings(row)),
-        item("Copy settings to Train", () => this.copySettings(row)),
-        row.stage === "reward_model" &&
+        this.operator && item("Copy settings to Train", () => this.copySettings(row)),
+        this.operator &&
+          row.stage === "reward_model" &&
           row.state === "finished" &&
           item("Try it", () => location.assign(rewardAddress(row.id))),
-        item("Take home", () => this.takeHome.open({ run: row.id, name: row.name })),
+        (this.operator || !row.recording) &&
+          item("Take home", () => this.takeHome.open({ run: row.id, name: row.name })),
       ],
       [
         item("Suggested next", () => this.forms.ideas(row), "follow"),
@@ -268,6 +272,8 @@ class RunsPage {
         row.queue_position > 1 && item("Move up", () => this.move(row, row.queue_position - 1), "move"),
         item("Move down", () => this.move(row, row.queue_position + 1), "move"),
         item("Cancel", () => this.act("cancel", row), "cancel"),
+        own && !this.operator && row.state === "queued" && item("Take out of the queue", stop),
+        own && row.alive && item("Stop and save", stop),
         item("Force stop", () => this.forceStop(row), "force_stop"),
       ],
       [

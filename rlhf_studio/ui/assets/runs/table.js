@@ -228,6 +228,14 @@ export class RunTable {
     return (this.archived || !row.archived) && (this.recordings.shown || !row.recording);
   }
 
+  /** Rows of one group stand together: own runs, those at work; recordings before all others, or behind them. */
+  group({ id, recording, alive, state }) {
+    if (this.mine.has(id)) return 0;
+    if (!this.recordings.first) return recording ? 2 : 1;
+    if (recording) return 2;
+    return alive || state === "queued" ? 1 : 3;
+  }
+
   get found() {
     const column = [NAME, ...COLUMNS].find(({ key }) => key === this.sort.key) || NAME;
     const rows = [...this.rows.values()].filter(
@@ -237,9 +245,9 @@ export class RunTable {
         this.words.every((word) => row.text.includes(word)),
     );
     const keyed = rows.map((row) => [column.value(row), row]);
-    const apart = this.recordings.first ? -1 : 1; // recordings stand together, before all runs or behind them
     const compared = ([one, first], [other, second]) => {
-      if (!first.recording !== !second.recording) return first.recording ? apart : -apart;
+      const apart = this.group(first) - this.group(second);
+      if (apart) return apart;
       if (one === null || other === null) return (one === null) - (other === null) || newest(first, second);
       return this.sort.way * (one > other ? 1 : one < other ? -1 : 0) || newest(first, second);
     };

@@ -77,6 +77,7 @@ function recordingLink(run) {
 async function sayWhere(host, node, server) {
   const told = await server.where({ view: onlyWatches() });
   setPace(told.pace);
+  Object.assign(document.body.dataset, { starts: told.starts, limit: told.limit }); // for the pages
   if (!told.line && !told.notice) return;
   const links = [
     recordingLink(told.recording),

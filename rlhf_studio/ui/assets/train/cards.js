@@ -1,18 +1,31 @@
 // What to train: the stage, and its recipe cards: a group of choices, one of which is a person's own model.
+import { address } from "../shared/address.js";
 import { el, fill } from "../shared/dom.js";
 import { nodeByArrow, Segments } from "../shared/segments.js";
 import { ownCard } from "./state.js";
 
 const OWN_TAGS = { ppo: ["LoRA", "the time depends on the model"] };
 
+/** Recorded runs, for who came to look: each a button that opens one. Nothing where none are offered. */
+export function recordedRuns(recordings) {
+  const button = ({ run, name }) => {
+    const open = () => address.lead("live", { run });
+    return el("button", { type: "button", class: "rs-button rs-small", onclick: open }, name);
+  };
+  if (!recordings.length) return null;
+  return el("div", { class: "rs-watch-first" }, el("span", {}, "Watch a recorded run:"), recordings.map(button));
+}
+
 export class Cards {
   /**
    * @param stages  [{name, title}] that have recipes, in their order
    * @param own     [{stage, title, summary}] of one's own model
+   * @param here    names of the recipes that this person can start, where not all of them can be started
+   * @param elsewhere  what the others need
    * @param onpick  called with the name of the card that a person chooses
    */
-  constructor(stages, recipes, own, onpick) {
-    Object.assign(this, { recipes, own, onpick });
+  constructor({ stages, recipes, own, here, elsewhere }, onpick) {
+    Object.assign(this, { recipes, own, here, elsewhere, onpick });
     const options = stages.map(({ name, title }) => ({ value: name, label: title }));
     this.stages = new Segments({ "aria-label": "Stage" }, options, stages[0].name, (stage) => this.change(stage), {
       framed: true,
@@ -27,7 +40,12 @@ export class Cards {
     const own = this.own
       .filter((one) => one.stage === stage)
       .map((one) => ({ ...one, name: ownCard(stage), tags: OWN_TAGS[stage] || ["the time depends on the model"] }));
-    return [...mine.filter((recipe) => recipe.bundled), ...own, ...mine.filter((recipe) => !recipe.bundled)];
+    const all = [...mine.filter((recipe) => recipe.bundled), ...own, ...mine.filter((recipe) => !recipe.bundled)];
+    return [...all.filter((card) => this.starts(card)), ...all.filter((card) => !this.starts(card))];
+  }
+
+  starts({ name }) {
+    return !this.here.length || this.here.includes(name);
   }
 
   change(stage) {
@@ -43,12 +61,13 @@ export class Cards {
   }
 
   card({ name, title, summary, tags }, chosen) {
+    const elsewhere = !this.starts({ name });
     return el(
       "button",
       {
         type: "button",
         role: "radio",
-        class: "rs-recipe",
+        class: elsewhere ? "rs-recipe rs-elsewhere" : "rs-recipe",
         "data-recipe": name,
         "aria-checked": String(chosen),
         tabindex: chosen ? 0 : -1,
@@ -58,6 +77,7 @@ export class Cards {
       el("strong", {}, title),
       el("span", { class: "rs-recipe-summary" }, summary),
       el("span", { class: "rs-recipe-tags" }, tags.join(" \u00b7 ")),
+      elsewhere ? el("span", { class: "rs-recipe-tags rs-recipe-needs" }, this.elsewhere) : null,
     );
   }
 

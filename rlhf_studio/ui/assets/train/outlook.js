@@ -1,4 +1,5 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
+import { address } from "../shared/address.js";
 import { el, fill, newTab, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { MemoryPlan } from "./plan.js";
@@ -101,6 +102,16 @@ class Origin {
 const fold = (rule, advice) =>
   el("details", {}, el("summary", {}, "Rule"), el("p", { class: "rs-help" }, `Said when: ${rule}. ${advice}`));
 
+/** The way to the run for which another one was refused. */
+function ownRun(run) {
+  const open = (event) => {
+    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
+    event.preventDefault();
+    address.lead("live", { run });
+  };
+  return el("a", { href: `?${new URLSearchParams({ tab: "live", run })}`, onclick: open }, "Open your run");
+}
+
 export class Outlook {
   /**
    * @param operator   whether this person may start runs; else `whyNot` is said once
@@ -170,6 +181,8 @@ export class Outlook {
           : el("p", { class: "rs-message" }, whyNot),
       ),
     );
+    show(this.node.lastChild, operator || Boolean(whyNot)); // else the line above the pages says it
+    this.show(this.last); // until the first answer is here, what has nothing to say is not there
     const fit = () => requestAnimationFrame(() => this.fit());
     addEventListener("scroll", fit, { passive: true });
     addEventListener("resize", fit);
@@ -240,6 +253,7 @@ export class Outlook {
         {},
         answer.problems.map((problem) => el("li", {}, this.problem(problem))),
       ),
+      answer.run ? el("p", {}, ownRun(answer.run)) : null,
       answer.duplicate
         ? el("p", {}, newTab(answer.duplicate, "Duplicate this Space"), " to have a copy without limits.")
         : null,

@@ -3,7 +3,7 @@ import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
 import { pause, waitAfter } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
-import { Cards } from "./cards.js";
+import { Cards, recordedRuns } from "./cards.js";
 import { Field, same } from "./form.js";
 import { fileButtons, inOne, saveText, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
 import { Outlook } from "./outlook.js";
@@ -106,8 +106,7 @@ class TrainPage {
 
   draw() {
     const lead = el("p", { class: "rs-lead" }, this.boot.operator || this.boot.plays ? MAY_START : MAY_LOOK);
-    const { stages, recipes, own } = this.boot;
-    this.cards = new Cards(stages, recipes, own, (name) => this.pick(name));
+    this.cards = new Cards(this.boot, (name) => this.pick(name));
     this.reset = el("button", { type: "button", class: "rs-quiet", onclick: () => this.choose(this.state.card) });
     this.message = el("p", { class: "rs-message", role: "status", hidden: true });
     const tools = el(
@@ -128,6 +127,7 @@ class TrainPage {
     fill(
       this.root,
       lead,
+      recordedRuns(this.boot.recordings),
       el(
         "div",
         { class: "rs-columns" },
@@ -250,8 +250,8 @@ class TrainPage {
 
   /** What was said of the last Start stays until something is changed or Start is pressed again. */
   withRefusal(answer) {
-    const { problems = [], duplicate } = this.refused || {};
-    return { ...answer, problems: [...answer.problems, ...problems], duplicate: answer.duplicate || duplicate };
+    const { problems = [], duplicate, run } = this.refused || {};
+    return { ...answer, problems: [...answer.problems, ...problems], duplicate: answer.duplicate || duplicate, run };
   }
 
   /** A setting is left: from now on it is said when it is empty and must not be. */
@@ -321,7 +321,7 @@ class TrainPage {
     this.outlook.starting(false);
     if (answer.problems) {
       this.refused = answer.problems.some(({ field }) => field) ? null : answer;
-      this.show({ ...this.answer, problems: answer.problems, duplicate: answer.duplicate });
+      this.show({ ...this.answer, problems: answer.problems, duplicate: answer.duplicate, run: answer.run });
       if (answer.problems[0].field) this.sections.reveal(answer.problems[0].field);
     } else this.checkSoon();
   }
