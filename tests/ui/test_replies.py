@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_studio.ui.serving import shared_reply
+from rlhf_studio.ui.serving import direct, shared_reply
 from rlhf_studio.ui.serving.one_packet import OnePacket
 from rlhf_studio.ui.serving.replies import WithoutPlaces
 from rlhf_studio.ui.serving.shared_reply import SharedReply, gzipped
@@ -69,6 +69,25 @@ def test_the_place_is_found_however_json_writes_it(root: str, inner_escaped: boo
 def test_other_places_stay(text: str) -> None:
     body = json.dumps({"text": text}).encode()
     assert WithoutPlaces(Path("/srv/ws")).shortened(body) == body
+
+
+def test_half_of_a_surrogate_pair_is_told_with_an_escape() -> None:
+    """A text of the store that one run brought along would else keep everybody from the table."""
+
+    async def table(data: Any, request: Any) -> Any:
+        return {"runs": [{"name": "N\ud800"}]}
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("nothing is read")
+
+    scope = {"type": "http", "headers": [], "path": "/gradio_api/component_server"}
+    asyncio.run(direct.answer(table, None, scope, receive, send, None))
+    assert sent[0]["status"] == 200 and json.loads(sent[1]["body"]) == {"runs": [{"name": "N\ud800"}]}
 
 
 class Line:

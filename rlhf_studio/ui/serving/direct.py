@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from rlhf_studio.ui.sent import as_json
 from rlhf_studio.ui.serving.replies import WithoutPlaces, reads_gzip
 from rlhf_studio.ui.serving.shared_reply import SharedReply
 
@@ -40,5 +41,13 @@ async def answer(function: Direct, data: Any, scope: Scope, receive: Receive, se
         packed = given.told(reads_gzip(Headers(scope=scope)), *([places.shortened] if places else []))
         await packed(scope, receive, send)
     else:
-        response = given if isinstance(given, Response) else ORJSONResponse(given)
+        response = given if isinstance(given, Response) else _as_json(given)
         await response(scope, receive, places.told(scope, send) if places else send)
+
+
+def _as_json(given: Any) -> Response:
+    """As Gradio writes it; where a text holds half of a surrogate pair, which orjson refuses, with escapes."""
+    try:
+        return ORJSONResponse(given)
+    except TypeError:
+        return as_json(given)
