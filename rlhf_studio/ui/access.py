@@ -238,7 +238,7 @@ class Access:
             return "You can watch all runs, and start, steer and stop small runs of your own. For more, duplicate this Space."
         if self.mode is Mode.CLASSROOM:
             return (
-                "With the class link you can answer and start small runs: ask your teacher for it. All else is for the teacher. "
+                "Students open the class link: then they can answer and start small runs. All else is for the teacher. "
                 "Are you the teacher? Open the teacher's link that the app printed."
             )
         return "You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both."
