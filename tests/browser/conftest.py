@@ -1,4 +1,4 @@
-"""Chromium for the browser tests: one as long as they follow each other. Every test has tabs that remember nothing; see :class:`Tabs`."""
+"""Chromium for the browser tests: one for each file. Every test has tabs of its own that remember nothing; see :class:`Tabs`."""
 
 from __future__ import annotations
 
@@ -12,65 +12,24 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
-HERE = Path(__file__).parent
 OURS = re.compile(r"(http://127\.0\.0\.1|data:|blob:)")
 
 
-class Opened:
-    """A Chromium without a window, and the tabs in it. It stays open while browser tests follow each other, from file to file."""
-
-    def __init__(self) -> None:
-        from playwright.sync_api import expect, sync_playwright
-
-        expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
-        self.driver = sync_playwright().start()
-        self.chromium = self.driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        self._tabs: dict[str, Tabs] = {}
-
-    def tabs(self, script: str = "") -> Tabs:
-        """The tabs in which this script runs before those of any page."""
-        if script not in self._tabs:
-            self._tabs[script] = Tabs(self.chromium, script)
-        return self._tabs[script]
-
-    def close(self) -> None:
-        """Also the driver, whose loop of events would be in the way of other tests that run one."""
-        self.chromium.close()
-        self.driver.stop()
-
-
-_OPENED: list[Opened] = []
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """After the last of the browser tests that follow each other, Chromium is closed."""
-    try:
-        return (yield)
-    finally:
-        if nextitem is None or HERE not in nextitem.path.parents:
-            while _OPENED:
-                _OPENED.pop().close()
-
-
 @pytest.fixture(scope="module", autouse=True)
-def opened() -> Opened:
-    """Where there is no Chromium, the tests of the file are skipped before anything else is started."""
+def browser() -> Iterator[Any]:
+    """A Chromium without a window. Where there is none, the tests of the file are skipped before anything else is started."""
     if not Path(CHROMIUM).exists():
         pytest.skip("there is no Chromium")
-    pytest.importorskip("playwright.sync_api")
-    if not _OPENED:
-        _OPENED.append(Opened())
-    return _OPENED[0]
-
-
-@pytest.fixture(scope="module")
-def browser(opened: Opened) -> Any:
-    return opened.chromium
+    playwright = pytest.importorskip("playwright.sync_api")
+    playwright.expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
 
 
 class Tabs:
-    """The tabs that tests open, each as in a browser of its own: cookies and storage are never shared and begin empty.
+    """The tabs that a file's tests open, each as in a browser of its own: cookies and storage are never shared and begin empty.
 
     A tab that a test leaves is emptied and given to a later test, because the first page of a new one takes three times as much work:
     only there are all scripts fetched and compiled. What a page did wrong is in its ``faults``: errors of its scripts, dialogs, and
@@ -134,8 +93,8 @@ class Tabs:
 
 
 @pytest.fixture(scope="module")
-def tabs(opened: Opened) -> Tabs:
-    return opened.tabs()
+def tabs(browser: Any) -> Tabs:
+    return Tabs(browser)
 
 
 @pytest.fixture

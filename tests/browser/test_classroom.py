@@ -122,8 +122,6 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     teacher.get_by_role("button", name="Put it away").click()
     expect(student.locator(STUDENT)).to_be_hidden()
     assert teacher.faults == [] and student.faults == []
-    for page in (teacher, student):
-        page.context.close()
     run.close()
 
 

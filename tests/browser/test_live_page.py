@@ -1,6 +1,6 @@
 """The Live page in a real browser, fed by a synthetic run: what only a browser can show.
 
-One app for all tests; each test has its own tabs.
+One Chromium and one app for all tests; each test has its own tabs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
+from tests.browser.conftest import Tabs
 from tests.ui.fake_run import HOSTILE, FakeRun, config
 from tests.ui.live_app import LiveApp
 
@@ -49,8 +50,8 @@ def run(workspace):
 
 
 @pytest.fixture(scope="module")
-def hurried(opened):
-    return opened.tabs(HURRY)
+def hurried(browser):
+    return Tabs(browser, HURRY)
 
 
 @pytest.fixture

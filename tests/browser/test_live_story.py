@@ -17,6 +17,7 @@ import pytest
 from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
+from tests.browser.conftest import Tabs
 from tests.browser.test_live_page import HURRY, wait_for_points, wait_for_step
 from tests.ui.fake_run import FakeRun, config
 from tests.ui.live_app import LiveApp
@@ -50,8 +51,8 @@ def run(workspace, app):
 
 
 @pytest.fixture(scope="module")
-def tabs(opened):
-    return opened.tabs(HURRY)
+def tabs(browser):
+    return Tabs(browser, HURRY)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from rlhf_studio.ui.hosts import HOSTS_VARIABLE
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.allowed import RECIPES
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
-from tests.browser.conftest import CHROMIUM, Opened
+from tests.browser.conftest import CHROMIUM
 from tests.browser.space_stage import FRAMED, HUB_HOST, SPACE, SPACE_HOST, Hub, Proxy, certificate, environment, hub
 from tests.ui.fake_run import FakeRun
 from tests.ui.train_helpers import install_world, start_stand_in
@@ -68,12 +68,16 @@ def arguments(server: Server, provider: Hub, tmp_path_factory: pytest.TempPathFa
     proxy.close()
 
 
-@pytest.fixture(scope="module")
-def browser(opened: Opened, arguments: list[str]) -> Iterator[Any]:
-    """Another Chromium, for which both names lead to the proxy."""
-    chromium = opened.driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
-    yield chromium
-    chromium.close()
+@pytest.fixture(scope="module", autouse=True)
+def browser(arguments: list[str]) -> Iterator[Any]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip("there is no Chromium")
+    expect.set_options(timeout=20_000)
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        chromium.driver = driver
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
@@ -290,13 +294,13 @@ def test_a_stranger_who_logs_in_stays_a_visitor(visitor: Any, provider: Hub) -> 
 
 
 def test_without_cookies_the_frame_is_readable_and_says_what_works(
-    opened: Opened, arguments: list[str], server: Server, tmp_path: Path
+    browser: Any, arguments: list[str], server: Server, tmp_path: Path
 ) -> None:
     """Chromium's own switch for "block all cookies", which takes the storage of pages away, too."""
     (tmp_path / "Default").mkdir()
     blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
     (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
-    context = opened.driver.chromium.launch_persistent_context(
+    context = browser.driver.chromium.launch_persistent_context(
         str(tmp_path), executable_path=CHROMIUM, args=arguments, ignore_https_errors=True
     )
     try:
