@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.inputs.bundled import LESSON_RUN, RECORDED
+from rlhf_studio.inputs.bundled import LESSON_RUN, RECORDED, RECORDINGS
 from rlhf_studio.lessons import answers
 from rlhf_studio.lessons.run import unpacked
 from rlhf_studio.ui.app import Server, launch
@@ -66,7 +66,7 @@ def test_the_picker_leads_to_another_run_and_back(open_page: Callable[..., Any])
 
     page = open_page("?lesson=one_sample")
     picker = page.get_by_label("Run", exact=True)
-    expect(picker.locator("option")).to_have_count(2)
+    expect(picker.locator("option")).to_have_count(2 + len(RECORDINGS))  # the bundled run, the workspace's one, and the recordings
     expect(page.locator('[data-scene="swapped"] .rs-learn-there').first).to_be_attached()
     picker.select_option(RUN)
     expect(page).to_have_url(re.compile(f"run={RUN}"))

@@ -86,13 +86,15 @@ def test_the_theme_is_chosen_and_remembered(open_page: Callable[..., Any]) -> No
 
 
 def test_the_keyboard_finds_the_sheet_and_the_way_past_the_tabs(open_page: Callable[..., Any]) -> None:
-    page = open_page("?tab=train")
-    page.wait_for_selector(".rs-recipe")
+    page = open_page()
+    page.locator("#runs-page table").wait_for()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.closest('.rs-train') !== null")
+    assert page.evaluate("document.activeElement.closest('#runs-page') !== null")
+    tab(page, "Train").click()
+    page.wait_for_selector(".rs-recipe")
     page.keyboard.press("?")
     page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
     page.keyboard.press("Escape")
