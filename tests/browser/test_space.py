@@ -197,6 +197,7 @@ def test_the_first_page_shows_recordings_and_what_can_start_here(visitor: Any) -
 
 def test_who_may_not_evaluate_is_told_once_and_sees_no_form(visitor: Any) -> None:
     app = framed(visitor)
+    app.locator(".rs-recipe").first.wait_for()
     tab(app, "Evaluate").click()
     page = app.locator(".rs-evaluate")
     expect(page).to_contain_text("duplicate this Space")
