@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.recipes import Recipe, list_recipes
+from rlhf_studio.runs import studio
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.visitors.limits import Admission, Limits
 from rlhf_studio.runs.workspace import Workspace
@@ -94,9 +97,13 @@ def run_in_the_way(workspace: Workspace, by: Admission) -> dict[str, str]:
     """The run of this visitor or student that waits or is at work, as ``run``: the page leads to it. Raises StoreError."""
     if not by.starter.plays:
         return {}
-    own = (run for run in workspace.runs() if run.starter.plays and run.starter.key == by.starter.key)
-    found = next((run.run_id for run in own if run.state in ALIVE or run.state == "queued"), "")
-    return {"run": found} if found else {}
+    starters = studio.read(workspace.root).starters  # a crowd that is refused must not have all runs read
+    own = [run for run, starter in starters.items() if starter.plays and starter.key == by.starter.key]
+    for run in own:
+        with contextlib.suppress(StoreError):  # it was deleted meanwhile
+            if workspace.status(run).state in (*ALIVE, "queued"):
+                return {"run": run}
+    return {}
 
 
 def _value(config: RunConfig, name: str) -> Any:
