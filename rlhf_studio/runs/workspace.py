@@ -84,7 +84,6 @@ class Workspace(RunFolders):
         except StoreError:
             _remove(folder)  # nothing was started, so nothing is left behind
             raise
-        by.settle(self.root, folder.name)
 
     def submit_sweep(
         self,
@@ -311,10 +310,8 @@ class Workspace(RunFolders):
 
     def forget_students(self, *, names: bool = False) -> None:
         """Nothing tells any more which students started runs, but the names that they typed; or, with ``names``, no name does."""
-        students = [starter for starter in studio.read(self.root).starters.values() if starter.role == "student"]
-        if any(one.name if names else one.key or one.address for one in students):
-            with studio.change(self.root) as connection:
-                (forget_names if names else forget_students)(connection)
+        with studio.change(self.root) as connection:  # it waits for a start that is being queued, and finds it
+            (forget_names if names else forget_students)(connection)
 
     def delete(self, run_id: str) -> None:
         """Remove a run and everything in its folder. A waiting run leaves the queue.

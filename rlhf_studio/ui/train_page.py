@@ -42,7 +42,7 @@ from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.recipes import Recipe, list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.pace import known_pace
-from rlhf_studio.runs.visitors.limits import Admission
+from rlhf_studio.runs.visitors.limits import Admission, OwnRunFirst
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import devices, forecast, outlook, problems
 from rlhf_studio.ui.access import Access
@@ -52,7 +52,7 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.lab.varying import Source, source_of, told_of
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.sent import member
-from rlhf_studio.ui.visiting.allowed import Capped, run_in_the_way
+from rlhf_studio.ui.visiting.allowed import Capped
 from rlhf_studio.ui.visiting.where import offered
 
 logger = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ class TrainPage:
             if reason not in ("limit", "missing", "state"):  # those say all that there is to know, and anybody can ask for them
                 logger.exception("a run could not be created")
             problem = Problem("", str(error) if limited else f"the run could not be created: {error}")
-            way = run_in_the_way(self._runs, by) if limited else {}
+            way = {"run": error.run} if isinstance(error, OwnRunFirst) else {}
             return {"problems": _told([problem], data), **self._duplicate(limited), **way}
         return {"run_id": run_id}
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+PATIENCE = 60_000  # milliseconds: a busy machine is slow, not wrong
 HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
 OURS = re.compile(r"(http://127\.0\.0\.1|data:|blob:)")
 
@@ -21,7 +22,7 @@ def browser() -> Iterator[Any]:
     if not Path(CHROMIUM).exists():
         pytest.skip("there is no Chromium")
     playwright = pytest.importorskip("playwright.sync_api")
-    playwright.expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
+    playwright.expect.set_options(timeout=PATIENCE)
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield chromium
@@ -67,7 +68,7 @@ class Tabs:
         if self.script:
             context.add_init_script(self.script)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE)
         page.faults = faults = []
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("request", lambda request: None if OURS.match(request.url) else faults.append(request.url))

@@ -12,7 +12,7 @@ import pytest
 from rlhf_studio.ui.app import Server
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.browser.axe import violations
-from tests.browser.conftest import OURS
+from tests.browser.conftest import OURS, PATIENCE
 from tests.ui.fake_run import FakeRun
 from tests.ui.test_classroom import write_pair
 from tests.ui.test_visiting import TOKEN, served
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def opened(browser: Any, address: str, **settings: Any) -> Any:
     """A page in a browser of its own, whose requests to other machines and errors are noted."""
     page = browser.new_context(**settings).new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE)
     page.faults = faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("request", lambda request: None if OURS.match(request.url) else faults.append(request.url))

@@ -10,13 +10,13 @@ import pytest
 
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.app import Server, launch
+from tests.browser.conftest import PATIENCE
 from tests.waiting import wait_until
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 STEPS = 4
-PATIENCE = 60_000
 
 FOCUSED = """() => {
   const node = document.activeElement;

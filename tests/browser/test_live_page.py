@@ -20,7 +20,6 @@ from tests.ui.fake_run import HOSTILE, FakeRun, config
 from tests.ui.live_app import LiveApp
 
 pytestmark = pytest.mark.browser
-DEADLINE = 30_000
 # Timers run ten times faster, so that a poll comes every 0.1 s; not in the tests that promise something in seconds.
 HURRY = "{ const usual = window.setTimeout; window.setTimeout = (action, wait, ...rest) => usual(action, (wait || 0) / 10, ...rest); }"
 RANGE = "document.querySelector('[data-chart=kl] .rs-plot')._fullLayout.xaxis.range.map((value) => Number(value).toFixed(3)).join()"
@@ -58,7 +57,6 @@ def hurried(browser):
 def open_page(tabs, hurried, app):
     def open_page(query: str = "", ready: str = ".rs-card-columns", url: str = "", hurry: bool = True, **size):
         page = (hurried if hurry else tabs).open((url or app.url) + query, **size)
-        page.set_default_timeout(DEADLINE)
         page.wait_for_selector(ready)
         return page
 

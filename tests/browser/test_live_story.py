@@ -59,7 +59,6 @@ def tabs(browser):
 def open_page(tabs, app):
     def open_page(query="", ready=".rs-verdict[data-kind]:not([data-kind=''])", **size):
         page = tabs.open(app.url + query, **size)
-        page.set_default_timeout(30_000)
         page.wait_for_selector(ready)
         return page
 

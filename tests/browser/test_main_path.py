@@ -19,11 +19,11 @@ import pytest
 
 from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.workspace import Workspace
+from tests.browser.conftest import PATIENCE
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.browser
-PATIENCE = 60_000  # a busy test machine may need long to import torch
 
 
 class App:

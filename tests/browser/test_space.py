@@ -20,7 +20,7 @@ from rlhf_studio.ui.hosts import HOSTS_VARIABLE
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.allowed import RECIPES
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
-from tests.browser.conftest import CHROMIUM
+from tests.browser.conftest import CHROMIUM, PATIENCE
 from tests.browser.space_stage import FRAMED, HUB_HOST, SPACE, SPACE_HOST, Hub, Proxy, certificate, environment, hub
 from tests.ui.fake_run import FakeRun
 from tests.ui.train_helpers import install_world, start_stand_in
@@ -72,7 +72,7 @@ def arguments(server: Server, provider: Hub, tmp_path_factory: pytest.TempPathFa
 def browser(arguments: list[str]) -> Iterator[Any]:
     if not Path(CHROMIUM).exists():
         pytest.skip("there is no Chromium")
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=PATIENCE)
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
         chromium.driver = driver
@@ -84,7 +84,7 @@ def browser(arguments: list[str]) -> Iterator[Any]:
 def visitor(browser: Any, server: Server) -> Iterator[Any]:
     """A browser of its own: its tabs share cookies, and no page of theirs may have a script error or ask anybody else."""
     context = browser.new_context(ignore_https_errors=True, viewport={"width": 1440, "height": 900})
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(PATIENCE)
     faults: list[str] = []
     context.on("page", lambda page: watch(page, faults))
     yield context

