@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.ui.app import Server
+from rlhf_studio.ui.classroom.room import new_token
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.browser.axe import violations
 from tests.browser.conftest import OURS, PATIENCE
@@ -219,6 +220,29 @@ def test_a_new_class_link_takes_two_clicks_and_is_told_to_who_had_the_old_one(ow
     expect(dialog).to_contain_text("with the names that students typed")
     dialog.get_by_role("button", name="End it now").click()
     expect(dialog.get_by_text("The class has ended")).to_have_count(1)
+
+
+def test_a_student_who_first_asks_for_the_round_after_the_new_link_is_told_of_it_too(own_server: Server, browser: Any) -> None:
+    from playwright.sync_api import expect
+
+    context, room, held = browser.new_context(**PHONE), own_server.access.room, []
+    old = room.link
+
+    def hold(route: Any) -> None:
+        early = room.link == old and "class_round" in (route.request.post_data or "")
+        held.append(route) if early else route.continue_()
+
+    context.route(lambda _: True, hold)
+    student = context.new_page()
+    student.goto(f"{own_server.url}?class={old}&tab=runs")
+    expect(student.locator(".rs-where")).to_contain_text("You are in a class")
+    while not held:
+        student.wait_for_event("request")
+    room.admit(new_token())
+    for route in held:
+        route.continue_()
+    expect(student.locator(".rs-where")).to_contain_text("There is a new class link")
+    context.close()
 
 
 def test_leading_goes_on_when_the_app_was_started_again_and_a_refusal_says_why(own_server: Server, browser: Any) -> None:

@@ -59,7 +59,7 @@ def where(
         role, plays = access.role_of(request, data), access.plays(request, data)
         told: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
         limited = plays and role < Role.OPERATOR
-        told |= {"starts": access.may_start(request, data), "limit": access.budget.limits.seconds if limited else 0}
+        told |= {"starts": access.may_start(request, data), "plays": limited, "limit": access.budget.limits.seconds if limited else 0}
         leases = LEASES if is_zero_gpu_space() and not access.read_only else ""
         told["line"] = " ".join(part for part in (line_of(access, role, plays), leases) if part)
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR

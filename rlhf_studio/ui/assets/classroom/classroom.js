@@ -12,11 +12,11 @@ import { pointing } from "./pointing.js";
 
 const REPLACED = "There is a new class link, and the one that you opened has ended. Ask your teacher for the new one.";
 
-/** What the line above the pages and the place below it show in a class. */
-export function classTools(host, line, server, teaches) {
+/** What the line above the pages and the place below it show in a class, to the teacher or to a student who plays. */
+export function classTools(host, line, server, { teaches, plays }) {
   const card = new RoundCard(server, teaches);
   line.after(card.node);
-  const parts = teaches ? teacherTools(host, server, card, () => look(true)) : studentTools(line, server);
+  const parts = teaches ? teacherTools(host, server, card, () => look(true)) : studentTools(line, server, plays);
   line.append(...parts.nodes);
   markLessons();
   let seen = null;
@@ -35,10 +35,11 @@ export function classTools(host, line, server, teaches) {
   });
 }
 
-function studentTools(line, server) {
+/** @param plays  whether this was a student of the class when the page was opened */
+function studentTools(line, server, plays) {
   const [follow, name] = [new Follow(), new NameLine(server)];
   const [nodes, usual] = [[follow.node, name.node], [...line.childNodes]];
-  let [ended, was, left] = [false, false, false]; // was: in the class once; left: not any more
+  let [ended, was, left] = [false, plays, false]; // was: in the class once; left: not any more
   const say = (words) => fill(line, el("b", {}, "Class"), ` ${words}`);
   const now = (told) => {
     follow.take(told);

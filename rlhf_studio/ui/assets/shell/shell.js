@@ -91,7 +91,7 @@ async function sayWhere(host, node, server) {
     );
   }
   show(node, true);
-  if (told.mode === "classroom") classTools(host, node, server, told.teaches);
+  if (told.mode === "classroom") classTools(host, node, server, told);
 }
 
 export function mount({ host, server }) {
