@@ -230,12 +230,15 @@ class Access:
             return "The class link lets you answer and vote. There may be a new one: ask your teacher for it, and open it."
         return "You can watch, not vote. The rating link lets you vote: ask whoever runs this app for it."
 
-    def why_not(self) -> str:
-        """One sentence for a viewer: why, and what would change it."""
+    def why_not(self, request: Any = None, data: Any = None) -> str:
+        """One or two sentences for whoever is not an operator: why, and what would change it. ``request`` says who it is."""
         if self.read_only:
             return "This app was started read-only: runs can be watched, not changed."
         if self.mode is Mode.SPACE:
             return "You can watch all runs, and start, steer and stop small runs of your own. For more, duplicate this Space."
+        if self.mode is Mode.CLASSROOM and self.plays(request, data):
+            own = "start small runs of your own" if self.room.students_start_runs else "answer what your teacher asks"
+            return f"You can watch all runs, and {own}. All else is for the teacher."
         if self.mode is Mode.CLASSROOM:
             return (
                 "Students open the class link: then they can answer and start small runs. All else is for the teacher. "

@@ -24,7 +24,7 @@ def question(workspace: Workspace, access: Access, data: Any, request: Any) -> J
     """
     try:
         if not access.is_operator(request, data) and access.own_starter(request, data, workspace) is None:
-            return {"problem": access.why_not()}
+            return {"problem": access.why_not(request, data)}
         where_to_resume(workspace.own_dir(run_id(data)), read_again=False)
     except NoCheckpoint as error:
         return {"title": "Begin this run again at step 1?", "text": cannot_go_on(error), "confirm": "Begin again"}

@@ -200,7 +200,7 @@ class RunsPage:
         whether they stand ``first`` and are ``shown`` without being asked for.
         """
         operator = self._access.is_operator(request, data)
-        own = {"operator": operator, "why_not": "" if operator else self._access.why_not(), "now": time.time()}
+        own = {"operator": operator, "why_not": "" if operator else self._access.why_not(request, data), "now": time.time()}
         try:
             table = await self._table.get()
         except StoreError as error:

@@ -74,7 +74,7 @@ class TryReward:
         """``op`` is start, poll or cancel. Gives ``state`` (working, done, failed) with ``progress``, ``result`` or ``error``."""
         sent = data if isinstance(data, dict) else {}
         if not self._access.is_operator(request, data):
-            return {"state": "failed", "error": self._access.why_not()}
+            return {"state": "failed", "error": self._access.why_not(request, data)}
         if sent.get("op") == "start":
             return self._start(sent)
         with self._lock:

@@ -22,6 +22,7 @@ from rlhf_studio.ui.access import CLASS_HEADER, HEADER
 from rlhf_studio.ui.app import Server
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.modes import Mode
+from rlhf_studio.ui.visiting.where import offered
 from tests.ui.breaking_stand_in import write_run
 from tests.ui.test_roles import functions_of
 from tests.ui.test_visiting import TOKEN, raw_of, served
@@ -78,9 +79,14 @@ def test_students_follow_where_the_teacher_leads(lesson_of_module: Server) -> No
 def test_the_teacher_decides_whether_students_start_runs(lesson_of_module: Server) -> None:
     headers = Headers({"host": "lab", CLASS_HEADER: lesson_of_module.access.room.link})
     student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
-    assert lesson_of_module.access.may_start(student)
+    access, shown = lesson_of_module.access, {CLASS_HEADER: lesson_of_module.access.room.link}
+    said = [asked(lesson_of_module, "shell-page.where", {}, shown)[1]["line"], access.why_not(student)]
+    assert access.may_start(student) and offered(access, {}, student)["here"] and all("start" in words for words in said)
     asked(lesson_of_module, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
-    assert not lesson_of_module.access.may_start(student) and lesson_of_module.access.plays(student)
+    said = [asked(lesson_of_module, "shell-page.where", {}, shown)[1]["line"], access.why_not(student)]
+    assert not access.may_start(student) and access.plays(student)
+    assert not offered(access, {}, student)["here"] and all("start" not in words and "answer" in words for words in said)
+    assert "Students open the class link" in access.why_not()
 
 
 def test_a_qr_code_has_three_corners_and_the_size_of_its_version() -> None:

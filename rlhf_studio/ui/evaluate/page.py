@@ -80,7 +80,7 @@ class EvaluatePage:
     def boot(self, data: Any, request: gr.Request) -> Json:
         """The runs whose policies can be evaluated, and the evaluations that there are, newest first."""
         operator = self._access.is_operator(request, data)
-        own = {"operator": operator, "why_not": "" if operator else self._access.why_not()}
+        own = {"operator": operator, "why_not": "" if operator else self._access.why_not(request, data)}
         try:
             runs = self._all.runs()[:MOST_RUNS]
         except StoreError as error:
@@ -221,7 +221,7 @@ class EvaluatePage:
         ``fields`` has the names of the form's fields that the sentences of ``problem`` are about.
         """
         if not self._access.is_operator(request, data):
-            return {"problem": self._access.why_not()}
+            return {"problem": self._access.why_not(request, data)}
         try:
             asked = _asked(data)
             for policy in asked.policies:
@@ -246,7 +246,7 @@ class EvaluatePage:
     def duel(self, data: Any, request: gr.Request) -> Json:
         """Two answers to one prompt, without names."""
         if not self._access.is_operator(request, data):
-            return {"problem": self._access.why_not()}
+            return {"problem": self._access.why_not(request, data)}
         try:
             run = sent.run_id(data)
             policies = self._policies(run)
@@ -262,7 +262,7 @@ class EvaluatePage:
     def vote(self, data: Any, request: gr.Request) -> Json:
         """Keep what a person said of a duel, and tell who the two were."""
         if not self._access.is_operator(request, data):
-            return {"problem": self._access.why_not()}
+            return {"problem": self._access.why_not(request, data)}
         key, choice = sent.member(data, "key"), sent.member(data, "choice")
         if not isinstance(key, str) or choice not in CHOICES:
             return {"problem": "Choose left, right or tie."}

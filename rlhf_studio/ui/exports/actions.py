@@ -70,7 +70,7 @@ class Exports:
     def export_look(self, data: Any, request: gr.Request) -> Json:
         """What there is to take, what was made, and how far the present export is."""
         operator = self._access.is_operator(request, data)
-        own: Json = {"operator": operator, "why_not": "" if operator else self._access.why_not()}
+        own: Json = {"operator": operator, "why_not": "" if operator else self._access.why_not(request, data)}
         try:
             run = sent.run_id(data)
             reader = self._workspace.reader(run)
@@ -90,7 +90,7 @@ class Exports:
     def export_start(self, data: Any, request: gr.Request) -> Json:
         """Begin: ``what`` is adapter, merged, html, csv or jsonl; ``at`` a step, "best" or ""; ``push`` a name on the hub or ""."""
         if not self._access.is_operator(request, data):
-            return {"problem": self._access.why_not()}
+            return {"problem": self._access.why_not(request, data)}
         try:
             run, arguments, what = self._arguments(data)
             place = self._workspace.exports_place(run)
@@ -107,7 +107,7 @@ class Exports:
     def export_cancel(self, data: Any, request: gr.Request) -> Json:
         """End the present export; what it had begun is removed."""
         if not self._access.is_operator(request, data):
-            return {"problem": self._access.why_not()}
+            return {"problem": self._access.why_not(request, data)}
         with self._lock:
             self._cancel()
         return {}

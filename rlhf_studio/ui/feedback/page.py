@@ -83,7 +83,7 @@ class FeedbackPage:
     def _require(self, role: Role, data: Any, request: Any) -> None:
         """The door has asked this already; this is for callers that do not come by HTTP. Raises Refused."""
         if self._access.role_of(request, data) < role:
-            raise Refused(self._access.why_not_rate() if role is Role.PLAYER else self._access.why_not())
+            raise Refused(self._access.why_not_rate() if role is Role.PLAYER else self._access.why_not(request, data))
 
     # --- everyone --------------------------------------------------------------------------------------------------------
 

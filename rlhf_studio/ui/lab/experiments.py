@@ -88,7 +88,7 @@ class Experiments:
         the new ``runs``, or ``problems`` with nothing started. Asked again with the same ``nonce``, it gives the same runs.
         """
         if not self._access.is_operator(request, data):
-            return {"problem": self._access.why_not()}
+            return {"problem": self._access.why_not(request, data)}
         answer = await self._answer(self._starts, data, lambda asked: self._once.answer(asked, lambda: self._start(asked)))
         if "runs" in answer:
             self._queued()

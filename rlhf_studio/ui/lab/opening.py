@@ -41,7 +41,7 @@ class Opening:
         Asked again with the same ``nonce``, it gives the same run.
         """
         if not self._access.is_operator(request, data):
-            return {"problem": self._access.why_not()}
+            return {"problem": self._access.why_not(request, data)}
         try:
             return await self._work.run(lambda: self._once.answer(data, lambda: self._opened(data)))
         except ConfigError as error:

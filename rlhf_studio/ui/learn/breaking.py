@@ -95,7 +95,7 @@ class Breaking:
             "under_way": under_way(self._workspace, runs),
             "operator": operator,
             "recorded": _recorded(experiment),
-            "why_not": "" if operator else self._access.why_not(),
+            "why_not": "" if operator else self._access.why_not(request, data),
             "takes": self._takes(experiment, seed, found),
         }
         if not all(map(has_ended, found.values())):

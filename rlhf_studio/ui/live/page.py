@@ -193,7 +193,7 @@ def build(
         body, place = feed.poll(position), feed.place(position.run)
         owns = not operator and place is not None and access.owns(request, data, place.starter)
         insight = insights.watch(position.run, place)
-        return poll_reply(position, body, operator, access.why_not(), time.time(), insight, owns)
+        return poll_reply(position, body, operator, access.why_not(request, data), time.time(), insight, owns)
 
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")

@@ -71,7 +71,11 @@ class RewardPlayground:
         """
         operator = self._access.is_operator(request, data)
         static = {"quantities": QUANTITIES, "examples": EXAMPLES, "limits": {"text": LONGEST_TEXT, "candidates": MOST_CANDIDATES}}
-        return {"why_not": "" if operator else self._access.why_not(), "models": self._models(sent.member(data, "run")), **static}
+        return {
+            "why_not": "" if operator else self._access.why_not(request, data),
+            "models": self._models(sent.member(data, "run")),
+            **static,
+        }
 
     def _models(self, asked: Any) -> list[Json]:
         """The bundled reward model, then those that runs have trained, then what else runs have used, each once.
@@ -116,7 +120,7 @@ class RewardPlayground:
         The report is None where the model was not measured.
         """
         if not self._access.is_operator(request, data):
-            return {"error": self._access.why_not()}
+            return {"error": self._access.why_not(request, data)}
         try:
             name, label = model_of(data if isinstance(data, dict) else {})
             told, folder = describe_reward_model(name, label=label), Path(resolve(name))
@@ -129,7 +133,7 @@ class RewardPlayground:
     def playground_ask(self, data: Any, request: gr.Request) -> Json:
         """Score a text (or, without a response, only load the model). Gives the ``key`` for the news, or ``error`` and ``field``."""
         if not self._access.is_operator(request, data):
-            return {"error": self._access.why_not(), "field": ""}
+            return {"error": self._access.why_not(request, data), "field": ""}
         try:
             return {"key": self._line.ask(request_of(data if isinstance(data, dict) else {})).key}
         except Refused as error:

@@ -57,7 +57,7 @@ class RoadPage:
         listed = [road for place, road in enumerate(found) if place < MOST_ROADS or road.id == wanted]
         operator = self._access.is_operator(request, data)
         parts = [{"key": part.key, "title": part.title} for part in plan(RoadSettings())]
-        why = "" if operator else self._access.why_not()
+        why = "" if operator else self._access.why_not(request, data)
         return {
             "roads": [self._told(road) for road in listed],
             "wanted": wanted,

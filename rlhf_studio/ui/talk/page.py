@@ -69,7 +69,7 @@ class TalkPage:
     def boot(self, data: Any, request: gr.Request) -> Json:
         """The runs that have a checkpoint or a snapshot, newest first, and what the page needs once."""
         operator = self._access.is_operator(request, data)
-        own = {"operator": operator, "why_not": "" if operator else self._access.why_not()}
+        own = {"operator": operator, "why_not": "" if operator else self._access.why_not(request, data)}
         try:
             runs = [run for run in self._all.runs() if run.stage in WITH_POLICY and _has_policy(self._workspace, run.run_id)]
         except StoreError as error:
@@ -98,7 +98,7 @@ class TalkPage:
     def ask(self, data: Any, request: gr.Request) -> Json:
         """Ask one or two policies (or, without a prompt, only load them). Gives the exchange's ``key``, or ``error`` and ``field``."""
         if not self._access.is_operator(request, data):
-            return {"error": self._access.why_not(), "field": ""}
+            return {"error": self._access.why_not(request, data), "field": ""}
         try:
             exchange = self._line.ask(request_of(data if isinstance(data, dict) else {}, self._workspace))
         except Refused as error:

@@ -61,7 +61,7 @@ def where(
         limited = plays and role < Role.OPERATOR
         told |= {"starts": access.may_start(request, data), "plays": limited, "limit": access.budget.limits.seconds if limited else 0}
         leases = LEASES if is_zero_gpu_space() and not access.read_only else ""
-        told["line"] = " ".join(part for part in (line_of(access, role, plays), leases) if part)
+        told["line"] = " ".join(part for part in (line_of(access, role, plays, told["starts"]), leases) if part)
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
         if role < Role.OPERATOR and access.mode in (Mode.SPACE, Mode.READ_ONLY):
             told["recording"] = RECORDINGS[0].run_id
@@ -79,7 +79,7 @@ def where(
     return where
 
 
-def line_of(access: Access, role: Role, plays: bool) -> str:
+def line_of(access: Access, role: Role, plays: bool, starts: bool) -> str:
     """One or two sentences; empty where somebody uses the app alone, and may do everything."""
     limits, most = access.budget.limits, access.budget.most
     small = f"up to {most['ppo.steps']:g} steps and {limits.seconds / 60:g} minutes, one at a time"
@@ -91,7 +91,8 @@ def line_of(access: Access, role: Role, plays: bool) -> str:
             f"You are a visitor. Learn and watch recorded runs, or start runs of the tiny world ({small}; kept for {limits.hours:g} hours)."
         )
     if plays:
-        return f"You are in a class. You may start runs of the tiny world ({small})."
+        may = f"You may start runs of the tiny world ({small})." if starts else "Here you watch, and answer what your teacher asks."
+        return f"You are in a class. {may}"
     return access.why_not()
 
 
@@ -102,12 +103,12 @@ def offered(access: Access, data: Any, request: gr.Request) -> Json:
     offered above the recipes to those who came to look. ``why_not`` is empty where the line above the pages says it already.
     """
     operator = access.is_operator(request, data)
-    plays = not operator and access.plays(request, data)
+    plays = not operator and access.may_start(request, data)
     looks = not operator and access.mode in (Mode.SPACE, Mode.READ_ONLY)
     return {
         "operator": operator,
         "plays": plays,
-        "why_not": "" if access.read_only else access.why_not(),
+        "why_not": "" if access.read_only else access.why_not(request, data),
         "here": list(RECIPES) if plays else [],
         "elsewhere": ELSEWHERE.get(access.mode, ""),
         "recordings": [{"run": one.run_id, "name": one.name} for one in RECORDINGS] if looks else [],

@@ -13,7 +13,7 @@ const KINDS = {
 export class TaskList {
   constructor(server, { go, say, changed }) {
     Object.assign(this, { server, go, say, changed, drawn: "" });
-    this.why = el("p", { class: "rs-message", hidden: true });
+    this.why = el("p", { class: "rs-help", hidden: true });
     this.link = new RatingLink(server, say);
     this.make = el(
       "button",
