@@ -140,7 +140,7 @@ class Access:
         return Role.PLAYER if self.plays(request, data) or self._is_rater(request, data) else Role.VIEWER
 
     def plays(self, request: Any, data: Any = None) -> bool:
-        """Whether this is somebody who may start small runs of their own: a visitor of a Space, or a student of a class."""
+        """Whether this is a visitor of a Space or a student of a class: they may start small runs of their own, where :meth:`may_start`."""
         if request is None or only_watches(data) or not self._from_our_page(request.headers):
             return False
         if self.mode is Mode.CLASSROOM:
@@ -170,7 +170,7 @@ class Access:
     def _still_starter(self, request: Any, data: Any) -> Starter:
         """Who starts a run with this request, as things are now. Raises StoreError for whoever may not start any more."""
         if not self.may_start(request, data):
-            raise StoreError(self.why_not(), "limit")
+            raise StoreError(self.why_not(request, data), "limit")
         return self.starter(request, data)
 
     def owns(self, request: Any, data: Any, starter: Starter) -> bool:
@@ -220,7 +220,12 @@ class Access:
     def require_operator(self, request: Any, data: Any = None) -> None:
         """Raises :class:`gradio.Error`, which the page shows, when the sender may only watch. Arguments as :meth:`is_operator`."""
         if not self.is_operator(request, data):
-            raise gr.Error(self.why_not(), title="You are watching", print_exception=False)
+            raise gr.Error(self.why_not(request, data), title="You are watching", print_exception=False)
+
+    def rights(self, request: Any, data: Any = None) -> dict[str, Any]:
+        """Members of a page's answer: ``operator``, whether this is one, and ``why_not``, which is empty for an operator."""
+        operator = self.is_operator(request, data)
+        return {"operator": operator, "why_not": "" if operator else self.why_not(request, data)}
 
     def why_not_rate(self) -> str:
         """One sentence for somebody who may not vote."""
@@ -230,15 +235,15 @@ class Access:
             return "The class link lets you answer and vote. There may be a new one: ask your teacher for it, and open it."
         return "You can watch, not vote. The rating link lets you vote: ask whoever runs this app for it."
 
-    def why_not(self, request: Any = None, data: Any = None) -> str:
-        """One or two sentences for whoever is not an operator: why, and what would change it. ``request`` says who it is."""
+    def why_not(self, request: Any, data: Any = None) -> str:
+        """Sentences for whoever is not an operator: why not, and what would change it. Arguments as :meth:`is_operator`."""
         if self.read_only:
             return "This app was started read-only: runs can be watched, not changed."
         if self.mode is Mode.SPACE:
             return "You can watch all runs, and start, steer and stop small runs of your own. For more, duplicate this Space."
         if self.mode is Mode.CLASSROOM and self.plays(request, data):
             own = "start small runs of your own" if self.room.students_start_runs else "answer what your teacher asks"
-            return f"You can watch all runs, and {own}. All else is for the teacher."
+            return f"The class link lets you watch all runs, and {own}. All else is for the teacher."
         if self.mode is Mode.CLASSROOM:
             return (
                 "Students open the class link: then they can answer and start small runs. All else is for the teacher. "

@@ -138,9 +138,10 @@ class Door:
                 self._check_read(path, scope)
                 await self._app(_without(scope, b"range"), receive, self._kept(path, scope, told))
                 return
-            call, function = await self._call(path, role, Headers(scope=scope), receive)
+            request = Request(scope)
+            call, function = await self._call(path, role, request, receive)
             if function is not None and function.played and role < Role.OPERATOR:
-                self._check_player(Request(scope), function)
+                self._check_player(request, function)
             if function is not None and function.direct is not None:
                 await answer(function.direct, call["data"], scope, receive, send, places)
                 return
@@ -175,15 +176,16 @@ class Door:
         if not rows:
             raise Refused(404, "There is nothing here.")
         wanted, row = max(rows)
-        role = self._access.role_of(Request(scope))
-        self._require(role, wanted)
+        request = Request(scope)
+        role = self._access.role_of(request)
+        self._require(request, role, wanted)
         return row, role
 
-    def _require(self, role: Role, wanted: Role) -> None:
+    def _require(self, request: Request, role: Role, wanted: Role) -> None:
         if wanted is Role.NOBODY:
             raise Refused(403, "The pages do not need this, so nobody may use it.")
         if role < wanted:
-            why = self._access.why_not_rate() if wanted is Role.PLAYER else self._access.why_not()
+            why = self._access.why_not_rate() if wanted is Role.PLAYER else self._access.why_not(request)
             raise Refused(403, FOREIGN_PAGE if role is Role.ANYONE else why)
 
     def _check_read(self, path: str, scope: Scope) -> None:
@@ -200,9 +202,9 @@ class Door:
             if session not in self._demo._queue.pending_messages_per_session:
                 raise Refused(404, "Nothing was started in this session.")
 
-    async def _call(self, path: str, role: Role, headers: Headers, receive: Receive) -> tuple[dict[str, Any], Function | None]:
+    async def _call(self, path: str, role: Role, request: Request, receive: Receive) -> tuple[dict[str, Any], Function | None]:
         """What a body asks for, and the function it names. Raises :class:`Refused`."""
-        sent = bodies.read_object(await bodies.read_body(headers, receive, MOST_BYTES[role]))
+        sent = bodies.read_object(await bodies.read_body(request.headers, receive, MOST_BYTES[role]))
         if path == roles.CANCEL_ROUTE:
             return bodies.cancel_call(sent), None
         if path in roles.RESET_ROUTES:
@@ -217,13 +219,13 @@ class Door:
                 raise Refused(404, "This event is asked for at another address.")
         if function is None:
             raise Refused(404, "There is no such function.")
-        self._require(role, function.role)
+        self._require(request, role, function.role)
         return call, function
 
     def _check_player(self, request: Request, function: Function) -> None:
         """Refuse whoever only rates; and starts beyond a few of one person, so that nobody keeps others and the operator from the queue."""
         if not self._access.plays(request):
-            raise Refused(403, self._access.why_not())
+            raise Refused(403, self._access.why_not(request))
         if function.queued:
             waiting = [event for queue in self._demo._queue.event_queue_per_concurrency_id.values() for event in queue.queue]
             own = self._access.starter(request).key

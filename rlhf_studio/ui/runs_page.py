@@ -199,13 +199,12 @@ class RunsPage:
         ``operator`` says whether this person may act; ``mine``, which runs a visitor or student has started; ``recordings``,
         whether they stand ``first`` and are ``shown`` without being asked for.
         """
-        operator = self._access.is_operator(request, data)
-        own = {"operator": operator, "why_not": "" if operator else self._access.why_not(request, data), "now": time.time()}
+        own = {**self._access.rights(request, data), "now": time.time()}
         try:
             table = await self._table.get()
         except StoreError as error:
             return {**own, "problem": str(error)}
-        problems = [self._queue_problem(), self._recordings_problem, self._kept_problem() if operator else ""]
+        problems = [self._queue_problem(), self._recordings_problem, self._kept_problem() if own["operator"] else ""]
         told = {**own, "problem": " ".join(filter(None, problems)), "version": table.version}
         has = member(data, "version")
         if has == table.version:

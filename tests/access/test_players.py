@@ -129,7 +129,7 @@ def test_who_has_opened_a_link_that_has_ended_is_a_viewer_at_once(place: Place) 
     before = contents(place.root)
     for function in sorted(table.OWN_RUNS | table.VOTE | table.ANSWER):
         assert place.call(function, {"run": run, "values": ENDLESS, "basis": "world", "nonce": "n"}, me)[0] == 403, function
-    assert json.loads(place.call("shell-page.where", {}, me)[1])["line"] == place.server.access.why_not()
+    assert json.loads(place.call("shell-page.where", {}, me)[1])["line"] == place.server.access.why_not(None)
     assert contents(place.root) == before
     again = {**me, "X-RLHF-Studio-Class-Token": place.server.access.room.link}
     assert place.call("stop_run", {"run": run}, again)[0] == 200  # the cookie still says whose it is

@@ -232,6 +232,7 @@ def test_a_student_who_first_asks_for_the_round_after_the_new_link_is_told_of_it
         early = room.link == old and "class_round" in (route.request.post_data or "")
         held.append(route) if early else route.continue_()
 
+    context.set_default_timeout(PATIENCE)
     context.route(lambda _: True, hold)
     student = context.new_page()
     student.goto(f"{own_server.url}?class={old}&tab=runs")

@@ -86,7 +86,8 @@ def test_the_teacher_decides_whether_students_start_runs(lesson_of_module: Serve
     said = [asked(lesson_of_module, "shell-page.where", {}, shown)[1]["line"], access.why_not(student)]
     assert not access.may_start(student) and access.plays(student)
     assert not offered(access, {}, student)["here"] and all("start" not in words and "answer" in words for words in said)
-    assert "Students open the class link" in access.why_not()
+    assert asked(lesson_of_module, "shell-page.class_link", {}, shown) == (403, {"detail": access.why_not(student)})  # the door says it too
+    assert "Students open the class link" in access.why_not(None)
 
 
 def test_a_qr_code_has_three_corners_and_the_size_of_its_version() -> None:

@@ -147,12 +147,12 @@ def test_only_operators_ask(make: Callable[..., TalkPage], run: str) -> None:
     page = make()
     key = page.ask(asked(run, "hang"), OPERATOR)["key"]
     for data, request in ((asked(run), VIEWER), (asked(run, view=True), OPERATOR)):
-        assert page.ask(data, request)["error"] == Access().why_not()
+        assert page.ask(data, request)["error"] == Access().why_not(None)
     assert "no longer here" in json.loads(page.news({"key": key, "since": 0}, VIEWER).body)["error"]
     page.halt({"key": key}, VIEWER)
     assert page._line.find(key).stopping is False
     seen = page.boot({}, VIEWER)
-    assert [row["id"] for row in seen["runs"]] == [run] and seen["why_not"] == Access().why_not()
+    assert [row["id"] for row in seen["runs"]] == [run] and seen["why_not"] == Access().why_not(None)
     assert make(Access(Mode.READ_ONLY)).ask(asked(run), OPERATOR)["error"].startswith("This app was started read-only")
 
 

@@ -131,7 +131,7 @@ def test_a_helper_that_cannot_be_started() -> None:
 def test_only_operators(make: Callable[..., TryReward]) -> None:
     one = make()
     for data, request in ((sent(), VIEWER), (sent(view=True), OPERATOR), ({"op": "poll", "number": 1}, VIEWER), (None, VIEWER)):
-        assert one.ask(data, request)["error"] == Access().why_not()
+        assert one.ask(data, request)["error"] == Access().why_not(None)
     reading = make(Access(Mode.READ_ONLY))
     assert "read-only" in reading.ask(sent(), OPERATOR)["error"]
     assert one._process is None and reading._process is None

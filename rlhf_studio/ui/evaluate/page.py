@@ -79,8 +79,7 @@ class EvaluatePage:
 
     def boot(self, data: Any, request: gr.Request) -> Json:
         """The runs whose policies can be evaluated, and the evaluations that there are, newest first."""
-        operator = self._access.is_operator(request, data)
-        own = {"operator": operator, "why_not": "" if operator else self._access.why_not(request, data)}
+        own = self._access.rights(request, data)
         try:
             runs = self._all.runs()[:MOST_RUNS]
         except StoreError as error:

@@ -69,8 +69,7 @@ class Exports:
 
     def export_look(self, data: Any, request: gr.Request) -> Json:
         """What there is to take, what was made, and how far the present export is."""
-        operator = self._access.is_operator(request, data)
-        own: Json = {"operator": operator, "why_not": "" if operator else self._access.why_not(request, data)}
+        own = self._access.rights(request, data)
         try:
             run = sent.run_id(data)
             reader = self._workspace.reader(run)
@@ -84,7 +83,7 @@ class Exports:
             job = self._job if self._job is not None and self._job.run == run else None
             busy = self._job is not None and self._job.state == "working" and job is None
             shown = None if job is None else {"number": job.number, "state": job.state, "what": job.what, **job.show}
-        can_push = operator and self._keep_hub_token and _has_token(os.environ)
+        can_push = own["operator"] and self._keep_hub_token and _has_token(os.environ)
         return {**own, **facts, "files": files_of(self._workspace.exports_place(run)), "job": shown, "busy": busy, "push": can_push}
 
     def export_start(self, data: Any, request: gr.Request) -> Json:

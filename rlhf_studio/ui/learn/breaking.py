@@ -85,7 +85,6 @@ class Breaking:
         seeds = seeds_done(self._workspace, experiment, runs)
         seed = seed if seed is not None else seeds[-1] if seeds else 0
         found = both_runs(self._workspace, experiment, seed, runs)
-        operator = self._access.is_operator(request, data)
         told: Json = {
             "show": experiment.name,
             "seed": seed,
@@ -93,9 +92,8 @@ class Breaking:
             "next_seed": next(one for one in range(MOST_SEED + 1) if one not in seeds),
             "runs": {which: _told(experiment, which, seed, run) for which, run in found.items()},
             "under_way": under_way(self._workspace, runs),
-            "operator": operator,
             "recorded": _recorded(experiment),
-            "why_not": "" if operator else self._access.why_not(request, data),
+            **self._access.rights(request, data),
             "takes": self._takes(experiment, seed, found),
         }
         if not all(map(has_ended, found.values())):

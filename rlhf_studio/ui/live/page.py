@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -59,13 +59,15 @@ def value_for(run_id: str) -> str:
 
 
 def poll_reply(
-    position: Position, body: bytes, operator: bool, why_not: str, now: float, insight: tuple[str, bytes] = ("", b""), owns: bool = False
+    position: Position, body: bytes, rights: Mapping[str, Any], now: float, insight: tuple[str, bytes] = ("", b""), owns: bool = False
 ) -> SharedReply:
-    """A complete poll reply: the shared bytes behind what differs per viewer and moment; ``owns``: it is the sender's own run.
+    """A complete poll reply: the shared bytes behind what differs per viewer and moment.
+
+    ``rights`` as ``Access.rights``; ``owns``: it is the sender's own run.
 
     ``insight`` is the newest verdict with its version; it is sent to a viewer who has another one.
     """
-    own = {"now": round(now, 3), "run": position.run, "operator": operator, "why_not": "" if operator else why_not}
+    own = {"now": round(now, 3), "run": position.run, **rights}
     own |= {"owns": True} if owns else {}
     version, verdict = insight
     news = b"" if version == position.insight else b',"insight":' + payloads.encode_text(version) + b',"verdict":' + (verdict or b"null")
@@ -189,11 +191,11 @@ def build(
 
     async def poll(data: Any, request: gr.Request) -> SharedReply:
         position = Position.parse(data)
-        operator = access.is_operator(request, data)
+        rights = access.rights(request, data)
         body, place = feed.poll(position), feed.place(position.run)
-        owns = not operator and place is not None and access.owns(request, data, place.starter)
+        owns = not rights["operator"] and place is not None and access.owns(request, data, place.starter)
         insight = insights.watch(position.run, place)
-        return poll_reply(position, body, operator, access.why_not(request, data), time.time(), insight, owns)
+        return poll_reply(position, body, rights, time.time(), insight, owns)
 
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")

@@ -69,13 +69,9 @@ class RewardPlayground:
 
         The model of the ``run`` that the page was asked for is among them, however old that run is.
         """
-        operator = self._access.is_operator(request, data)
         static = {"quantities": QUANTITIES, "examples": EXAMPLES, "limits": {"text": LONGEST_TEXT, "candidates": MOST_CANDIDATES}}
-        return {
-            "why_not": "" if operator else self._access.why_not(request, data),
-            "models": self._models(sent.member(data, "run")),
-            **static,
-        }
+        why = self._access.rights(request, data)["why_not"]
+        return {"why_not": why, "models": self._models(sent.member(data, "run")), **static}
 
     def _models(self, asked: Any) -> list[Json]:
         """The bundled reward model, then those that runs have trained, then what else runs have used, each once.

@@ -55,17 +55,14 @@ class RoadPage:
         self._started = {road: process for road, process in self._started.items() if process.poll() is None}  # an ended one is no zombie
         found, wanted = list_roads(self._workspace.root), _wanted(data)
         listed = [road for place, road in enumerate(found) if place < MOST_ROADS or road.id == wanted]
-        operator = self._access.is_operator(request, data)
         parts = [{"key": part.key, "title": part.title} for part in plan(RoadSettings())]
-        why = "" if operator else self._access.why_not(request, data)
         return {
             "roads": [self._told(road) for road in listed],
             "wanted": wanted,
             "older": len(found) - len(listed),
             "under_way": any(self._pid(road) is not None for road in found),
             "parts": parts,
-            "operator": operator,
-            "why_not": why,
+            **self._access.rights(request, data),
             "most_rounds": MOST_ROUNDS,
         }
 

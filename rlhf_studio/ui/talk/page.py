@@ -68,8 +68,7 @@ class TalkPage:
 
     def boot(self, data: Any, request: gr.Request) -> Json:
         """The runs that have a checkpoint or a snapshot, newest first, and what the page needs once."""
-        operator = self._access.is_operator(request, data)
-        own = {"operator": operator, "why_not": "" if operator else self._access.why_not(request, data)}
+        own = self._access.rights(request, data)
         try:
             runs = [run for run in self._all.runs() if run.stage in WITH_POLICY and _has_policy(self._workspace, run.run_id)]
         except StoreError as error:

@@ -56,12 +56,12 @@ def where(
 
     def where(data: Any, request: gr.Request) -> Json:
         opened()
-        role, plays = access.role_of(request, data), access.plays(request, data)
+        role = access.role_of(request, data)
+        plays = role < Role.OPERATOR and access.plays(request, data)
         told: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
-        limited = plays and role < Role.OPERATOR
-        told |= {"starts": access.may_start(request, data), "plays": limited, "limit": access.budget.limits.seconds if limited else 0}
+        told |= {"starts": access.may_start(request, data), "plays": plays, "limit": access.budget.limits.seconds if plays else 0}
         leases = LEASES if is_zero_gpu_space() and not access.read_only else ""
-        told["line"] = " ".join(part for part in (line_of(access, role, plays, told["starts"]), leases) if part)
+        told["line"] = " ".join(part for part in (line_of(access, request, data), leases) if part)
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
         if role < Role.OPERATOR and access.mode in (Mode.SPACE, Mode.READ_ONLY):
             told["recording"] = RECORDINGS[0].run_id
@@ -72,28 +72,30 @@ def where(
             told |= {"login": provider.address + address, "login_word": "Log out" if address == LOGOUT else "Log in as the owner"}
         if role >= Role.OPERATOR and (problem := kept_problem()):
             told["notice"] = problem
-        if access.mode is Mode.SPACE and role < Role.OPERATOR and plays and not is_known(request):
+        if access.mode is Mode.SPACE and plays and not is_known(request):
             told |= {"notice": NO_COOKIES, "alone": access.address}
         return told
 
     return where
 
 
-def line_of(access: Access, role: Role, plays: bool, starts: bool) -> str:
+def line_of(access: Access, request: Any, data: Any) -> str:
     """One or two sentences; empty where somebody uses the app alone, and may do everything."""
     limits, most = access.budget.limits, access.budget.most
     small = f"up to {most['ppo.steps']:g} steps and {limits.seconds / 60:g} minutes, one at a time"
-    if role >= Role.OPERATOR:
+    if access.is_operator(request, data):
         owner = {Mode.SPACE: "You are the owner of this Space: everything is possible.", Mode.CLASSROOM: "You are the teacher."}
         return owner.get(access.mode, "")
+    plays = access.plays(request, data)
     if plays and access.mode is Mode.SPACE:
         return (
             f"You are a visitor. Learn and watch recorded runs, or start runs of the tiny world ({small}; kept for {limits.hours:g} hours)."
         )
     if plays:
-        may = f"You may start runs of the tiny world ({small})." if starts else "Here you watch, and answer what your teacher asks."
-        return f"You are in a class. {may}"
-    return access.why_not()
+        if access.may_start(request, data):
+            return f"You are in a class. You may start runs of the tiny world ({small})."
+        return "You are in a class. Here you watch, and answer what your teacher asks."
+    return access.why_not(request, data)
 
 
 def offered(access: Access, data: Any, request: gr.Request) -> Json:
@@ -103,13 +105,13 @@ def offered(access: Access, data: Any, request: gr.Request) -> Json:
     offered above the recipes to those who came to look. ``why_not`` is empty where the line above the pages says it already.
     """
     operator = access.is_operator(request, data)
-    plays = not operator and access.may_start(request, data)
+    starts = access.may_start(request, data)
     looks = not operator and access.mode in (Mode.SPACE, Mode.READ_ONLY)
     return {
         "operator": operator,
-        "plays": plays,
+        "starts": starts,
         "why_not": "" if access.read_only else access.why_not(request, data),
-        "here": list(RECIPES) if plays else [],
+        "here": list(RECIPES) if starts and not operator else [],
         "elsewhere": ELSEWHERE.get(access.mode, ""),
         "recordings": [{"run": one.run_id, "name": one.name} for one in RECORDINGS] if looks else [],
     }

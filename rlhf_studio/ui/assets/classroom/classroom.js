@@ -12,7 +12,7 @@ import { pointing } from "./pointing.js";
 
 const REPLACED = "There is a new class link, and the one that you opened has ended. Ask your teacher for the new one.";
 
-/** What the line above the pages and the place below it show in a class, to the teacher or to a student who plays. */
+/** What the line above the pages and the place below it show in a class; the last argument says whose page this is. */
 export function classTools(host, line, server, { teaches, plays }) {
   const card = new RoundCard(server, teaches);
   line.after(card.node);

@@ -42,7 +42,7 @@ class TrainPage {
     this.state = new State(boot.recipes, boot.own, () => this.edited());
     this.preview = new Preview(() => this.ask("preview"));
     this.outlook = new Outlook({
-      operator: boot.operator || boot.plays,
+      operator: boot.starts,
       whyNot: boot.why_not,
       onstart: () => this.start(),
       onresume: () => this.start(true),
@@ -105,7 +105,7 @@ class TrainPage {
   }
 
   draw() {
-    const lead = el("p", { class: "rs-lead" }, this.boot.operator || this.boot.plays ? MAY_START : MAY_LOOK);
+    const lead = el("p", { class: "rs-lead" }, this.boot.starts ? MAY_START : MAY_LOOK);
     this.cards = new Cards(this.boot, (name) => this.pick(name));
     this.reset = el("button", { type: "button", class: "rs-quiet", onclick: () => this.choose(this.state.card) });
     this.message = el("p", { class: "rs-message", role: "status", hidden: true });
