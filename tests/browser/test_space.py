@@ -157,6 +157,7 @@ def test_in_the_frame_a_visitor_sees_recordings_and_starts_and_stops_a_run_of_th
     rows.nth(1).get_by_role("button", name="Actions").click()
     expect(app.get_by_role("menuitem")).to_have_text(["Open", "Settings"])  # of a recording
     app.locator("body").press("Escape")
+    expect(rows.first).to_contain_text("running")  # the page knows it too: a menu has what can be done when it is opened
     rows.first.get_by_role("button", name="Actions").click()
     expect(app.get_by_role("menuitem")).to_have_text(["Open", "Settings", "Take home", "Stop and save"])
     app.locator("body").press("Escape")

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from rlhf_studio.child_process.environment import START_FD_VARIABLE
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs import launch
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.liveness import StartTicket
 from rlhf_studio.runs.records import TOKEN_QUANTITIES, EventRecord, RolloutRecord, StepRecord, TokenRecord, WatchRecord
 from rlhf_studio.runs.start import StartMode, engine_arguments
 
@@ -131,6 +133,21 @@ def fake_command(run_dir: Path, mode: StartMode = "train") -> list[str]:
 def start_fake(run_dir: Path, mode: str, resume: bool = False) -> subprocess.Popen[bytes]:
     """A fake engine started by hand, as from a shell."""
     return subprocess.Popen(fake_command(run_dir, resume), env=python_environment(RLHF_STUDIO_FAKE_ENGINE=mode), start_new_session=True)
+
+
+def start_process(run_dir: Path, arguments: list[str], ticket: StartTicket) -> subprocess.Popen[bytes]:
+    """A stand-in for an engine, started as the app starts one: it inherits the ticket, so that the run shows as loading until it writes."""
+    assert ticket.descriptor is not None
+    with (run_dir / "engine.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            cwd=REPOSITORY,
+            env=python_environment(**{START_FD_VARIABLE: str(ticket.descriptor)}),
+            pass_fds=(ticket.descriptor,),
+        )
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.lab.fault import noted_fault
-from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.liveness import EngineLock, StartTicket
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.writer import RunWriter
-from tests.runs.store_helpers import REPOSITORY, rollout, token_record
+from tests.runs.store_helpers import rollout, start_process, token_record
 
 WORDS = ["The", " acting", " is", " <b>superb</b>"]
 PLACE = 2
@@ -41,17 +39,9 @@ def write_run(folder: Path, state: str = "finished", steps: int = 3) -> None:
         writer.set_state("failed" if state == "failed" else "finished", cause="it broke" if state == "failed" else "")
 
 
-def start_stand_in(run_dir: Path, mode: StartMode = "train", *, ticket: Any) -> subprocess.Popen[bytes]:
+def start_stand_in(run_dir: Path, mode: StartMode = "train", *, ticket: StartTicket) -> subprocess.Popen[bytes]:
     """Start it as the app starts an engine."""
-    with (run_dir / "engine.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.ui.breaking_stand_in", str(run_dir)],
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        )
+    return start_process(run_dir, ["-m", "tests.ui.breaking_stand_in", str(run_dir)], ticket)
 
 
 if __name__ == "__main__":

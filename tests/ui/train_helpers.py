@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,9 @@ from starlette.datastructures import Headers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from rlhf_studio.inputs import bundled
+from rlhf_studio.runs.liveness import StartTicket
 from rlhf_studio.runs.start import StartMode
+from tests.runs.store_helpers import start_process
 
 WORDS = ["<pad>", "<end>", "<unk>", "the", "film", "was"]
 PROMPT = "the film was <b>so</b> ${1+1}"
@@ -60,17 +59,9 @@ def install_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundled, "ASSETS", folder / "assets")
 
 
-def start_stand_in(run_dir: Path, mode: StartMode = "train", *, ticket: Any) -> subprocess.Popen:
+def start_stand_in(run_dir: Path, mode: StartMode = "train", *, ticket: StartTicket) -> subprocess.Popen:
     """Start a small engine that writes steps without a model; runs of more than three steps wait for a stop."""
     from rlhf_studio.runs.reader import RunReader
 
     steps = RunReader(run_dir).config().ppo.steps
-    root = Path(__file__).resolve().parents[2]
-    with (run_dir / "engine.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-c", ENGINE, str(run_dir), str(min(steps, 5))],
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(root)},
-        )
+    return start_process(run_dir, ["-c", ENGINE, str(run_dir), str(min(steps, 5))], ticket)
