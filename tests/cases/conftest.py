@@ -1,0 +1,21 @@
+"""Each small chat model is built once and read by all tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """From a kind of :data:`tests.cases.chat_models.KINDS` to its folder, which nobody writes to."""
+    from tests.cases.chat_models import save_chat_model
+
+    @cache
+    def folder(kind: str) -> Path:
+        return save_chat_model(kind, tmp_path_factory.mktemp(kind) / "model")
+
+    return folder
