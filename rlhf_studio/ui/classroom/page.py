@@ -205,7 +205,7 @@ class ClassPage:
             return {"problem": NO_CLASS}
         address, room = address_for(request.headers.get("host", "")), self._room
         link = "" if room.ended else class_link(address, room.link)
-        told = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
+        told: Json = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
         told |= {"places": room.students.places, "most_places": MOST_PLACES, "students": self._students_now()}
         return told | {"runs": room.students_start_runs, "names": room.names_allowed, "leads": room.place.seq > 0, "ended": room.ended}
 

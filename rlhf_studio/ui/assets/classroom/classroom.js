@@ -11,7 +11,7 @@ import { NameLine } from "./name.js";
 import { pointing } from "./pointing.js";
 
 const REPLACED = "There is a new class link, and the one that you opened has ended. Ask your teacher for the new one.";
-const WITH_PLACE = "You have a place in the class now.";
+const WITH_PLACE = "You have a place in the class now. Load the page again to see all that you may do.";
 
 /** What the line above the pages and the place below it show in a class; the last argument says whose page this is. */
 export function classTools(host, line, server, { teaches, plays }) {

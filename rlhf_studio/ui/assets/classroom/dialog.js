@@ -65,14 +65,14 @@ export class ClassDialog {
   }
 
   button(words, change, said) {
-    return el("button", { type: "button", class: "rs-button", onclick: () => this.do(change, said) }, words);
+    return el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.do(change, said) }, words);
   }
 
-  /** How many students there are, and who has come: those for whom there is no place can be struck, or let in by more places. */
+  /** How many places there are, and who has come. */
   whoCame() {
     const help =
-      "Those who open the link first have the places. Later ones watch, until you raise the number or strike somebody; " +
-      "who is struck loses the place and all answers.";
+      "Those who open the link first have the places. Later ones watch, until you raise the number or strike " +
+      "somebody. Who is struck loses the place and all answers.";
     const label = el("label", { class: "rs-class-places" }, "Places for students ", this.places);
     this.room = el("div", {}, label, el("details", {}, this.came, el("p", { class: "rs-help" }, help), this.students));
     return this.room;
@@ -85,8 +85,13 @@ export class ClassDialog {
     setText(this.came, `${students.length - late} of ${counted(places, "place")} taken${more}`);
     const rows = students.map(({ id, name, at, late }) => {
       const came = new Date(1000 * at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-      const who = `${name || "no name"}, came at ${came}${late ? ", no place" : ""} `;
-      return el("li", {}, who, this.button("Strike", { strike: id }, `${name || "The student"} is struck.`));
+      const who = `${name || "no name"}, came at ${came}${late ? ", no place" : ""}`;
+      return el(
+        "li",
+        {},
+        el("span", {}, who),
+        this.button("Strike", { strike: id }, `${name || "The student"} is struck.`),
+      );
     });
     const all = this.button("Strike all without a place", { strike: "late" }, "They are struck.");
     fill(this.students, rows, late > 1 ? el("li", {}, all) : null);
