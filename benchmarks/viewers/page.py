@@ -13,7 +13,6 @@ import contextlib
 import gzip
 import json
 import random
-import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -50,7 +49,7 @@ class Viewer:
 
     def __init__(self, port: int, component: int, run: str, number: int, seen: Seen):
         self._port, self._component, self._run, self._seen = port, component, run, seen
-        self._number, self._session, self._cookie = number, f"viewer{number}", secrets.token_urlsafe(16)
+        self._number, self._session = number, f"viewer{number}"
         self.kept: dict[str, dict[str, Any]] = {}  # the newest answer of each kind
         self._position: dict[str, Any] = {"version": "", "epoch": -1, "step": -1, "event": 0}
         self._shown, self._watched, self._insight = -1, "", ""
@@ -128,7 +127,7 @@ class Viewer:
         text = json.dumps(body).encode()
         head = (
             f"POST /gradio_api/component_server/ HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nContent-Type: application/json\r\n"
-            f"Cookie: rlhf_studio_visitor={self._cookie}\r\nAccept-Encoding: gzip, deflate, br\r\nContent-Length: {len(text)}\r\n\r\n"
+            f"Accept-Encoding: gzip, deflate, br\r\nContent-Length: {len(text)}\r\n\r\n"
         )
         self._writer.write(head.encode() + text)
         status, headers = await self._head()

@@ -125,11 +125,11 @@ def address() -> str:
 
 
 class Visitor:
-    """One person: a cookie, an address, and a connection of their own."""
+    """One person: the cookie that the app gave with the page, an address, and a connection of their own."""
 
     def __init__(self, app: App, noted: Noted, *, at: str = "", forges: bool = False, cookie: bool = True) -> None:
         self._app, self._noted, self._at, self._forges, self._keeps = app, noted, at or address(), forges, cookie
-        self._cookie = secrets.token_urlsafe(16)
+        self._cookie = ""  # the app gives one with the page; until then the address is the person
         self._client = httpx.AsyncClient(base_url=app.root, timeout=PATIENCE, trust_env=False, verify=False)  # no TLS here
 
     async def __aenter__(self) -> Visitor:
@@ -139,16 +139,16 @@ class Visitor:
         await self._client.aclose()
 
     def _headers(self) -> dict[str, str]:
-        if not self._keeps:
-            self._cookie = secrets.token_urlsafe(16)
         told = f"{address()}, {self._at}" if self._forges else self._at
-        return {"X-Forwarded-For": f"{told}, {PROXIES}", "Cookie": f"{COOKIE}={self._cookie}"}
+        return {"X-Forwarded-For": f"{told}, {PROXIES}", "Cookie": self._cookie}
 
     async def load(self) -> None:
         """Open the page."""
         began = time.perf_counter()
         for path in ("/", "/config"):
             answer = await self._client.get(path, headers={"X-Forwarded-For": f"{self._at}, {PROXIES}"})
+            if self._keeps and COOKIE in answer.headers.get("set-cookie", ""):
+                self._cookie = answer.headers["set-cookie"].split(";")[0]
             self._noted.statuses[f"page {answer.status_code}"] += 1
         self._noted.pages.append(time.perf_counter() - began)
 

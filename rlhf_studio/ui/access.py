@@ -29,7 +29,7 @@ from rlhf_studio.ui.sent import only_watches, run_id
 from rlhf_studio.ui.visiting import identity, owner
 from rlhf_studio.ui.visiting.allowed import Budget
 from rlhf_studio.ui.visiting.modes import Mode, on_a_space
-from rlhf_studio.ui.visiting.tokens import is_token
+from rlhf_studio.ui.visiting.tokens import is_token, token_in_cookies
 
 COOKIE = "rlhf_studio_operator"
 HEADER = "x-rlhf-studio-token"
@@ -101,6 +101,7 @@ class Access:
         hosts: what the app is called.
         raters: who may vote without being an operator.
         room: what a class shares: its link, another one than the raters', and whether students may start runs now.
+        visitors: who has been given a visitor's or student's cookie.
         budget: what visitors and students may start.
         owners: the cookies of those who have logged in as the Space's owner.
         path: for which the app's cookies are valid; another one than ``/`` where a proxy serves it below one.
@@ -115,6 +116,7 @@ class Access:
     hosts: Hosts = Hosts()
     raters: Raters = field(default_factory=Raters)
     room: Classroom = field(default_factory=Classroom)
+    visitors: identity.Visitors = field(default_factory=identity.Visitors)
     budget: Budget = field(default_factory=Budget)
     owners: owner.Sessions = field(default_factory=owner.Sessions)
     path: str = "/"
@@ -144,8 +146,12 @@ class Access:
         if request is None or only_watches(data) or not self._from_our_page(request.headers):
             return False
         if self.mode is Mode.CLASSROOM:
-            return self.room.admits(_shown(request, CLASS_HEADER, CLASS_COOKIE))
+            return self.shows_class_link(request) and self.room.students.has_place(self.visitors.key_in(request.headers))
         return self.mode is Mode.SPACE
+
+    def shows_class_link(self, request: Any) -> bool:
+        """Whether the sender has opened the class link that is valid now. To take part they also need a place (:meth:`plays`)."""
+        return request is not None and self.room.admits(_shown(request, CLASS_HEADER, CLASS_COOKIE))
 
     def may_start(self, request: Any, data: Any = None) -> bool:
         """Whether this is an operator, or somebody who plays and may start a run now."""
@@ -156,7 +162,7 @@ class Access:
         """Who starts a run with this request, as the run keeps it."""
         if self.is_operator(request, data):
             return Starter("operator" if self.mode.visitors_play else "")
-        starter = identity.starter_of(self.mode, token_in_cookies(request.headers.get("cookie", ""), identity.COOKIE), request)
+        starter = identity.starter_of(self.mode, self.visitors.key_in(request.headers), request)
         return replace(starter, name=self.room.name_of(starter.key))
 
     def admission(self, request: Any, data: Any = None) -> Admission:
@@ -235,6 +241,17 @@ class Access:
             return "The class link lets you answer and vote. There may be a new one: ask your teacher for it, and open it."
         return "You can watch, not vote. The rating link lets you vote: ask whoever runs this app for it."
 
+    def why_no_place(self, request: Any) -> str:
+        """One or two sentences for somebody who has opened the class link and may not take part; empty for everyone else."""
+        if self.mode is not Mode.CLASSROOM or not self.shows_class_link(request):
+            return ""
+        key, students = self.visitors.key_in(request.headers), self.room.students
+        if students.has_place(key):
+            return ""
+        if key and students.is_late(key):
+            return f"All {students.places} places of this class are taken. Your teacher can make room for you: say that you are here."
+        return "Open the class link again, in a browser that keeps cookies: your place in the class is kept in one."
+
     def why_not(self, request: Any, data: Any = None) -> str:
         """Sentences for whoever is not an operator: why not, and what would change it. Arguments as :meth:`is_operator`."""
         if self.read_only:
@@ -244,6 +261,8 @@ class Access:
         if self.mode is Mode.CLASSROOM and self.plays(request, data):
             own = "start small runs of your own" if self.room.students_start_runs else "answer what your teacher asks"
             return f"The class link lets you watch all runs, and {own}. All else is for the teacher."
+        if self.mode is Mode.CLASSROOM and self.shows_class_link(request):
+            return self.why_no_place(request)
         if self.mode is Mode.CLASSROOM:
             return (
                 "Students open the class link: then they can answer and start small runs. All else is for the teacher. "
@@ -267,20 +286,6 @@ def _from_this_machine(request: Any) -> bool:
 def _shown(request: Any, header: str, cookie: str) -> str:
     """The token that a request shows in a header or a cookie; empty when it shows none."""
     return request.headers.get(header) or token_in_cookies(request.headers.get("cookie", ""), cookie)
-
-
-def token_in_cookies(header: str, wanted: str = COOKIE) -> str:
-    """The token in the value of a Cookie header, of the cookie called ``wanted``; empty when there is none.
-
-    Python's own reader of cookies takes minutes over some headers, so nothing from outside is passed to it.
-    """
-    shown = ""
-    for cookie in header.split(";"):
-        name, _, value = cookie.partition("=")
-        if name.strip() == wanted:
-            shown = value.strip()
-    quoted = len(shown) > 1 and shown[0] == shown[-1] == '"'  # a token with "/" or "=" is written in quotes
-    return shown[1:-1] if quoted else shown
 
 
 def with_our_cookie_only(scope: Scope) -> Scope:

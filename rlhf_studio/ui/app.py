@@ -25,6 +25,7 @@ import gradio as gr
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
 from rlhf_studio.exit_codes import BAD_INPUT
+from rlhf_studio.runs.classroom.secret import VISITORS, lasting_secret
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.finding.recordings import Recordings
@@ -55,6 +56,7 @@ from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.visiting.allowed import budget_for
 from rlhf_studio.ui.visiting.flags import parser
 from rlhf_studio.ui.visiting.greeting import greeting
+from rlhf_studio.ui.visiting.identity import Visitors
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from rlhf_studio.ui.visiting.owner import login_routes, provider_of
 from rlhf_studio.ui.visiting.where import heading_functions
@@ -245,6 +247,8 @@ def launch(
     workspace = Workspace(root, Recordings(), on_queued)
     feedback = Feedback(workspace.root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
+    if mode.visitors_play:
+        access = replace(access, visitors=Visitors(lasting_secret(workspace.root, VISITORS)))
     given: dict[str, Any] = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
     given |= {"keep_hub_token": True} if keep_hub_token else {}
     dispatcher = None if access.read_only else Dispatcher(workspace, partial(start, **given) if given else start)

@@ -108,7 +108,7 @@ class Door:
 
     def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks, root: Path) -> None:
         linked: ASGIApp = Links(app, access)
-        self._app = NewVisitors(linked, access.mode, access.path) if access.mode.visitors_play else linked
+        self._app = NewVisitors(linked, access.visitors, access.path) if access.mode is Mode.SPACE else linked
         self._access, self._demo, self._places = access, demo, WithoutPlaces(root)
         self._handlers, self._functions = handlers_of(demo, access.mode), server_functions_of(demo, access.mode)
         self._inputs = {index: len(event.inputs) for index, event in demo.fns.items()}

@@ -41,7 +41,7 @@ SECRETS = {
     "OAUTH_CLIENT_SECRET": "canary-of-the-login-3f6b",
     "AWS_SECRET_ACCESS_KEY": "canary-of-the-cloud-77b1",
 }
-ANN, BOB = "A" * 22, "B" * 22  # two visitors or students: the values of their cookies
+ANN, BOB = "A" * 22, "B" * 22  # two visitors or students: the numbers in their cookies
 SPACE = {
     "SPACE_ID": "ann/studio",
     "SPACE_HOST": "ann-studio.hf.space",
@@ -223,15 +223,23 @@ def environment_of(mode: str, patch: pytest.MonkeyPatch, **more: str) -> None:
         patch.setenv(name, value)
 
 
+def cookie_of(server: Server, number: str) -> str:
+    """The cookie with this number as the app gives it; in a class its student has come."""
+    value = server.access.visitors.signed(number)
+    server.access.room.students.come(server.access.visitors.key_of(value))
+    return f"rlhf_studio_visitor={value}"
+
+
 def people_of(place: Place) -> dict[str, dict[str, str]]:
     """The headers of everybody that there is in a mode."""
     rating = Feedback(place.root).rating_link()
+    ann = {"Cookie": cookie_of(place.server, ANN)}
     every = {
         table.FOREIGN: {"Sec-Fetch-Site": "cross-site", "X-RLHF-Studio-Token": TOKEN},
         table.VIEWER: {},
         table.RATER: {"X-RLHF-Studio-Rating-Token": rating},
-        table.STUDENT: {"X-RLHF-Studio-Class-Token": place.server.access.room.link, "Cookie": f"rlhf_studio_visitor={ANN}"},
-        table.VISITOR: {"Cookie": f"rlhf_studio_visitor={ANN}"},
+        table.STUDENT: {"X-RLHF-Studio-Class-Token": place.server.access.room.link, **ann},
+        table.VISITOR: ann,
         table.OPERATOR: {"X-RLHF-Studio-Token": TOKEN},
     }
     return {who: every[who] for who in table.MAY[place.mode]}

@@ -15,7 +15,7 @@ import pytest
 from rlhf_studio.recipes import list_recipes
 from rlhf_studio.ui.form import values_of
 from tests.access import table
-from tests.access.apps import BOB, SECRETS, Place, contents, functions_of, served
+from tests.access.apps import ANN, BOB, SECRETS, Place, contents, cookie_of, functions_of, served
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 def bob(place: Place) -> dict[str, str]:
     """Somebody else of the same kind."""
     headers = dict(place.people[WHO[place.mode]])
-    return {**headers, "Cookie": f"rlhf_studio_visitor={BOB}"}
+    return {**headers, "Cookie": cookie_of(place.server, BOB)}
 
 
 def commands(place: Place, run: str) -> list[tuple[str, Any]]:
@@ -53,9 +53,10 @@ def test_people_steer_their_own_run_within_its_bounds_and_nobody_else_s(place: P
     me = place.people[WHO[place.mode]]
     run = place.start(WHO[place.mode], **ENDLESS)["run_id"]
     wait_until(lambda: place.server.workspace.status(run).step == 5)  # now it waits
+    other = bob(place)
     before = contents(place.root)
     for button in BUTTONS:
-        status, text = place.call(button, {"run": run, "changes": {"ppo.kl_coef": 0.5}, "from_start": True}, bob(place))
+        status, text = place.call(button, {"run": run, "changes": {"ppo.kl_coef": 0.5}, "from_start": True}, other)
         assert status == 500 and WATCHES in text, (button, status, text)
     for function in sorted(table.OPERATE):
         assert place.call(function, {"run": run, "action": "rename", "name": "mine", "how": "more steps"}, me)[0] == 403, function
@@ -100,18 +101,21 @@ def test_nobody_fills_the_queue_of_starts(place: Place) -> None:
     me = place.people[WHO[place.mode]]
     assert [ask(me) for _ in range(5)] == [200, 200, 200, 503, 503]
     assert ask(bob(place)) == 200
-    others = [{**me, "Cookie": f"rlhf_studio_visitor={number:022d}"} for number in range(30)]
+    others = [{**me, "Cookie": cookie_of(place.server, f"{number:022d}")} for number in range(30)]
     assert [ask(headers) for headers in others].count(200) == 16  # 20 of all together
     assert ask(place.people[table.OPERATOR]) == 200
     starts.queue.clear()
     starts.current_concurrency -= 4
 
 
-def test_without_a_cookie_people_are_told_apart_by_their_address(place: Place) -> None:
+def test_without_a_cookie_visitors_are_told_apart_by_their_address_and_students_have_no_place(place: Place) -> None:
     """As in a frame whose cookies the browser blocks; a value that the app did not give is none."""
     who = WHO[place.mode]
     plain = {key: value for key, value in place.people[who].items() if key != "Cookie"}
-    place.people[who] = {**plain, "Cookie": "rlhf_studio_visitor=guessed"}
+    place.people[who] = {**plain, "Cookie": f"rlhf_studio_visitor={'g' * 22}.{'g' * 22}"}
+    if place.mode == table.CLASS:
+        assert place.call("start_run", {"values": ENDLESS, "basis": "world", "nonce": "n"}, place.people[who])[0] == 403
+        return
     run = place.start(who, **ENDLESS)["run_id"]
     wait_until(lambda: place.server.workspace.status(run).state == "running")
     status, text = place.call("stop_run", {"run": run}, bob(place))
@@ -131,7 +135,7 @@ def test_who_has_opened_a_link_that_has_ended_is_a_viewer_at_once(place: Place) 
         assert place.call(function, {"run": run, "values": ENDLESS, "basis": "world", "nonce": "n"}, me)[0] == 403, function
     assert json.loads(place.call("shell-page.where", {}, me)[1])["line"] == place.server.access.why_not(None)
     assert contents(place.root) == before
-    again = {**me, "X-RLHF-Studio-Class-Token": place.server.access.room.link}
+    again = {**me, "X-RLHF-Studio-Class-Token": place.server.access.room.link, "Cookie": cookie_of(place.server, ANN)}
     assert place.call("stop_run", {"run": run}, again)[0] == 200  # the cookie still says whose it is
 
 

@@ -214,7 +214,7 @@ def test_a_run_that_the_host_has_ended_says_so_and_how_it_goes_on(visitor: Any, 
     run.run()
     run.step()
     with change(server.workspace.root) as connection:
-        set_starter(connection, run.run_id, Starter("visitor", key=identity.key_of(cookie)))
+        set_starter(connection, run.run_id, Starter("visitor", key=server.access.visitors.key_of(cookie)))
     page.goto(f"{SPACE}?tab=live&run={run.run_id}")
     expect(page.locator(".rs-live[data-state=running]")).to_be_visible()
     run.writer.set_state("stopped", cause="The Space was restarted")

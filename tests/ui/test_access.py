@@ -113,12 +113,12 @@ def test_a_token_that_a_person_set_is_wanted_on_this_machine_too() -> None:
 
 
 def test_the_token_is_found_among_other_cookies() -> None:
-    assert token_in_cookies(f"a=1; {COOKIE}={TOKEN};b=2") == TOKEN
-    assert token_in_cookies(f"a; ;=; x{COOKIE}=1; {COOKIE}=old; {COOKIE} = new ") == "new"
-    assert [token_in_cookies(header) for header in ("", "a=1", f"{COOKIE}x=1", f"x={COOKIE}=1")] == [""] * 4
+    assert token_in_cookies(f"a=1; {COOKIE}={TOKEN};b=2", COOKIE) == TOKEN
+    assert token_in_cookies(f"a; ;=; x{COOKIE}=1; {COOKIE}=old; {COOKIE} = new ", COOKIE) == "new"
+    assert [token_in_cookies(header, COOKIE) for header in ("", "a=1", f"{COOKIE}x=1", f"x={COOKIE}=1")] == [""] * 4
     for token in (TOKEN, "a+b/c=", "-._~"):  # as this program's own answer writes it
         answer = client(token=token).get("/", params={"operator": token})
-        assert token_in_cookies(answer.headers["set-cookie"]) == token
+        assert token_in_cookies(answer.headers["set-cookie"], COOKIE) == token
 
 
 def test_only_our_own_cookie_is_passed_on() -> None:

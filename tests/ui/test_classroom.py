@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +17,11 @@ from rlhf_studio.lessons.faults.experiment import WHICH
 from rlhf_studio.lessons.faults.shelf import experiment_of
 from rlhf_studio.runs import paths, studio
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.feedback.records import NewItem, NewTask
+from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.lab.fault import note_of
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
-from rlhf_studio.ui.access import CLASS_HEADER, HEADER
+from rlhf_studio.ui.access import CLASS_HEADER, CLASS_QUERY, HEADER
 from rlhf_studio.ui.app import Server
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.modes import Mode
@@ -52,41 +55,41 @@ def test_the_class_link_makes_a_student_until_it_is_renewed(lesson_of_module: Se
     teacher = {HEADER: TOKEN}
     shown = asked(lesson_of_module, "shell-page.class_link", {}, teacher)[1]
     token = shown["link"].partition("class=")[2]
-    student = {CLASS_HEADER: token}
-    assert "You are in a class" in asked(lesson_of_module, "shell-page.where", {}, student)[1]["line"]
-    assert asked(lesson_of_module, "shell-page.class_link", {}, student)[0] == 403
+    ann = student(lesson_of_module, 1)
+    assert ann[CLASS_HEADER] == token
+    assert "You are in a class" in asked(lesson_of_module, "shell-page.where", {}, ann)[1]["line"]
+    assert asked(lesson_of_module, "shell-page.class_link", {}, ann)[0] == 403
     assert asked(lesson_of_module, "start_run", {}, {})[0] == 403
     renewed = asked(lesson_of_module, "shell-page.class_change", {"renew": True}, teacher)[1]
     assert renewed["link"] != shown["link"]
-    assert "You are in a class" not in asked(lesson_of_module, "shell-page.where", {}, student)[1]["line"]
+    assert "You are in a class" not in asked(lesson_of_module, "shell-page.where", {}, ann)[1]["line"]
 
 
 def test_students_follow_where_the_teacher_leads(lesson_of_module: Server) -> None:
-    teacher, student = {HEADER: TOKEN}, {CLASS_HEADER: lesson_of_module.access.room.link}
-    assert asked(lesson_of_module, "shell-page.class_now", {}, student)[1]["seq"] == 0
+    teacher, ann = {HEADER: TOKEN}, student(lesson_of_module, 1)
+    assert asked(lesson_of_module, "shell-page.class_now", {}, ann)[1]["seq"] == 0
     place: dict[str, Any] = {"page": "live", "params": {"run": "r", "step": "3", "token": "7"}}
-    assert asked(lesson_of_module, "shell-page.class_change", {"lead": place}, student)[0] == 403
+    assert asked(lesson_of_module, "shell-page.class_change", {"lead": place}, ann)[0] == 403
     assert asked(lesson_of_module, "shell-page.class_change", {"lead": place}, teacher)[0] == 200
-    now = asked(lesson_of_module, "shell-page.class_now", {}, student)[1]
+    now = asked(lesson_of_module, "shell-page.class_now", {}, ann)[1]
     assert {name: now[name] for name in ("seq", "page", "params")} == {"seq": 1, **place}
     wrong = [{"page": "elsewhere", "params": {}}, {"page": "live", "params": {"run": "x" * 301}}, {"page": "live", "params": []}, 7]
     for elsewhere in (*wrong, {"page": {"x": 1}, "params": {}}, {"page": ["live"], "params": {}}):
         assert "no place" in told(lesson_of_module, "change", {"lead": elsewhere}, teacher)["problem"]
     asked(lesson_of_module, "shell-page.class_change", {"lead": None}, teacher)
-    assert asked(lesson_of_module, "shell-page.class_now", {}, student)[1]["seq"] == 0
+    assert asked(lesson_of_module, "shell-page.class_now", {}, ann)[1]["seq"] == 0
 
 
 def test_the_teacher_decides_whether_students_start_runs(lesson_of_module: Server) -> None:
-    headers = Headers({"host": "lab", CLASS_HEADER: lesson_of_module.access.room.link})
-    student = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
-    access, shown = lesson_of_module.access, {CLASS_HEADER: lesson_of_module.access.room.link}
-    said = [asked(lesson_of_module, "shell-page.where", {}, shown)[1]["line"], access.why_not(student)]
-    assert access.may_start(student) and offered(access, {}, student)["here"] and all("start" in words for words in said)
+    access, shown = lesson_of_module.access, student(lesson_of_module, 1)
+    ann = SimpleNamespace(headers=Headers({"host": "lab", **shown}), client=SimpleNamespace(host="10.0.0.7"), query_params={})
+    said = [asked(lesson_of_module, "shell-page.where", {}, shown)[1]["line"], access.why_not(ann)]
+    assert access.may_start(ann) and offered(access, {}, ann)["here"] and all("start" in words for words in said)
     asked(lesson_of_module, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
-    said = [asked(lesson_of_module, "shell-page.where", {}, shown)[1]["line"], access.why_not(student)]
-    assert not access.may_start(student) and access.plays(student)
-    assert not offered(access, {}, student)["here"] and all("start" not in words and "answer" in words for words in said)
-    assert asked(lesson_of_module, "shell-page.class_link", {}, shown) == (403, {"detail": access.why_not(student)})  # the door says it too
+    said = [asked(lesson_of_module, "shell-page.where", {}, shown)[1]["line"], access.why_not(ann)]
+    assert not access.may_start(ann) and access.plays(ann)
+    assert not offered(access, {}, ann)["here"] and all("start" not in words and "answer" in words for words in said)
+    assert asked(lesson_of_module, "shell-page.class_link", {}, shown) == (403, {"detail": access.why_not(ann)})  # the door says it too
     assert "Students open the class link" in access.why_not(None)
 
 
@@ -102,8 +105,10 @@ def test_a_qr_code_has_three_corners_and_the_size_of_its_version() -> None:
 
 
 def student(server: Server, number: int) -> dict[str, str]:
-    """The headers of a student, who has a cookie of their own."""
-    return {CLASS_HEADER: server.access.room.link, "Cookie": f"{identity.COOKIE}={str(number).rjust(22, 's')}"}
+    """The headers of a student who has opened the class link, and has a cookie of their own."""
+    cookie = server.access.visitors.signed(str(number).rjust(22, "s"))
+    server.access.room.students.come(server.access.visitors.key_of(cookie))
+    return {CLASS_HEADER: server.access.room.link, "Cookie": f"{identity.COOKIE}={cookie}"}
 
 
 def told(server: Server, name: str, data: Any, headers: dict[str, str]) -> dict[str, Any]:
@@ -137,6 +142,65 @@ def test_thirty_students_who_answer_at_once_are_all_counted_once(lesson: Server)
     assert seen["round"]["results"]["counts"] == [21, 9] and seen["own"] == 0 and "real" not in seen["round"]
     told(lesson, "steer", {"op": "reveal", "round": one}, TEACHER)
     assert told(lesson, "round", {}, {})["round"]["real"]["right"] == 1
+
+
+def opened_link(server: Server, headers: dict[str, str]) -> dict[str, str]:
+    """What a browser shows after it has opened the class link."""
+    connection = http.client.HTTPConnection("127.0.0.1", raw_of(server).port, timeout=20)
+    connection.request("GET", f"/?{CLASS_QUERY}={server.access.room.link}", headers=headers)
+    given = connection.getresponse().msg.get_all("set-cookie") or []
+    connection.close()
+    return {"Cookie": "; ".join([cookie.split(";")[0] for cookie in given] + [headers[name] for name in headers if name == "Cookie"])}
+
+
+def test_nobody_is_more_students_than_have_opened_the_link(lesson: Server) -> None:
+    """Any 22 characters were a student once: one student answered as three hundred."""
+    one, link = begun(lesson), lesson.access.room.link
+    made_up = [f"{number:022d}" for number in range(5)] + [f"{number:022d}.{number:022d}" for number in range(5)]
+    for value in made_up:
+        headers = {CLASS_HEADER: link, "Cookie": f"{identity.COOKIE}={value}"}
+        assert asked(lesson, "shell-page.class_answer", {"round": one, "answer": 0}, headers)[0] == 403
+    ann = opened_link(lesson, {})
+    for _ in range(3):
+        again = opened_link(lesson, ann)  # the same browser: it has its cookie, and gets no other one
+        assert identity.COOKIE in ann["Cookie"] and again["Cookie"].count(identity.COOKIE) == 1
+        assert "problem" not in told(lesson, "answer", {"round": one, "answer": 0}, again)
+    assert told(lesson, "now", {}, TEACHER)["answered"] == 1
+    assert len(told(lesson, "link", {}, TEACHER)["students"]) == 1
+
+
+def test_a_round_counts_as_many_as_the_teacher_has_places_for(lesson: Server) -> None:
+    one = begun(lesson)
+    told(lesson, "change", {"places": 2}, TEACHER)
+    first, second, third, fourth = (student(lesson, number) for number in range(4))
+    data = {"round": one, "answer": 0}
+    assert [asked(lesson, "shell-page.class_answer", data, who)[0] for who in (third, first, second)] == [403, 200, 200]
+    assert "All 2 places" in told(lesson, "round", {}, third)["why_not"] and told(lesson, "round", {}, first)["why_not"] == ""
+    shown = told(lesson, "link", {}, TEACHER)
+    assert [student["late"] for student in shown["students"]] == [False, False, True, True] and told(lesson, "now", {}, {})["late"] == 2
+    told(lesson, "change", {"strike": shown["students"][1]["id"]}, TEACHER)  # with the answer
+    assert told(lesson, "now", {}, {})["answered"] == 1 and asked(lesson, "shell-page.class_answer", data, second)[0] == 403
+    assert "problem" not in told(lesson, "answer", data, third)
+    killed_and_begun = lesson.services.class_page._store.students()
+    assert list(killed_and_begun) == [shown["students"][place]["id"] for place in (0, 2, 3)]  # what the next app goes on with
+    told(lesson, "change", {"strike": "late"}, TEACHER)
+    told(lesson, "change", {"places": 3}, TEACHER)
+    assert asked(lesson, "shell-page.class_answer", data, fourth)[0] == 403  # until the link is opened again
+    for wrong in (0, 301, 2.5, "x"):
+        assert told(lesson, "change", {"places": wrong}, TEACHER)["problem"]
+
+
+def test_a_student_votes_under_few_names(lesson: Server) -> None:
+    task, _ = Feedback(lesson.workspace.root).create(NewTask("which is better"), [NewItem("a prompt", ("one", "two"))])
+    path, body = functions_of(lesson)["feedback-page.join"]
+    ann, bob = student(lesson, 1), student(lesson, 2)
+
+    def join(name: str, who: dict[str, str]) -> bool:
+        data = body({"task": task.id, "name": name, "secret": "s" * 20})
+        return b"problem" not in raw_of(lesson).send("POST", path, data, who)[1]
+
+    assert [join(f"ann {number}", ann) for number in range(5)] == [True, True, True, False, False]
+    assert join("ann 0", ann) and join("bob", bob)
 
 
 def test_who_may_answer_and_who_may_ask(lesson: Server) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio.runs.classroom.holding import Holding
-from rlhf_studio.runs.classroom.secret import FILE, forget_secret, keep_secret, kept_secret
+from rlhf_studio.runs.classroom.secret import TEACHER as FILE
+from rlhf_studio.runs.classroom.secret import forget_secret, keep_secret, kept_secret
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import HEADER, Access
@@ -159,7 +160,7 @@ def test_a_new_teachers_link_is_the_one_that_goes_on(tmp_path: Path, tmp_path_fa
         told(lesson, "change", {"teacher": True}, {HEADER: fresh})
         assert not (tmp_path / FILE).exists()  # there is no class to go on with
         told(lesson, "change", {"renew": True}, {HEADER: lesson.access.operator_token})
-        assert kept_secret(tmp_path) == lesson.access.operator_token
+        assert kept_secret(tmp_path, FILE) == lesson.access.operator_token
 
 
 def test_a_token_that_a_person_has_set_is_not_written_down(lesson: Server) -> None:
@@ -174,26 +175,26 @@ def test_a_token_that_a_person_has_set_is_not_written_down(lesson: Server) -> No
 
 def test_only_what_this_program_has_kept_makes_a_teacher(tmp_path: Path) -> None:
     path, other = tmp_path / FILE, tmp_path / "other"
-    assert kept_secret(tmp_path) == ""
-    keep_secret(tmp_path, "token")
-    keep_secret(tmp_path, "newer")
-    assert kept_secret(tmp_path) == "newer" and [one.name for one in tmp_path.iterdir()] == [FILE]
+    assert kept_secret(tmp_path, FILE) == ""
+    keep_secret(tmp_path, FILE, "token")
+    keep_secret(tmp_path, FILE, "newer")
+    assert kept_secret(tmp_path, FILE) == "newer" and [one.name for one in tmp_path.iterdir()] == [FILE]
     path.chmod(0o640)
-    assert kept_secret(tmp_path) == ""
+    assert kept_secret(tmp_path, FILE) == ""
     path.chmod(0o600)
     path.rename(other)
     path.symlink_to(other)
-    assert kept_secret(tmp_path) == ""
+    assert kept_secret(tmp_path, FILE) == ""
     path.unlink()
     shutil.copy2(other, path)
-    assert kept_secret(tmp_path) == ""  # a copy, as an archive would bring it
+    assert kept_secret(tmp_path, FILE) == ""  # a copy, as an archive would bring it
     path.write_bytes(b"\xff")
-    assert kept_secret(tmp_path) == ""
-    forget_secret(tmp_path)
-    forget_secret(tmp_path)
+    assert kept_secret(tmp_path, FILE) == ""
+    forget_secret(tmp_path, FILE)
+    forget_secret(tmp_path, FILE)
     assert not path.exists()
     path.mkdir()
-    assert kept_secret(tmp_path) == ""
+    assert kept_secret(tmp_path, FILE) == ""
     with pytest.raises(StoreError):
-        keep_secret(tmp_path, "token")
+        keep_secret(tmp_path, FILE, "token")
     assert sorted(one.name for one in tmp_path.iterdir()) == [FILE, "other"]

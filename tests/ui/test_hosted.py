@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.where import where
-from tests.ui.test_visiting import ANN
+from tests.ui.test_visiting import ANN, VISITORS
 from tests.ui.train_helpers import OPERATOR, VIEWER
 
 SPACE = {"SPACE_ID": "ada/rlhf-studio", "SPACE_HOST": "ada-rlhf-studio.hf.space"}
@@ -32,7 +33,7 @@ def asked(environment: dict[str, str], mode: Mode, cookie: str = "") -> dict[str
     """What the line above the pages is told."""
     headers = Headers({"host": "ada-rlhf-studio.hf.space", **({"cookie": cookie} if cookie else {})})
     request: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
-    told: dict[str, Any] = where(access_for("0.0.0.0", mode, (), environment))({}, request)
+    told: dict[str, Any] = where(replace(access_for("0.0.0.0", mode, (), environment), visitors=VISITORS))({}, request)
     return told
 
 
@@ -48,7 +49,7 @@ def test_a_space_is_duplicated_under_its_own_name_and_nothing_else_is() -> None:
 def test_a_visitor_whose_browser_keeps_no_cookie_is_told_what_works() -> None:
     told = asked(SPACE, Mode.SPACE)
     assert "keeps no cookies" in told["notice"] and told["alone"] == "https://ada-rlhf-studio.hf.space/"
-    assert "notice" not in asked(SPACE, Mode.SPACE, f"{identity.COOKIE}={ANN}")
+    assert "notice" not in asked(SPACE, Mode.SPACE, f"{identity.COOKIE}={VISITORS.signed(ANN)}")
 
 
 def test_what_is_wrong_with_the_bucket_is_said_to_the_owner_alone(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ from tests.waiting import wait_until
 
 WORLD = next(recipe for recipe in list_recipes() if recipe.name == "world")
 TOKEN = "a-long-secret"
-ANN, BOB = "A" * 22, "B" * 22
+ANN, BOB = "A" * 22, "B" * 22  # the numbers in two visitors' cookies
+VISITORS = identity.Visitors("secret")
 
 
 @pytest.mark.parametrize(
@@ -263,7 +264,7 @@ def start(server: Server, visitor: str, **values: Any) -> dict[str, Any]:
     """Press Start as a visitor; gives the outcome."""
     raw, (path, body) = raw_of(server), functions_of(server)["start_run"]
     sent = {"values": {**values_of(WORLD.config), **values}, "basis": "world", "nonce": f"{visitor} {values}"}
-    headers = {"Cookie": f"{identity.COOKIE}={visitor}"}
+    headers = {"Cookie": f"{identity.COOKIE}={server.access.visitors.signed(visitor)}"}
     session = f"s{visitor}"
     status, text = raw.send("POST", path, {**body(sent), "session_hash": session}, headers)
     assert status == 200, text
@@ -298,7 +299,9 @@ def test_what_the_owner_deletes_goes_from_the_bucket_too(
 
 def press(server: Server, visitor: str, button: str, run: str, **more: Any) -> int:
     path, body = functions_of(server)[button]
-    status, text = raw_of(server).send("POST", path, body({"run": run, **more}), {"Cookie": f"{identity.COOKIE}={visitor}"})
+    status, text = raw_of(server).send(
+        "POST", path, body({"run": run, **more}), {"Cookie": f"{identity.COOKIE}={server.access.visitors.signed(visitor)}"}
+    )
     assert status == 200 or b"duplicate this Space" in text, text
     return status
 
@@ -322,7 +325,7 @@ def test_a_visitor_starts_a_run_and_stops_it_and_nobody_else_does(space: Server)
 
 
 def test_the_runs_page_stops_a_run_for_whoever_started_it_and_for_nobody_else(tmp_path: Path, visitors_run: FakeRun) -> None:
-    page = RunsPage(Workspace(tmp_path), Access(Mode.SPACE, loopback=False))
+    page = RunsPage(Workspace(tmp_path), Access(Mode.SPACE, loopback=False, visitors=VISITORS))
     with change(tmp_path) as connection:
         set_starter(connection, visitors_run.run_id, Starter("visitor", key=identity.key_of(ANN)))
     with pytest.raises(gr.Error, match="duplicate this Space"):
@@ -334,20 +337,20 @@ def test_the_runs_page_stops_a_run_for_whoever_started_it_and_for_nobody_else(tm
 
 
 def from_browser_of(visitor: str) -> Any:
-    headers = Headers({"host": "ada-studio.hf.space", "cookie": f"{identity.COOKIE}={visitor}"})
+    headers = Headers({"host": "ada-studio.hf.space", "cookie": f"{identity.COOKIE}={VISITORS.signed(visitor)}"})
     return SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
 
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_train_offers_what_can_be_done_here(mode: Mode) -> None:
-    told = offered(Access(mode, loopback=False), {}, from_browser_of(ANN))
+    told = offered(Access(mode, loopback=False, visitors=VISITORS), {}, from_browser_of(ANN))
     assert not told["operator"]
     assert told["here"] == (list(RECIPES) if mode is Mode.SPACE else [])  # this browser has not opened the class link
     assert [one["run"] for one in told["recordings"]] == (
         [one.run_id for one in RECORDINGS] if mode in (Mode.SPACE, Mode.READ_ONLY) else []
     )
     assert bool(told["why_not"]) == (mode is not Mode.READ_ONLY)
-    line = where(Access(mode, loopback=False))({}, from_browser_of(ANN))
+    line = where(Access(mode, loopback=False, visitors=VISITORS))({}, from_browser_of(ANN))
     assert (line["starts"], line["limit"]) == ((True, 600) if mode is Mode.SPACE else (False, 0))
 
 
@@ -365,7 +368,7 @@ def test_the_first_visit_gives_a_cookie_that_a_frame_may_keep(space: Server) -> 
     with urllib.request.urlopen(space.url) as answer:
         cookie = answer.headers["set-cookie"]
     value = cookie.removeprefix(f"{identity.COOKIE}=").split(";")[0]
-    assert identity.VALUE.fullmatch(value) and identity.key_of(value) != value
+    assert identity.VALUE.fullmatch(value) and space.access.visitors.key_of(value) not in ("", value)
     assert {"HttpOnly", "Secure", "SameSite=None", "Partitioned"} <= {part.strip() for part in cookie.split(";")}
     for shown, given in ((value, False), (value[:-1], True), (f"{value}x", True), ("", True)):
         request = urllib.request.Request(space.url, headers={"Cookie": f"{identity.COOKIE}={shown}"})

@@ -1,6 +1,6 @@
-"""The token of the teacher's link, kept for the app that goes on with the class of one that was killed.
+"""What an app keeps from all others for the app after it: the token of the teacher's link, and what signs visitors' cookies.
 
-It makes whoever shows it an operator, so it is not in ``class.db``, which others on the machine may read, but in a file for its owner
+Who has it is an operator, or anybody, so it is not in a database, which others on the machine may read, but in a file for its owner
 alone. What somebody else has put there is not believed: another owner's file, one that others may read or write, or a copy, such as from
 an archive, which the number of the file in its own text tells.
 """
@@ -14,14 +14,24 @@ from pathlib import Path
 
 from rlhf_studio.runs.errors import store_error
 
-FILE = "class-teacher.secret"
+TEACHER = "class-teacher.secret"
+VISITORS = "visitors.secret"
 _LONGEST = 400
 
 
-def keep_secret(root: Path, token: str) -> None:
+def lasting_secret(root: Path, file: str) -> str:
+    """What is kept in ``file`` below ``root``; made and kept where there is none that can be believed. Raises StoreError."""
+    known = kept_secret(root, file)
+    if not known:
+        known = secrets.token_urlsafe(32)
+        keep_secret(root, file, known)
+    return known
+
+
+def keep_secret(root: Path, file: str, token: str) -> None:
     """Keep the token below ``root``, in place of what was kept before. Raises StoreError."""
-    path = Path(root) / FILE
-    fresh = path.with_name(f"{FILE}-{secrets.token_hex(4)}")
+    path = Path(root) / file
+    fresh = path.with_name(f"{file}-{secrets.token_hex(4)}")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -35,10 +45,10 @@ def keep_secret(root: Path, token: str) -> None:
         raise store_error(error, path) from error
 
 
-def kept_secret(root: Path) -> str:
+def kept_secret(root: Path, file: str) -> str:
     """The token that an app of this user has kept below ``root``; empty where there is none that can be believed."""
     try:
-        descriptor = os.open(Path(root) / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(Path(root) / file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return ""
     try:
@@ -52,9 +62,9 @@ def kept_secret(root: Path) -> str:
     return token if own and number == str(found.st_ino) else ""
 
 
-def forget_secret(root: Path) -> None:
-    """Nobody goes on with this class. Raises StoreError."""
-    path = Path(root) / FILE
+def forget_secret(root: Path, file: str) -> None:
+    """No app after this one has it. Raises StoreError."""
+    path = Path(root) / file
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -7,7 +7,7 @@ import math
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -44,6 +44,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (  # what the next app goes on with when this one was killed
         "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID",
+    ),
+    (  # who has opened the class link; the first of them have the places
+        "CREATE TABLE students (number INTEGER PRIMARY KEY AUTOINCREMENT, person TEXT NOT NULL UNIQUE, at REAL NOT NULL)",
     ),
 )
 
@@ -135,8 +138,8 @@ class ClassStore:
 
     # --- answers ------------------------------------------------------------------------------------------------------------
 
-    def answer(self, round_id: str, person: str, name: str, answer: Answer) -> int:
-        """Keep a student's answer, in place of an earlier one; gives how many have answered."""
+    def answer(self, round_id: str, person: str, name: str, answer: Answer, most: int = MOST_PEOPLE) -> int:
+        """Keep a student's answer, in place of an earlier one; gives how many have answered. ``most`` of them are counted."""
         text = json.dumps(answer)
         with self._database.change() as connection:
             if _found(connection, round_id).state != "open":
@@ -144,8 +147,8 @@ class ClassStore:
             where = "round = ? AND person = ?"
             known = connection.execute(f"SELECT changes, answer FROM answers WHERE {where}", (round_id, person)).fetchone()
             if known is None:
-                if _answered(connection, round_id) >= MOST_PEOPLE:
-                    raise Refused(f"{MOST_PEOPLE} people have answered, and more are not counted.")
+                if _answered(connection, round_id) >= most:
+                    raise Refused(f"{most} people have answered, and the class has no more places. Tell your teacher.")
                 row = (round_id, person, encode_text(name), text, 0, self._now())
                 connection.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?)", row)
             elif known[1] != text:
@@ -166,6 +169,29 @@ class ClassStore:
             return [Given(person, decode_text(name), _answer(asked, text), changes, at) for person, name, text, changes, at in found]
 
     # --- people -------------------------------------------------------------------------------------------------------------
+
+    def come(self, person: str) -> float:
+        """A student has opened the class link, for the first time since it was made; gives when."""
+        with self._database.change() as connection:
+            connection.execute("INSERT OR IGNORE INTO students (person, at) VALUES (?, ?)", (person, self._now()))
+            return float(connection.execute("SELECT at FROM students WHERE person = ?", (person,)).fetchone()[0])
+
+    def students(self) -> dict[str, float]:
+        """When each student came, the first one first."""
+        with self._database.read() as connection:
+            return dict([] if connection is None else connection.execute("SELECT person, at FROM students ORDER BY number").fetchall())
+
+    def strike(self, people: Sequence[str]) -> None:
+        """Forget these students, with all that they have answered."""
+        with self._database.change() as connection:
+            for table in ("students", "answers", "people"):
+                connection.executemany(f"DELETE FROM {table} WHERE person = ?", [(person,) for person in people])
+        self._database.tidy()
+
+    def begin_again(self) -> None:
+        """Nobody has come yet, as with a new link. What was answered stays."""
+        with self._database.change() as connection:
+            connection.execute("DELETE FROM students")
 
     def names(self) -> dict[str, str]:
         """What the students of the present class have typed, by the keys of their cookies."""
@@ -197,8 +223,8 @@ class ClassStore:
         with self._database.change() as connection:
             connection.execute("UPDATE rounds SET state = 'over'")
             connection.execute("UPDATE answers SET person = 'ended-' || hex(randomblob(8)) WHERE person NOT LIKE 'ended-%'")
-            connection.execute("DELETE FROM people")
-            connection.execute("DELETE FROM notes")
+            for table in ("people", "notes", "students"):
+                connection.execute(f"DELETE FROM {table}")
         self._database.tidy()
 
     def end_older(self, seconds: float) -> None:
@@ -212,7 +238,7 @@ class ClassStore:
 def _newest(connection: sqlite3.Connection) -> float | None:
     """When something last happened in a class that has not ended; None where there is none."""
     found = connection.execute(
-        """SELECT max(at) FROM (SELECT at FROM people UNION ALL SELECT at FROM notes
+        """SELECT max(at) FROM (SELECT at FROM people UNION ALL SELECT at FROM notes UNION ALL SELECT at FROM students
         UNION ALL SELECT at FROM answers WHERE person NOT LIKE 'ended-%' UNION ALL SELECT asked_at FROM rounds WHERE state <> 'over')"""
     ).fetchone()[0]
     return None if found is None else float(found)

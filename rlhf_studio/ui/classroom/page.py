@@ -19,7 +19,7 @@ from rlhf_studio.export.text import cell
 from rlhf_studio.runs.classroom.holding import Holding
 from rlhf_studio.runs.classroom.records import LONGEST_NAME, Question, clean_name
 from rlhf_studio.runs.classroom.results import as_lines, as_table, rows_of
-from rlhf_studio.runs.classroom.secret import forget_secret, keep_secret, kept_secret
+from rlhf_studio.runs.classroom.secret import TEACHER, forget_secret, keep_secret, kept_secret
 from rlhf_studio.runs.classroom.store import ClassStore
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Refused
@@ -31,6 +31,7 @@ from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, oper
 from rlhf_studio.ui.classroom.real import Answering
 from rlhf_studio.ui.classroom.room import new_teachers_token, new_token
 from rlhf_studio.ui.classroom.rounds import Rounds, without_people
+from rlhf_studio.ui.classroom.students import MOST_PLACES, PLACES
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.computing import NotComputed
 from rlhf_studio.ui.sent import number, text, whole
@@ -83,9 +84,11 @@ class ClassPage:
         if left.get("link"):
             room.admit(left["link"])
             room.students_start_runs, room.names_allowed = left.get("runs") != OFF, left.get("names") != OFF
-            room.admit_teacher("" if self._access.token_only else kept_secret(self._workspace.root))
+            room.admit_teacher("" if self._access.token_only else kept_secret(self._workspace.root, TEACHER))
+            room.students.know(self._store.students(), int(left.get("places", PLACES)))
         else:
             self._store.note(link=room.link)
+        room.students.keep = self._store.come
         self._keep_teacher(self._access.operator_token)
         room.know(self._store.names())
         self._rounds.load()
@@ -94,7 +97,7 @@ class ClassPage:
         """The class is over: the link ends, and nothing tells who a student was but the name they typed. Raises StoreError."""
         self._room.end()
         self._store.end_class()
-        forget_secret(self._workspace.root)
+        forget_secret(self._workspace.root, TEACHER)
         self._workspace.forget_students()
         self._rounds.load()
 
@@ -102,9 +105,9 @@ class ClassPage:
         """For the app that goes on with this class. A token that a person has set is not for this program to write down. Raises
         StoreError."""
         if self._access.token_only or self._room.ended:
-            forget_secret(self._workspace.root)
+            forget_secret(self._workspace.root, TEACHER)
         else:
-            keep_secret(self._workspace.root, token)
+            keep_secret(self._workspace.root, TEACHER, token)
 
     def close(self) -> None:
         """The app stops, and its class with it; one that another app holds goes on."""
@@ -153,13 +156,14 @@ class ClassPage:
             "ended": self._room.ended,
             "start": self._room.start,
         }
-        return told | {"round": self._rounds.version, "answered": self._rounds.answered}
+        return told | {"round": self._rounds.version, "answered": self._rounds.answered, "late": self._room.students.late}
 
     async def class_round(self, data: Any, request: gr.Request) -> Response:
         """The present round, with one's own answer."""
         plays, person = self._person(data, request)
         told = self._rounds.view(person)
         told |= {"may": plays, "names": self._room.names_allowed, "name": self._room.name_of(person) if plays else ""}
+        told["why_not"] = self._access.why_no_place(request)
         return sent.as_json(told | {"longest_name": LONGEST_NAME})
 
     def _person(self, data: Any, request: Any) -> tuple[bool, str]:
@@ -177,7 +181,8 @@ class ClassPage:
 
     def _answer(self, data: Any, request: Any) -> Json:
         person = self._student(data, request)
-        self._rounds.answer(text(data, "round", 40), person, self._room.name_of(person), sent.member(data, "answer"))
+        name, places = self._room.name_of(person), self._room.students.places
+        self._rounds.answer(text(data, "round", 40), person, name, sent.member(data, "answer"), places)
         return {"answered": self._rounds.answered}
 
     def _name(self, data: Any, request: Any) -> Json:
@@ -200,12 +205,22 @@ class ClassPage:
             return {"problem": NO_CLASS}
         address, room = address_for(request.headers.get("host", "")), self._room
         link = "" if room.ended else class_link(address, room.link)
-        told = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
+        told: Json = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
+        told |= {"places": room.students.places, "most_places": MOST_PLACES, "students": self._students_now()}
         return told | {"runs": room.students_start_runs, "names": room.names_allowed, "leads": room.place.seq > 0, "ended": room.ended}
+
+    def _students_now(self) -> list[Json]:
+        """Who has come, the first one first."""
+        room = self._room
+        return [
+            {"id": key, "name": room.name_of(key), "at": at, "late": not room.students.has_place(key)}
+            for key, at in room.students.came.items()
+        ]
 
     def _change(self, data: Any, request: gr.Request) -> Json:
         """What the teacher changes: ``renew`` the link (which also begins a class), the ``teacher``'s own link, ``runs`` and ``names`` of
-        students, where to ``lead`` ({page, params}, or null to stop), or the ``end``."""
+        students, how many ``places`` there are, whom to ``strike`` (a student's id, or "late" for all who are), where to ``lead``
+        ({page, params}, or null to stop), or the ``end``."""
         self._access.require_operator(request, data)
         room = self._room
         if isinstance(data, dict) and "lead" in data:
@@ -220,6 +235,10 @@ class ClassPage:
             room.students_start_runs = runs
         if isinstance(names := sent.member(data, "names"), bool):
             self._allow_names(names)
+        if sent.member(data, "places") is not None:
+            self._set_places(whole(data, "places", 0))
+        if who := text(data, "strike", 40):
+            self._strike([key for key in room.students.came if who == key or (who == "late" and room.students.is_late(key))])
         if sent.member(data, "end") is True:
             self.end()
         return self.class_link(data, request)
@@ -227,10 +246,28 @@ class ClassPage:
     def _renew(self) -> None:
         """Another class link; after the end of a class it begins one, with what the teacher allows as it was."""
         room, token = self._room, new_token()
-        self._store.note(link=token, runs=ON if room.students_start_runs else OFF, names=ON if room.names_allowed else OFF)
+        allowed = {"runs": ON if room.students_start_runs else OFF, "names": ON if room.names_allowed else OFF}
+        self._store.note(link=token, **allowed, places=str(room.students.places))
+        self._store.begin_again()
         room.admit(token)
+        room.students.know({}, room.students.places)
         self._keep_teacher(self._access.operator_token)
         self._rounds.tell()  # so that pages see who is not in the class any more
+
+    def _set_places(self, places: int) -> None:
+        if not 1 <= places <= MOST_PLACES:
+            raise Refused(f"A class has 1 to {MOST_PLACES} places.")
+        self._store.note(places=str(places))
+        self._room.students.know(self._room.students.came, places)
+        self._rounds.tell()
+
+    def _strike(self, people: list[str]) -> None:
+        """These are in the class no more, and nothing that they answered is counted."""
+        self._rounds.strike(people)
+        for person in people:
+            self._room.call(person, "")
+        self._room.students.know({key: at for key, at in self._room.students.came.items() if key not in people}, self._room.students.places)
+        self._rounds.tell()
 
     def _renew_teacher(self) -> None:
         """Another token for the teacher; the one before ends at once."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rlhf_studio.ui.classroom.students import Students
 from rlhf_studio.ui.visiting.tokens import is_token
 
 
@@ -30,6 +31,7 @@ class Classroom:
         self._place = TeachersPlace()
         self._moves = 0
         self._names: dict[str, str] = {}
+        self.students = Students()
         self.students_start_runs = True
         self.names_allowed = True
 
@@ -92,10 +94,11 @@ class Classroom:
             self._names = dict(names)
 
     def end(self) -> None:
-        """The class is over: its link admits nobody, the teacher leads nobody, and no name is known."""
+        """The class is over: its link admits nobody, the teacher leads nobody, and no student and no name is known."""
         with self._lock:
             self._token, self._names = "", {}
             self._place = TeachersPlace()
+        self.students.know({}, self.students.places)
 
 
 def new_token() -> str:

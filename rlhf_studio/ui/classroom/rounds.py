@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -56,8 +57,8 @@ class Rounds:
         with self._changing:
             self._take(self._store.ask(question, run))
 
-    def answer(self, round_id: str, person: str, name: str, value: Any) -> None:
-        """Keep a student's answer. Raises Refused, with a sentence for the student."""
+    def answer(self, round_id: str, person: str, name: str, value: Any, most: int) -> None:
+        """Keep a student's answer; ``most`` students are counted. Raises Refused, with a sentence for the student."""
         one = self.present
         if one.id != round_id:
             raise Refused("Your teacher asks something else now.")
@@ -66,7 +67,7 @@ class Rounds:
         except ValueError as error:
             raise Refused(str(error)) from None
         with self._changing:
-            self._store.answer(round_id, person, name, answer)
+            self._store.answer(round_id, person, name, answer, most)
             if self._is_present(round_id):
                 self._given = {**self._given, person: answer}
 
@@ -106,6 +107,13 @@ class Rounds:
                 self._publish()
         choose = {"runs": self._answering.runs()} if one.question.kind == "curve" and not one.question.experiment else {}
         return {**real, "curve": bool(real.get("curve", {}).get("steps")), **choose}
+
+    def strike(self, people: Sequence[str]) -> None:
+        """These students and their answers are gone."""
+        with self._changing:
+            self._store.strike(people)
+            self._given = {person: answer for person, answer in self._given.items() if person not in people}
+            self._publish()
 
     def tell(self) -> None:
         """All pages fetch what they show again: something else than the round has changed."""

@@ -29,12 +29,14 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.sent import as_json
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
+from rlhf_studio.ui.visiting.modes import Mode
 
 VOTING_THREADS, MOST_VOTES_WAITING = 4, 400
 READING_THREADS, MOST_READS_WAITING = 2, 60
 MOST_TASKS = 200
 MOST_EVALUATIONS = 50
 MOST_SIGNED_IN = 2000
+NAMES_EACH = 3  # under which one student of a class may answer: the own one, mistyped once or twice
 Json = dict[str, Any]
 _counter = itertools.count(1)
 
@@ -50,6 +52,7 @@ class FeedbackPage:
         self._reading = Bounded("feedback", READING_THREADS, MOST_READS_WAITING)
         self._importing = Bounded("feedback-rows", 1, MOST_READS_WAITING)  # a long file keeps nobody waiting who looks
         self._signed_in: dict[tuple[str, str, bool], str] = {}
+        self._names: dict[str, set[str]] = {}  # under which each student of a class has answered
         self._agreements: dict[str, tuple[int, float | None]] = {}  # by task: how many votes there were, and alpha
         self.component: gr.HTML | None = None
 
@@ -123,11 +126,21 @@ class FeedbackPage:
         self._require(Role.PLAYER, data, request)
         trusted = self._access.role_of(request, data) >= Role.OPERATOR
         shown = sent.text(data, "name", 200), sent.text(data, "secret", sent.LONGEST_SECRET), trusted
+        self._require_few_names(shown[0], data, request)
         if shown not in self._signed_in:  # a name never changes hands, so it is looked up once
             if len(self._signed_in) >= MOST_SIGNED_IN:
                 self._signed_in.clear()
             self._signed_in[shown] = self._feedback.sign_in(shown[0], shown[1], trusted=trusted)
         return self._signed_in[shown]
+
+    def _require_few_names(self, name: str, data: Any, request: Any) -> None:
+        """In a class nobody is many people: the cookie of the class link is one student's. Raises Refused."""
+        if self._access.mode is not Mode.CLASSROOM or not self._access.plays(request, data) or self._access.is_operator(request, data):
+            return
+        names = self._names.setdefault(self._access.starter(request, data).key, set())
+        if len(names) >= NAMES_EACH and name not in names:
+            raise Refused(f"You have answered under {NAMES_EACH} names. Go on with one of them: {', '.join(sorted(names))}.")
+        names.add(name)
 
     def _join(self, data: Any, request: Any) -> Json:
         return {"name": self._annotator(data, request)}

@@ -1,10 +1,13 @@
-"""Who a visitor is: a cookie with a random number, so that people may stop what they started. It says nothing about the person.
+"""Who a visitor is: a cookie with a random number and this app's signature of it, so that people may stop what they started, and nobody can
+make up more people than have been given a cookie. It says nothing about the person.
 
-In a frame on another website, browsers may refuse cookies. Then all people behind one network address count as one.
+Visitors of a Space get it with the page, students with the class link. In a frame on another website, browsers may refuse cookies. Then all
+people behind one network address count as one.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import ipaddress
@@ -14,26 +17,58 @@ from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.ui.visiting.modes import Mode
+from rlhf_studio.ui.visiting.tokens import token_in_cookies
 
 COOKIE = "rlhf_studio_visitor"
-VALUE = re.compile(r"[A-Za-z0-9_-]{22}")
-_SHOWN = re.compile(rf"(?:^|;)\s*{COOKIE}=[A-Za-z0-9_-]{{22}}\s*(?:;|$)")
+VALUE = re.compile(r"([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{22})")
+"""A random number of 128 bits and its signature, both in base64 without padding."""
 COOKIE_SECONDS = 24 * 3600
+STUDENTS_COOKIE_SECONDS = 30 * 24 * 3600  # who comes back to the next lesson is no other student
 _SALT = secrets.token_bytes(16)  # addresses of one start of the app cannot be compared with those of another
 
 
-def new_value() -> str:
-    """The value of a new visitor's cookie."""
-    return secrets.token_urlsafe(16)
+class Visitors:
+    """Gives visitors their cookies, and knows again whom it has given one.
+
+    Args:
+        secret: what signs the cookies; another app with the same one knows them too. Empty for a new one.
+    """
+
+    def __init__(self, secret: str = "") -> None:
+        self._secret = (secret or secrets.token_urlsafe(32)).encode()
+
+    def new_value(self) -> str:
+        """The value of a new visitor's cookie."""
+        return self.signed(secrets.token_urlsafe(16))
+
+    def signed(self, number: str) -> str:
+        """The value of the cookie with this number: the number and its signature, 128 bits of HMAC-SHA256 (RFC 2104)."""
+        return f"{number}.{self._signature(number)}"
+
+    def key_of(self, value: str) -> str:
+        """What is kept of a cookie's value: enough to tell people apart, not enough to be one of them. Empty for a value that was not given
+        by this app."""
+        parts = VALUE.fullmatch(value)
+        known = parts is not None and hmac.compare_digest(parts[2], self._signature(parts[1]))
+        return key_of(parts[1]) if parts and known else ""
+
+    def key_in(self, headers: Mapping[str, str]) -> str:
+        """The same for the cookies that a request shows."""
+        return self.key_of(token_in_cookies(headers.get("cookie", ""), COOKIE))
+
+    def _signature(self, number: str) -> str:
+        digest = hmac.new(self._secret, f"{COOKIE} {number}".encode(), hashlib.sha256).digest()
+        return base64.urlsafe_b64encode(digest[:16]).decode().rstrip("=")
 
 
-def key_of(value: str) -> str:
-    """What is kept of a cookie's value: enough to tell people apart, not enough to be one of them. Empty for what is no such value."""
-    return hashlib.sha256(value.encode()).hexdigest()[:24] if VALUE.fullmatch(value) else ""
+def key_of(number: str) -> str:
+    """What is kept of a cookie's number."""
+    return hashlib.sha256(number.encode()).hexdigest()[:24]
 
 
 def address_of(mode: Mode, headers: Mapping[str, str], client: str) -> str:
@@ -71,31 +106,31 @@ def _household(address: str) -> str:
     return str(found.ipv4_mapped or ipaddress.ip_network((int(found) >> 64 << 64, 64)))
 
 
-def starter_of(mode: Mode, shown: str, request: Any) -> Starter:
-    """Who starts something, as the run keeps it. ``shown`` is the value of the cookie, empty where there is none."""
+def starter_of(mode: Mode, key: str, request: Any) -> Starter:
+    """Who starts something, as the run keeps it. ``key`` is what is kept of the cookie, empty where there is none.
+
+    In a class no address is kept: a whole school may be behind one.
+    """
+    if mode is Mode.CLASSROOM:
+        return Starter("student", key=key)
     address = address_of(mode, request.headers, getattr(request.client, "host", None) or "")
-    role = "visitor" if mode is Mode.SPACE else "student"
-    return Starter(role, key=key_of(shown) or f"address:{address}", address=address)
-
-
-def is_known(request: Any) -> bool:
-    """Whether the sender shows a visitor's cookie: everyone does who has opened the page, and whose browser keeps it."""
-    return _SHOWN.search(request.headers.get("cookie", "")) is not None
+    return Starter("visitor", key=key or f"address:{address}", address=address)
 
 
 class NewVisitors:
-    """Middleware that gives whoever opens the page without the cookie a new one.
+    """Middleware that gives whoever opens the page of a Space without the cookie a new one.
 
-    On a Space the page stands in a frame of another website: there the cookie is one of that website's own (``Partitioned``), which
-    browsers allow where they refuse others.
+    There the page stands in a frame of another website, and the cookie is one of that website's own (``Partitioned``), which browsers
+    allow where they refuse others.
     """
 
-    def __init__(self, app: ASGIApp, mode: Mode, path: str = "/") -> None:
-        self._app, self._mode, self._path = app, mode, path
+    def __init__(self, app: ASGIApp, visitors: Visitors, path: str = "/") -> None:
+        self._app, self._visitors, self._path = app, visitors, path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on everything; answers to a first visit get the cookie."""
-        first = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/" and not _shows_cookie(scope)
+        visits = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/"
+        first = visits and not self._visitors.key_in(Headers(scope=scope))
         await self._app(scope, receive, self._with_cookie(send) if first else send)
 
     def _with_cookie(self, send: Send) -> Send:
@@ -108,16 +143,8 @@ class NewVisitors:
 
     def _cookie(self) -> str:
         cookie: SimpleCookie = SimpleCookie()
-        cookie[COOKIE] = new_value()
-        rules: dict[str, Any] = {"httponly": True, "max-age": COOKIE_SECONDS, "path": self._path, "samesite": "Lax"}
+        cookie[COOKIE] = self._visitors.new_value()
+        in_a_frame = {"samesite": "None", "secure": True}
+        rules: dict[str, Any] = {"httponly": True, "max-age": COOKIE_SECONDS, "path": self._path, **in_a_frame}
         cookie[COOKIE].update(rules)
-        if self._mode is not Mode.SPACE:
-            return cookie[COOKIE].OutputString()
-        in_a_frame: dict[str, Any] = {"samesite": "None", "secure": True}
-        cookie[COOKIE].update(in_a_frame)
         return f"{cookie[COOKIE].OutputString()}; Partitioned"
-
-
-def _shows_cookie(scope: Scope) -> bool:
-    """A value that the app did not give is none: whoever has it gets a right one in its place."""
-    return any(name == b"cookie" and _SHOWN.search(value.decode("latin-1")) for name, value in scope["headers"])

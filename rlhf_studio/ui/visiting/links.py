@@ -8,11 +8,13 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.ui.access import CLASS_COOKIE, CLASS_QUERY, COOKIE, QUERY, RATER_COOKIE, RATER_QUERY, Access
 from rlhf_studio.ui.html import small_page
+from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.tokens import is_token
 
@@ -73,7 +75,22 @@ class Links:
             secure = scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
             kept = {"max_age": link.age, "path": self._access.path, "secure": secure}
             response.set_cookie(link.cookie, shown[name], httponly=True, samesite="strict", **kept)
+            if name == CLASS_QUERY:
+                response = await self._let_in(Headers(scope=scope), response, kept)
         await response(scope, receive, send)
+
+    async def _let_in(self, headers: Headers, response: Response, kept: dict[str, Any]) -> Response:
+        """A student comes: the browser gets the cookie by which students are told apart, where it has none yet."""
+        visitors, key = self._access.visitors, self._access.visitors.key_in(headers)
+        value = "" if key else visitors.new_value()
+        try:
+            await asyncio.to_thread(self._access.room.students.come, key or visitors.key_of(value))
+        except StoreError as error:
+            return small_page(str(error), [], 503)
+        if value:
+            age = {"max_age": identity.STUDENTS_COOKIE_SECONDS}
+            response.set_cookie(identity.COOKIE, value, httponly=True, samesite="strict", **{**kept, **age})
+        return response
 
     async def _is_right(self, name: str, token: str) -> bool:
         if name == QUERY:

@@ -13,7 +13,6 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.visiting.allowed import RECIPES
-from rlhf_studio.ui.visiting.identity import is_known
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Provider
 
@@ -72,7 +71,7 @@ def where(
             told |= {"login": provider.address + address, "login_word": "Log out" if address == LOGOUT else "Log in as the owner"}
         if role >= Role.OPERATOR and (problem := kept_problem()):
             told["notice"] = problem
-        if access.mode is Mode.SPACE and plays and not is_known(request):
+        if access.mode is Mode.SPACE and plays and not access.visitors.key_in(request.headers):
             told |= {"notice": NO_COOKIES, "alone": access.address}
         return told
 

@@ -11,6 +11,7 @@ import { NameLine } from "./name.js";
 import { pointing } from "./pointing.js";
 
 const REPLACED = "There is a new class link, and the one that you opened has ended. Ask your teacher for the new one.";
+const WITH_PLACE = "You have a place in the class now. Load the page again to see all that you may do.";
 
 /** What the line above the pages and the place below it show in a class; the last argument says whose page this is. */
 export function classTools(host, line, server, { teaches, plays }) {
@@ -39,7 +40,7 @@ export function classTools(host, line, server, { teaches, plays }) {
 function studentTools(line, server, plays) {
   const [follow, name] = [new Follow(), new NameLine(server)];
   const [nodes, usual] = [[follow.node, name.node], [...line.childNodes]];
-  let [ended, was, left] = [false, plays, false]; // was: in the class once; left: not any more
+  let [ended, was, shown] = [false, plays, ""]; // was: in the class once; shown: in place of the usual line
   const say = (words) => fill(line, el("b", {}, "Class"), ` ${words}`);
   const now = (told) => {
     follow.take(told);
@@ -50,9 +51,10 @@ function studentTools(line, server, plays) {
     name.take(told);
     const gone = was && !told.may;
     was ||= told.may;
-    if (ended || gone === left) return;
-    left = gone;
-    if (gone) say(REPLACED);
+    const words = told.may && !plays ? WITH_PLACE : told.why_not || (gone ? REPLACED : "");
+    if (ended || words === shown) return;
+    shown = words;
+    if (words) say(words);
     else fill(line, usual);
     line.append(...nodes);
   };
@@ -119,7 +121,8 @@ function teacherTools(host, server, card, changed) {
     }
     if (leading && (told.ended || (led && told.seq === 0))) keep(false); // it was stopped, by another page perhaps
     led = leading && told.seq > 0;
-    setText(button, leading ? "Class: leading" : told.seq > 0 ? "Class: another page leads" : "Class");
+    const leads = leading ? "Class: leading" : told.seq > 0 ? "Class: another page leads" : "Class";
+    setText(button, told.late ? `${leads}, ${told.late} without a place` : leads);
     return undefined;
   };
   return { nodes: [button, ask, said], now };

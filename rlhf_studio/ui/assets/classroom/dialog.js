@@ -1,5 +1,6 @@
 // The teacher's dialog: the class link with its code, what students may do, the own link, and the end of the class.
 import { el, fill, setText, show, svg } from "../shared/dom.js";
+import { counted } from "../shared/format.js";
 import { whyNot } from "../shared/visit.js";
 
 const BORDER = 4; // that cameras need
@@ -24,6 +25,10 @@ export class ClassDialog {
       this.check("runs", answer.runs, "Students may start small runs of their own"),
       this.check("names", answer.names, "Students may type a name; turning this off removes the names"),
     );
+    this.places = el("input", { type: "number", class: "rs-input", min: "1", max: String(answer.most_places) });
+    this.places.addEventListener("change", () => this.do({ places: Number(this.places.value) }));
+    this.came = el("summary", {});
+    this.students = el("ol", { class: "rs-class-students" });
     this.told = el("p", {});
     this.renew = el("button", { type: "button", class: "rs-button", onclick: () => this.replace() });
     this.end = el("button", { type: "button", class: "rs-button rs-class-end", onclick: () => this.finish() });
@@ -37,6 +42,7 @@ export class ClassDialog {
       this.picture,
       el("p", {}, this.link),
       this.switches,
+      this.whoCame(),
       this.teachersLink(),
       this.status,
       el("div", { class: "rs-dialog-buttons" }, this.end, this.renew, close),
@@ -59,7 +65,36 @@ export class ClassDialog {
   }
 
   button(words, change, said) {
-    return el("button", { type: "button", class: "rs-button", onclick: () => this.do(change, said) }, words);
+    return el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.do(change, said) }, words);
+  }
+
+  /** How many places there are, and who has come. */
+  whoCame() {
+    const help =
+      "Those who open the link first have the places. Later ones watch, until you raise the number or strike " +
+      "somebody. Who is struck loses the place and all answers.";
+    const label = el("label", { class: "rs-class-places" }, "Places for students ", this.places);
+    this.room = el("div", {}, label, el("details", {}, this.came, el("p", { class: "rs-help" }, help), this.students));
+    return this.room;
+  }
+
+  drawStudents(students, places) {
+    this.places.value = String(places);
+    const late = students.filter((student) => student.late).length;
+    const more = late ? `; ${counted(late, "student")} without a place` : "";
+    setText(this.came, `${students.length - late} of ${counted(places, "place")} taken${more}`);
+    const rows = students.map(({ id, name, at, late }) => {
+      const came = new Date(1000 * at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+      const who = `${name || "no name"}, came at ${came}${late ? ", no place" : ""}`;
+      return el(
+        "li",
+        {},
+        el("span", {}, who),
+        this.button("Strike", { strike: id }, `${name || "The student"} is struck.`),
+      );
+    });
+    const all = this.button("Strike all without a place", { strike: "late" }, "They are struck.");
+    fill(this.students, rows, late > 1 ? el("li", {}, all) : null);
   }
 
   /** Out of sight until it is opened: who has it is the teacher. */
@@ -123,15 +158,16 @@ export class ClassDialog {
     this.changed();
   }
 
-  draw({ link, code, teacher, ended, names }) {
+  draw({ link, code, teacher, ended, names, students, places }) {
     Object.assign(this, { over: ended, named: names });
     this.calm();
     const join = "Students open this link, or point a phone at the code. They need no account.";
     setText(this.told, ended ? "The class has ended: its link admits nobody any more." : join);
     setText(this.link, link);
     setText(this.own, teacher);
-    for (const node of [this.picture, this.switches, this.end]) show(node, !ended);
+    for (const node of [this.picture, this.switches, this.room, this.end]) show(node, !ended);
     if (!ended) fill(this.picture, picture(code));
+    this.drawStudents(students, places);
   }
 }
 

@@ -62,11 +62,11 @@ export class RoundCard {
   }
 
   /** What the server says of the round. */
-  take({ round: view, own, may, answered }) {
+  take({ round: view, own, may, answered, why_not: whyNot }) {
     const fresh = view.id !== this.view?.id;
-    const before = JSON.stringify([this.view?.state, this.may]);
+    const before = JSON.stringify([this.view?.state, this.may, this.whyNot]);
     this.wasIn ||= may;
-    Object.assign(this, { view: view.id ? view : null, own, may });
+    Object.assign(this, { view: view.id ? view : null, own, may, whyNot });
     show(this.node, Boolean(view.id));
     if (!view.id) {
       fill(this.answer);
@@ -80,7 +80,7 @@ export class RoundCard {
     }
     this.away(this.isAway);
     if (this.teaches) this.steer(fresh);
-    else if (fresh || before !== JSON.stringify([view.state, may])) this.ask();
+    else if (fresh || before !== JSON.stringify([view.state, may, whyNot])) this.ask();
     this.draw();
   }
 
@@ -101,7 +101,7 @@ export class RoundCard {
     fill(
       this.answer,
       open
-        ? el("p", { class: "rs-help" }, this.wasIn ? REPLACED : WATCHING)
+        ? el("p", { class: "rs-help" }, this.whyNot || (this.wasIn ? REPLACED : WATCHING))
         : view.results
           ? null
           : el("p", { class: "rs-class-status" }, said),

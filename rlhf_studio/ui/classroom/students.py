@@ -1,0 +1,62 @@
+"""Who has opened the class link, in the order in which they came. As many of them take part as the teacher has named; the others are late.
+
+So somebody who makes the app hand out many cookies takes no place from those who came before, and the teacher can strike what came after.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+PLACES = 60
+MOST_PLACES = 300
+MOST_LATE = 700
+
+
+class Students:
+    """Students by the keys of their cookies. The methods may be called from several threads.
+
+    Attributes:
+        places: how many may take part.
+        keep: writes down that somebody has come, before it is so here.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._came: dict[str, float] = {}
+        self._with_place: frozenset[str] = frozenset()
+        self.places = PLACES
+        self.keep: Callable[[str], float] = lambda key: 0.0
+
+    @property
+    def came(self) -> Mapping[str, float]:
+        """When each of them came, the first one first."""
+        return self._came
+
+    @property
+    def late(self) -> int:
+        """How many came after all places were taken."""
+        return max(0, len(self._came) - self.places)
+
+    def has_place(self, key: str) -> bool:
+        """Whether this student takes part."""
+        return key in self._with_place
+
+    def is_late(self, key: str) -> bool:
+        """Whether this student came when all places were taken."""
+        return key in self._came and not self.has_place(key)
+
+    def come(self, key: str) -> None:
+        """Somebody has opened the class link; who has come before keeps the place. Raises what ``keep`` raises."""
+        with self._lock:
+            if key not in self._came and len(self._came) < self.places + MOST_LATE:
+                self._set({**self._came, key: self.keep(key)})
+
+    def know(self, came: Mapping[str, float], places: int) -> None:
+        """These have come, and no others; so many of them take part."""
+        with self._lock:
+            self.places = places
+            self._set(dict(came))
+
+    def _set(self, came: dict[str, float]) -> None:
+        self._came, self._with_place = came, frozenset(list(came)[: self.places])
