@@ -6,17 +6,20 @@ There are two shelves: the lessons (``clip``), and the stations of the tour thro
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rlhf_studio.lessons import pages, tour
 from rlhf_studio.lessons.kit.text import LessonText, read_text
 
 LESSONS, TOUR = "", "tour"
+PREPARED = Path(__file__).parent / "prepared"
 _SHELVES = {LESSONS: pages, TOUR: tour}
 _NUMBER = re.compile(r"^NUMBER = (\d+)", re.MULTILINE)
 _ANY_RUN = re.compile(r"^ANY_RUN = True$", re.MULTILINE)
@@ -73,6 +76,16 @@ def text_of(name: str, language: str = "en") -> LessonText:
     return read_text(_source(name, language))
 
 
+def prepared(name: str, language: str = "en") -> dict[str, Any] | None:
+    """What a lesson shows at its start, computed when it was written: the page shows it until the app has computed its own.
+
+    As :func:`rlhf_studio.lessons.answers.beginning`, with the numbers of all scenes but the slow ones. None for a station of the tour.
+    ``python -m tools.prepared_numbers`` writes the files; a test compares them with what is computed.
+    """
+    path = PREPARED / f"{name}.{_chosen(name, language)}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
 def module_of(name: str) -> ModuleType:
     """A lesson's module, which loads torch. Raises :class:`NoLesson`."""
     text_of(name)  # only names that are known
@@ -87,8 +100,11 @@ def _names(shelf: str) -> list[str]:
 
 
 def _source(name: str, language: str) -> str:
-    chosen = language if language in languages(name) else "en"
-    return file_of(name, f"{chosen}.md").read_text(encoding="utf-8")
+    return file_of(name, f"{_chosen(name, language)}.md").read_text(encoding="utf-8")
+
+
+def _chosen(name: str, language: str) -> str:
+    return language if language in languages(name) else "en"
 
 
 def file_of(name: str, ending: str) -> Path:

@@ -7,11 +7,14 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlhf_studio.runs import paths, status, studio
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ENDED, Marks, RunStatus
-from rlhf_studio.runs.workspace import Workspace
+
+if TYPE_CHECKING:  # which has a listing
+    from rlhf_studio.runs.finding.folders import RunFolders
 
 SETTLED_SECONDS = 2.0
 """Two changes within one tick of the file system's clock look like one, so a file that has just changed is not trusted."""
@@ -37,30 +40,30 @@ class _Signature:
 
 
 class Listing:
-    """:meth:`Workspace.runs` for those who ask again and again; may be shared by threads.
+    """The runs of a workspace for all who ask again and again, from several threads.
 
     An ended run whose files, queue entry, name and marks are as before is not opened: its row comes from memory (with the heartbeat's age
     as it was then). All others, and every run whose locks are taken, are read anew.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, folders: RunFolders) -> None:
+        self._folders = folders
         self._lock = threading.Lock()
         self._known: dict[Path, tuple[_Signature, RunStatus]] = {}
 
     def runs(self) -> list[RunStatus]:
         """All runs, newest first. Raises StoreError when ``studio.db`` or the folder of runs cannot be read."""
         with self._lock:
-            known = studio.read(self._workspace.root)
+            known = studio.read(self._folders.root)
             kept: dict[Path, tuple[_Signature, RunStatus]] = {}
             found = []
-            for folder in self._workspace.folders():
+            for folder in self._folders.folders():
                 before = _look(folder, known)
                 remembered = self._known.get(folder)
                 if before is not None and remembered is not None and remembered[0] == before:
                     run: RunStatus | None = remembered[1]
                 else:
-                    run = self._workspace.listed(folder, known)
+                    run = self._folders.listed(folder, known)
                 if run is None:
                     continue
                 found.append(run)

@@ -59,7 +59,7 @@ STYLES = {
 }
 _TEMPLATES = {
     "train": '<div class="rs-page rs-train"></div>',
-    "live": '<div class="rs-page rs-live"><p class="rs-hint">Opening the Live page</p></div>',
+    "live": '<div class="rs-page rs-live"></div>',
     "runs": '<div class="rs-page rs-runs"></div>',
     "shell": '<div class="rs-page rs-shell"><h1 class="rs-brand">RLHF Studio</h1></div>',
     "talk": '<div class="rs-page rs-talk"></div>',

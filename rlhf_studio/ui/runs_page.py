@@ -19,7 +19,6 @@ from rlhf_studio.glossary import GLOSSARY
 from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.errors import OnlyRead, StoreError
-from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.status import may_force_stop, silence
@@ -32,6 +31,7 @@ from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.varying import handed_over
 from rlhf_studio.ui.live.page import asked_by, steer
 from rlhf_studio.ui.outlook import count
+from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.resume import question, refusal
 from rlhf_studio.ui.sent import member
 from rlhf_studio.ui.serving.shared_reading import SharedReading
@@ -185,11 +185,10 @@ class RunsPage:
         self._access = access
         self._queue_problem, self._kept_problem = queue_problem, kept_problem
         self._insights = insights
-        self._all = Listing(workspace)
         self._table = SharedReading(self._read, LISTING_SECONDS)
         self._boot, self._changes = secrets.token_hex(4), 0
         self._sent: dict[str, tuple[int, Json]] = {}  # as in Table
-        self._summaries: dict[str, tuple[tuple[int, int, str], Json]] = {}
+        self._summaries = OfRuns(self._summary)
 
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
 
@@ -245,10 +244,9 @@ class RunsPage:
             return 0
 
     def _read(self) -> Table:
-        runs = [*self._all.runs(), *self._recordings()]
+        runs = [*self._workspace.runs(), *self._recordings()]
         verdicts = self._known_verdicts(runs)
-        rows = [row_of(run, self._summary(run), verdicts.get(run.run_id)) for run in runs]
-        self._summaries = {run.run_id: self._summaries[run.run_id] for run in runs if run.run_id in self._summaries}
+        rows = [row_of(run, self._summaries.of(run), verdicts.get(run.run_id)) for run in runs]
         return Table(self._note(rows), self._sent, {run.run_id: run.starter for run in runs if run.starter.plays})
 
     def _recordings(self) -> list[RunStatus]:
@@ -272,17 +270,12 @@ class RunsPage:
         return f"{self._boot}-{self._changes}"
 
     def _summary(self, run: RunStatus) -> Json:
-        """The run's figures, read again only when the run has moved on."""
-        seen = (run.epoch, run.seq, run.state)
-        kept = self._summaries.get(run.run_id)
-        if kept is None or kept[0] != seen:
-            try:
-                reader = self._workspace.reader(run.run_id)
-                summary = {**reader.summary(), "headline": headline_of(reader, run.stage)}
-            except StoreError:
-                summary = {}  # the row's own state and cause say what is wrong
-            self._summaries[run.run_id] = kept = (seen, summary)
-        return kept[1]
+        """The run's figures."""
+        try:
+            reader = self._workspace.reader(run.run_id)
+            return {**reader.summary(), "headline": headline_of(reader, run.stage)}
+        except StoreError:
+            return {}  # the row's own state and cause say what is wrong
 
     # --- what the page does -----------------------------------------------------------------------------------------------
 

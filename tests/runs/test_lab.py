@@ -20,7 +20,6 @@ from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.lab.names import run_name
 from rlhf_studio.runs.lab.suggestions import Suggestion, suggestions
 from rlhf_studio.runs.lab.sweeps import sweep_configs
-from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Marks, Origin, RunStatus
 from rlhf_studio.runs.workspace import Workspace
@@ -168,10 +167,9 @@ def test_marks(workspace: Workspace) -> None:
 def test_the_list_that_is_asked_again_sees_new_marks(workspace: Workspace) -> None:
     run_id = workspace.submit(config(), "a run")
     workspace.cancel(run_id)
-    listing = Listing(workspace)
-    assert listing.runs()[0].marks == Marks()
+    assert workspace.runs()[0].marks == Marks()
     workspace.mark(run_id, tags=["seen"])
-    assert listing.runs()[0].marks.tags == ("seen",)
+    assert workspace.runs()[0].marks.tags == ("seen",)
 
 
 def test_a_queue_of_an_earlier_version_has_no_marks(workspace: Workspace) -> None:

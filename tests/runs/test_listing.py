@@ -11,7 +11,6 @@ import pytest
 
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs import paths
-from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -52,25 +51,25 @@ def long_ago(folder: Path) -> None:
             os.utime(file, (time.time() - 60, time.time() - 60))
 
 
-def reads(workspace: Counted, listing: Listing) -> list[str]:
+def reads(workspace: Counted) -> list[str]:
     workspace.read.clear()
-    runs = listing.runs()
+    runs = workspace.runs()
     read = list(workspace.read)
-    # the workspace's own list, read anew, is the answer
-    assert [replace(run, heartbeat_age=None) for run in runs] == [replace(run, heartbeat_age=None) for run in workspace.runs()]
+    # what somebody finds who has never looked is the answer
+    anew = Workspace(workspace.root).runs()
+    assert [replace(run, heartbeat_age=None) for run in runs] == [replace(run, heartbeat_age=None) for run in anew]
     return read
 
 
 def test_ended_runs_are_read_once(workspace: Counted) -> None:
-    listing, ids = Listing(workspace), [ended(workspace) for _ in range(5)]
-    assert sorted(reads(workspace, listing)) == sorted(ids)
-    assert reads(workspace, listing) == []
+    ids = [ended(workspace) for _ in range(5)]
+    assert sorted(reads(workspace)) == sorted(ids)
+    assert reads(workspace) == []
 
 
 def test_what_has_changed_is_read_again(workspace: Counted) -> None:
-    listing = Listing(workspace)
     renamed, written, deleted, logged, replaced = (ended(workspace, "stopped") for _ in range(5))
-    reads(workspace, listing)
+    reads(workspace)
     workspace.rename(renamed, "another name")
     with EngineLock(workspace.run_dir(written)), RunWriter(workspace.run_dir(written)) as writer:
         writer.event(EventRecord("info", "note", "one more"))
@@ -79,21 +78,21 @@ def test_what_has_changed_is_read_again(workspace: Counted) -> None:
     (workspace.run_dir(logged) / paths.LOG).write_text("a last line")
     folder = workspace.run_dir(replaced)
     folder.rename(folder.with_name("elsewhere"))
-    assert sorted(reads(workspace, listing)) == sorted([renamed, written, logged, "elsewhere"])
+    assert sorted(reads(workspace)) == sorted([renamed, written, logged, "elsewhere"])
 
 
 def test_runs_that_live_or_wait_are_read_each_time(workspace: Counted) -> None:
-    listing, alive, resumed = Listing(workspace), ended(workspace, "stopped"), ended(workspace, "stopped")
+    alive, resumed = ended(workspace, "stopped"), ended(workspace, "stopped")
     waiting = workspace.submit(CONFIG, "waits")
-    reads(workspace, listing)
+    reads(workspace)
     workspace.resume(resumed)
     with EngineLock(workspace.run_dir(alive)):  # before its engine has written anything
         for _ in range(2):
-            assert sorted(reads(workspace, listing)) == sorted([alive, resumed, waiting])
+            assert sorted(reads(workspace)) == sorted([alive, resumed, waiting])
 
 
 def test_a_file_that_has_just_changed_is_not_trusted(workspace: Counted) -> None:
-    listing, run_id = Listing(workspace), ended(workspace)
+    run_id = ended(workspace)
     os.utime(workspace.run_dir(run_id) / paths.DATABASE)
-    reads(workspace, listing)
-    assert reads(workspace, listing) == [run_id]
+    reads(workspace)
+    assert reads(workspace) == [run_id]

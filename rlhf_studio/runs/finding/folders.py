@@ -8,6 +8,7 @@ from pathlib import Path
 from rlhf_studio.runs import paths, status, studio
 from rlhf_studio.runs.errors import OnlyRead, StoreError, store_error
 from rlhf_studio.runs.finding.recordings import Recordings
+from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 
@@ -24,12 +25,14 @@ class RunFolders:
     def __init__(self, root: Path, recordings: Recordings | None = None):
         self.root = Path(root).resolve()
         self.recordings = recordings or Recordings(())
+        self._listing = Listing(self)
 
     def runs(self) -> list[RunStatus]:
-        """All runs of the workspace, newest first. Folders that cannot be read as a run are listed as failed, with the cause."""
-        known = studio.read(self.root)
-        found = [self.listed(folder, known) for folder in self.folders()]
-        return sorted((run for run in found if run is not None), key=lambda run: (run.created_at, run.run_id), reverse=True)
+        """All runs of the workspace, newest first. Folders that cannot be read as a run are listed as failed, with the cause.
+
+        Whoever asks again is answered quickly: a run that ended long ago is read once (:class:`Listing`), for all who ask.
+        """
+        return self._listing.runs()
 
     def status(self, run_id: str) -> RunStatus:
         """One run as :meth:`runs` lists it: a damaged run gives its cause, it does not raise."""

@@ -10,7 +10,6 @@ from rlhf_studio.lessons.faults.pair import Pair
 from rlhf_studio.lessons.faults.runs import both_runs, has_ended, own_runs
 from rlhf_studio.runs.classroom.records import Question, Round
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.classroom.ready import option_of
@@ -24,11 +23,11 @@ class Answering:
     """Looks for the runs of one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self._workspace, self._listing = workspace, Listing(workspace)
+        self._workspace = workspace
 
     def runs(self) -> list[Json]:
         """Runs that can answer a question, the newest first."""
-        found = [run for run in self._listing.runs() if run.step > 0]
+        found = [run for run in self._workspace.runs() if run.step > 0]
         return [{"run": run.run_id, "name": run.name or run.run_id, "steps": run.total_steps} for run in found[:MOST_RUNS]]
 
     def look(self, one: Round) -> Json:

@@ -23,8 +23,8 @@ from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.preflight import Preflight, inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
-from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.paths import RUNS, is_run_name
+from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
@@ -33,6 +33,7 @@ from rlhf_studio.ui.evaluate.shown import matrix, report_values
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import plain
+from rlhf_studio.ui.remembered import OfRuns
 
 MOST_RUNS = 200
 MOST_SHOWN = 8
@@ -62,11 +63,10 @@ class EvaluatePage:
         inspect: Callable[..., Preflight] = inspect_run,
     ):
         self._workspace, self._access, self._wake, self._inspect = workspace, access, wake, inspect
-        self._all = Listing(workspace)
         self._arena = Arena(lambda run: workspace.reader(run).run_dir)
         self._lock = threading.Lock()
         self._once = Once(lambda outcome: "run" in outcome)
-        self._stages: dict[str, str] = {}
+        self._kept = OfRuns(self._steps)
         self._known: OrderedDict[tuple[str, int, int, str], Json] = OrderedDict()
         self._answers: OrderedDict[tuple[str, int, int], dict[str, PolicyAnswers]] = OrderedDict()
 
@@ -81,30 +81,22 @@ class EvaluatePage:
         """The runs whose policies can be evaluated, and the evaluations that there are, newest first."""
         own = self._access.rights(request, data)
         try:
-            runs = self._all.runs()[:MOST_RUNS]
+            runs = self._workspace.runs()[:MOST_RUNS]
         except StoreError as error:
             return {**own, "problem": str(error), "runs": [], "evaluations": []}
         policies, evaluations = [], []
         for run in runs:
             row = {"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "total": run.total_steps}
-            stage = self._stage(run.run_id)
-            if stage == "evaluation":
+            if run.stage == "evaluation":
                 evaluations.append({**row, "cause": without_secrets(run.cause), "phase": run.phase, "created_at": run.created_at})
-            elif stage in LEARN_POLICIES and not run.origin.imported and (steps := self._steps(run.run_id)):
+            elif run.stage in LEARN_POLICIES and not run.origin.imported and (steps := self._kept.of(run)):
                 policies.append({**row, "steps": steps})
         return {**own, "problem": "", "runs": policies, "evaluations": evaluations}
 
-    def _stage(self, run: str) -> str:
-        if run not in self._stages:
-            try:
-                self._stages[run] = str(self._workspace.reader(run).config().stage)
-            except StoreError:
-                return ""
-        return self._stages[run]
-
-    def _steps(self, run: str) -> list[int]:
+    def _steps(self, run: RunStatus) -> list[int]:
+        """At which steps a policy was kept."""
         try:
-            return [kept.step for kept in self._workspace.reader(run).policies()]
+            return [kept.step for kept in self._workspace.reader(run.run_id).policies()]
         except StoreError:
             return []
 

@@ -18,7 +18,6 @@ from starlette.responses import Response
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import CONFIDENCES, LONGEST_NAME, Turn
 from rlhf_studio.runs.feedback.store import Feedback, Refused
-from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.feedback import sent
@@ -46,7 +45,6 @@ class FeedbackPage:
 
     def __init__(self, workspace: Workspace, access: Access, feedback: Feedback) -> None:
         self._workspace, self._access, self._feedback = workspace, access, feedback
-        self._runs = Listing(workspace)
         self._work, self._held = TaskWork(feedback, workspace), Held(workspace)
         self._voting = Bounded("votes", VOTING_THREADS, MOST_VOTES_WAITING)
         self._reading = Bounded("feedback", READING_THREADS, MOST_READS_WAITING)
@@ -92,7 +90,7 @@ class FeedbackPage:
 
     def _boot(self, data: Any, request: Any) -> Json:
         role = self._access.role_of(request, data)
-        states = {run.run_id: run for run in self._runs.runs()}
+        states = {run.run_id: run for run in self._workspace.runs()}
         rows = []
         tasks = [replace(task, open=task.open and (not task.run or works(states.get(task.run)))) for task in self._feedback.tasks()]
         tasks.sort(key=lambda task: not (task.run and task.open))  # those for which a run waits come first

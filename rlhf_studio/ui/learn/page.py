@@ -82,9 +82,10 @@ class LearnPage:
         }
 
     def learn_text(self, data: Any, request: gr.Request) -> Json:
-        """The text of a lesson as a tree; ``error`` where there is no such lesson."""
+        """The text of a lesson as a tree, with what it shows at the start as ``prepared``; ``error`` where there is no such lesson."""
+        lesson, language = str(sent.member(data, "lesson"))[:LONGEST_NAME], sent.language_of(data)
         try:
-            return shelf.text_of(str(sent.member(data, "lesson"))[:LONGEST_NAME], sent.language_of(data)).as_data()
+            return {**shelf.text_of(lesson, language).as_data(), "prepared": shelf.prepared(lesson, language)}
         except shelf.NoLesson as error:
             return {"error": str(error)}
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.remembered import OfRuns
 
 MOST_LISTED = 100
 LONGEST_ID = 100
@@ -23,19 +23,18 @@ class RunsOnRecord:
 
     def __init__(self, workspace: Workspace | None) -> None:
         self._workspace = workspace
-        self._listing = Listing(workspace) if workspace else None
+        self._with_episodes = OfRuns(self._has_episodes)
 
     def listed(self) -> list[Json]:
         """The newest of them, each with ``run`` (its id), ``name``, ``steps`` (done so far) and whether it still trains (``alive``)."""
-        if self._listing is None:
+        if self._workspace is None:
             return []
-        assert self._workspace is not None  # a listing has one
         recordings, _ = self._workspace.recordings.runs()
-        found = (status for status in [*self._listing.runs(), *recordings] if status.stage == "ppo" and status.step > 0)
+        found = (status for status in [*self._workspace.runs(), *recordings] if status.stage == "ppo" and status.step > 0)
         shown = (
             {"run": status.run_id, "name": status.name, "steps": status.step, "alive": status.state in ALIVE}
             for status in found
-            if self._has_episodes(status)
+            if self._with_episodes.of(status)
         )
         return [one for one, _ in zip(shown, range(MOST_LISTED), strict=False)]
 

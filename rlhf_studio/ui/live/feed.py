@@ -19,7 +19,6 @@ from typing import Any
 
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.feedback.held import Held
@@ -59,7 +58,6 @@ class LiveFeed:
         self, workspace: Workspace, *, open_reader: Callable[[Any], Any] = RunReader, interval: float = 0.4, forget_after: float = 30.0
     ) -> None:
         self._workspace = workspace
-        self._all = Listing(workspace)
         self._open_reader = open_reader
         self._interval = interval
         self._forget_after = forget_after
@@ -200,7 +198,7 @@ class LiveFeed:
         now = time.monotonic()
         if now - self._listing_asked < 10 and now - self._listing_read > 1 and self._listing_asked:
             self._listing_read = now
-            found = payloads.listing_payload(self._all.runs(), self._workspace.recordings.table)
+            found = payloads.listing_payload(self._workspace.runs(), self._workspace.recordings.table)
             self._listing = payloads.encode_text(found)[1:-1]
 
     def _serve_requests(self) -> None:

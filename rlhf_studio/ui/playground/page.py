@@ -19,11 +19,12 @@ from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model, read_measured
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.listing import Listing
+from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.playground.sent import LONGEST_TEXT, MOST_CANDIDATES, model_of, request_of
+from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.sent import Refused
 
@@ -54,7 +55,7 @@ class RewardPlayground:
 
     def __init__(self, workspace: Workspace, access: Access, line: Line) -> None:
         self._workspace, self._access, self._line = workspace, access, line
-        self._all = Listing(workspace)
+        self._trained, self._used = OfRuns(self._trained_by), OfRuns(self._used_by)
 
     def functions(self) -> list[Callable[..., Any]]:
         """For the panel of a page."""
@@ -81,30 +82,30 @@ class RewardPlayground:
         """
         found = {BUNDLED: {"name": BUNDLED, "kind": "bundled", "from": "the review world", "run": ""}}
         try:
-            runs = self._all.runs()
+            runs = self._workspace.runs()
         except StoreError:
             runs = []  # the list of runs itself says so on its page
         trained = [run for run in runs if run.stage == "reward_model"]
         for run in [*trained[:MOST_RUNS], *(run for run in trained[MOST_RUNS:] if run.run_id == asked)]:
-            for name, step in self._trained_by(run.run_id):
+            for name, step in self._trained.of(run):
                 told = f"{run.name or run.run_id}, step {step:,}"
                 found.setdefault(name, {"name": name, "kind": "trained", "from": told, "run": run.run_id})
         for run in [run for run in runs if run.stage == "ppo"][:MOST_RUNS]:
-            for name in self._used_by(run.run_id):
+            for name in self._used.of(run):
                 found.setdefault(name, {"name": name, "kind": "used", "from": run.name or run.run_id, "run": ""})
         return list(found.values())[:MOST_MODELS]
 
-    def _trained_by(self, run_id: str) -> list[tuple[str, int]]:
+    def _trained_by(self, run: RunStatus) -> list[tuple[str, int]]:
         """The newest reward model of a run, and its step."""
         try:
-            kept = self._workspace.reader(run_id).policies()[-1:]  # a checkpoint or a snapshot
+            kept = self._workspace.reader(run.run_id).policies()[-1:]  # a checkpoint or a snapshot
         except (StoreError, ValueError, OSError):
             return []  # a run that cannot be read offers no model
         return [(str(Path(info.path) / "reward_model"), info.step) for info in kept]
 
-    def _used_by(self, run_id: str) -> list[str]:
+    def _used_by(self, run: RunStatus) -> list[str]:
         try:
-            config = self._workspace.reader(run_id).config()
+            config = self._workspace.reader(run.run_id).config()
         except (StoreError, ValueError, OSError):
             return []
         rewards = config.reward.components if isinstance(config, RunConfig) else []

@@ -19,7 +19,6 @@ from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.glossary import glossary
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.listing import Listing
 from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
@@ -48,7 +47,6 @@ class TalkPage:
 
     def __init__(self, workspace: Workspace, access: Access, line: Line) -> None:
         self._workspace, self._access, self._line = workspace, access, line
-        self._all = Listing(workspace)
         self.component: gr.HTML | None = None
 
     def open(self, run_id: str) -> dict[str, Any]:
@@ -70,7 +68,7 @@ class TalkPage:
         """The runs that have a checkpoint or a snapshot, newest first, and what the page needs once."""
         own = self._access.rights(request, data)
         try:
-            runs = [run for run in self._all.runs() if run.stage in WITH_POLICY and _has_policy(self._workspace, run.run_id)]
+            runs = [run for run in self._workspace.runs() if run.stage in WITH_POLICY and _has_policy(self._workspace, run.run_id)]
         except StoreError as error:
             return {**own, "problem": str(error), "runs": []}
         rows = [{"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step} for run in runs[:MOST_RUNS]]
@@ -125,11 +123,10 @@ class TalkPage:
 
 def runs_alive(workspace: Workspace) -> Callable[[], bool]:
     """Whether any run of the workspace is alive or waits for its turn. A workspace that cannot be read counts as busy."""
-    listing = Listing(workspace)
 
     def alive() -> bool:
         try:
-            return any(run.state in ALIVE or run.state == "queued" for run in listing.runs())
+            return any(run.state in ALIVE or run.state == "queued" for run in workspace.runs())
         except StoreError:
             return True
 

@@ -1,6 +1,6 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
 import { address } from "../../shared/address.js";
-import { el, fill, show } from "../../shared/dom.js";
+import { el, fill, setText, show } from "../../shared/dom.js";
 import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
@@ -8,6 +8,7 @@ import { blocks, leadOf } from "./text.js";
 
 const PATIENT = 700; // milliseconds before a reader is told that numbers are on their way
 const LOADING = "The numbers are on their way. The first time this takes some seconds.";
+const PREPARED = "These numbers came with the lesson. The app is computing its own: then you can move the controls.";
 
 export class Lesson {
   /**
@@ -44,23 +45,31 @@ export class Lesson {
       : null;
     this.draw(name, text, run, picker);
     this.tools.go(params);
+    const atStart = text.prepared && !run && !params.set && !params.seed;
+    if (atStart) for (const scene of this.scenes) scene.prepare(text.prepared.scenes[scene.name]);
+    setText(this.loading, atStart ? PREPARED : LOADING);
     const waits = setTimeout(() => show(this.loading, this.name === name), PATIENT);
     const described = await this.page.ask({ op: "describe", lesson: name, run, values: numbersOf(params.set || "") });
-    clearTimeout(waits);
     if (gone()) return;
-    show(this.loading, false);
     const problem = described?.problem || (run && !described ? "The run cannot be shown." : "");
     picker?.tell(described?.problem || "");
     if (problem) {
       for (const scene of this.scenes) scene.node.remove();
       this.tools.opening.node.remove();
     }
-    if (!described || problem) return;
+    if (!described || problem) {
+      clearTimeout(waits);
+      show(this.loading, false);
+      return;
+    }
     const begun = this.scenes.map((scene) =>
       scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {}),
     );
     await Promise.all(begun);
-    if (!gone()) this.tools.there(params);
+    clearTimeout(waits);
+    if (gone()) return;
+    show(this.loading, false);
+    this.tools.there(params);
   }
 
   /** Another place of the page is shown. */

@@ -98,19 +98,34 @@ export class Scene {
     if (open) this.reveal(begins);
   }
 
-  /** The app has described the scene: its controls, and what it shows. An address may name other values. */
-  async begin(description, { set = "", seed } = {}) {
-    if (!description) return;
-    this.slow = description.slow;
-    this.described = description.controls;
+  /** What came with the lesson: it is there to be read, until the app has computed its own and its controls can be moved. */
+  prepare(description) {
+    if (!description?.shown) return;
+    this.prepared = true;
+    this.take(description);
+    if (this.panel) this.panel.inert = true;
+    this.node.classList.add("rs-learn-prepared");
+    this.show(description.shown);
+  }
+
+  take({ controls }) {
+    this.described = controls;
     // null: what the app takes where a reader has chosen nothing
     this.values = Object.fromEntries(
       this.described.map(({ name, start, made, shared, value }) => [name, !made ? start : shared ? value : null]),
     );
     this.controls = this.described.map((one) => this.made(one));
     this.panel?.replaceChildren(...this.controls.map(({ node }) => node));
+  }
+
+  /** The app has described the scene: its controls, and what it shows. An address may name other values. */
+  async begin(description, { set = "", seed } = {}) {
+    if (!description) return;
+    this.slow = description.slow;
+    this.take(description);
+    if (this.panel) this.panel.inert = false;
     if (this.slow) this.offerMeasuring();
-    if (!description.shown) this.hold(true);
+    if (!description.shown && !this.prepared) this.hold(true);
     const named = valuesOf(set, this.described);
     if (seed) await this.drawAgain(Number(seed));
     else if (named) await this.put({ ...this.values, ...named });
@@ -259,6 +274,7 @@ export class Scene {
     this.node.classList.remove("rs-learn-stale");
     if (shown.problem) return;
     this.hold(false);
+    if (!this.panel?.inert) this.node.classList.remove("rs-learn-prepared");
     this.shown = shown;
     for (const [key, node] of this.slots) {
       setText(node, this.word(shown.slots[key] ?? ""));
