@@ -152,6 +152,7 @@ class _BoundedRows:
         self._data = data
         self._place = place_of(data)
         self.columns: dict[str, str] = {}
+        self._strange: set[str] = set()  # parts whose column held something else in the first row that has it
         self._known = -1
 
     def filled(self) -> Iterator[Prompt]:
@@ -188,8 +189,9 @@ class _BoundedRows:
             own = {part: column for part, name in NAMED.items() if (column := getattr(self._data, name))}
             taken = {root_of(column, names) for column in own.values()}
             beside = beside_columns(names, self._data.column, taken, self._data.input_column, self._data.chat_template)
-            new = {part: column for part, column in beside.items() if part in self.columns or fits(part, row[column])}
-            self.columns = {**own, **new}
+            new = beside.keys() - self.columns.keys() - own.keys()
+            self._strange |= {part for part in new if not fits(part, row[beside[part]])}
+            self.columns = {**own, **{part: column for part, column in beside.items() if part not in self._strange}}
             self._has = self._data.column in PAIR and set(PAIR) <= set(names), "prompt" in names
         return {part: row[column] for part, column in self.columns.items()}
 
