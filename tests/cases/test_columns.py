@@ -80,7 +80,9 @@ def test_the_same_prompt_in_every_stage(chat_model: ChatModel, tmp_path: Path) -
         (False, {}, plain),
     ]
     for turns, settings, expected in ways:
-        file = write(tmp_path, {**beside, "history": beside["history"] * turns, "output": "yes", "chosen": "yes", "rejected": "no", "id": 7})
+        file = write(
+            tmp_path, {**beside, "history": beside["history"] * turns, "output": "yes", "chosen": "yes", "rejected": "no", "id": 7}
+        )
         (pair,), told = learned_pairs(chat_model("chatml"), file, **settings)
         assert pair[0] == expected and unused(told) == ["Not used: the columns 'output', 'id'."]
         (text,), _, told = learned_demonstrations(chat_model("chatml"), file, **settings)
@@ -88,6 +90,20 @@ def test_the_same_prompt_in_every_stage(chat_model: ChatModel, tmp_path: Path) -
         assert unused(told) == ["Not used: the columns 'chosen', 'rejected', 'id'."]
         (prompt,), told = prompts_of(chat_model("chatml"), file, column="instruction", **settings)
         assert prompt == expected and unused(told) == ["Not used: the columns 'output', 'chosen', 'rejected', 'id'."]
+
+
+def test_an_input_in_a_column_of_another_name(chat_model: ChatModel, tmp_path: Path) -> None:
+    file = write(tmp_path, {"question": "Good?", "about": "the film", "answer": "yes", "chosen": "yes", "rejected": "no"})
+    ((prompt, *_),), _ = learned_pairs(chat_model("chatml"), file, input_column="about")
+    (text,), *_ = learned_demonstrations(chat_model("chatml"), file, input_column="about")
+    (read,), _ = prompts_of(chat_model("chatml"), file, column="question", input_column="about")
+    assert (prompt, text.removesuffix("yes<|im_end|>"), read) == ("Good?\n\nthe film",) * 3
+    for read_with in (
+        lambda: learned_pairs(chat_model("chatml"), file, input_column="none"),
+        lambda: prompts_of(chat_model("chatml"), file, column="question", input_column="none"),
+    ):
+        with pytest.raises(PromptsError, match="data.input_column: there is no column 'none'"):
+            read_with()
 
 
 def test_what_files_say_beside_the_prompt_is_learned(chat_model: ChatModel) -> None:
@@ -123,7 +139,9 @@ def test_calls_tools_and_reasoning_reach_the_template(with_calls: Path, chat_mod
         assert texts == expected
         shown = "<tool_call>" if name == "tools" else "<think>"
         assert all(shown in "".join(labels) for labels in counted)
-        assert unused(notes) == (["Not used, since what the model reads is the same without: 'name' (in 3 chats)."] if name == "tools" else [])
+        assert unused(notes) == (
+            ["Not used, since what the model reads is the same without: 'name' (in 3 chats)."] if name == "tools" else []
+        )
     with pytest.raises(PromptsError, match="nothing to learn from"):
         learned_demonstrations(chat_model("chatml"), DATA / "tools.jsonl", chat_template=True)
     *_, notes = learned_demonstrations(chat_model("chatml"), DATA / "reason.jsonl", chat_template=True)
@@ -152,7 +170,10 @@ def test_calls_in_pairs_and_prompts(with_calls: Path, chat_model: ChatModel, tmp
 
 
 def test_columns_of_later_rows_and_of_another_meaning(chat_model: ChatModel, tmp_path: Path) -> None:
-    rows = [{"prompt": "a film", "completion": "good", "history": 7}, {"prompt": "a plot", "completion": "bad", "system": "Be good.", "more": 1}]
+    rows = [
+        {"prompt": "a film", "completion": "good", "history": 7},
+        {"prompt": "a plot", "completion": "bad", "system": "Be good.", "more": 1},
+    ]
     texts, _, notes = learned_demonstrations(chat_model("chatml"), write(tmp_path, *rows))
     assert texts[1].startswith("Be good.\n\na plot") and unused(notes) == ["Not used: the columns 'history', 'more'."]
     prompts, notes = prompts_of(chat_model("chatml"), tmp_path / "data.jsonl")

@@ -46,7 +46,9 @@ def test_the_ids_are_those_of_the_whole_chat(tokenizer: PreTrainedTokenizerFast,
     learned = tokenizer.convert_ids_to_tokens([label for label in item.labels if label != -100])
     assert [token for token in learned if len(token) > 1 and token.startswith("▁")] == ["▁this"]  # no space in front of an answer
 
-    (tmp_path / "pairs.jsonl").write_text(json.dumps({"chosen": CHAT, "rejected": [*CHAT[:3], {"role": "assistant", "content": "cats"}]}) + "\n")
+    (tmp_path / "pairs.jsonl").write_text(
+        json.dumps({"chosen": CHAT, "rejected": [*CHAT[:3], {"role": "assistant", "content": "cats"}]}) + "\n"
+    )
     pairs = PairsConfig(source=str(tmp_path / "pairs.jsonl"), eval_share=0, chat_template=True)
     found = load_pairs(pairs, tokenizer, 0, lambda *_: None, whole_texts=False, ties=True, end=None)
     (pair,) = found.training.items

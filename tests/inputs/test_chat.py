@@ -80,7 +80,9 @@ def test_answers_of_a_template_without_marks_follow_what_stands_before_them(name
 def test_an_answer_that_is_written_otherwise_once_others_follow_is_refused() -> None:
     source = "{% for m in messages %}{{ m.role }}: {{ m.content if loop.last or m.role == 'user' else '...' }} {% endfor %}"
     ending = source + "{% if add_generation_prompt %}assistant: {% endif %}"
-    assert [[one.text[first:end] for first, end in one.spans] for one in write_chats(ChatTemplate(ending), TALKS[:1], "marked")] == [["Hello. "]]
+    assert [[one.text[first:end] for first, end in one.spans] for one in write_chats(ChatTemplate(ending), TALKS[:1], "marked")] == [
+        ["Hello. "]
+    ]
     with pytest.raises(ChatError, match="writes message 3 otherwise once others follow") as caught:
         write_chats(ChatTemplate(ending), TALKS, "marked")
     assert caught.value.place == 1

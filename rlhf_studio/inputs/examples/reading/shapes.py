@@ -31,6 +31,8 @@ USUAL = {
     "confidence": ("confidence",),
 }
 """Part of an example -> what data sets call its column. A part named ``prompt`` is chosen by the setting ``prompt_column``."""
+ARGILLA = ("preference", "suggestions")
+"""Columns of Argilla's exports, bare or in front of a dot: their records depend on the questions that people were asked."""
 UNLIKELY = ("input", "history")
 """Columns that hold the prompt only where no other one does: else they say more about it."""
 RATINGS = ("chosen_rating", "rejected_rating")
@@ -179,6 +181,9 @@ def _no_shape(data: DemonstrationsConfig | PairsConfig, shapes: list[Shape], nam
         shape = min(shapes, key=lambda one: sum(part not in named and not _usual(part, columns) for part in one.needs))
         part = next(part for part in shape.needs if part not in named and not _usual(part, columns))
         return no_column(setting_of(part), USUAL[part][0], columns)
+    if any(str(name).partition(".")[0] in ARGILLA for name in columns):
+        how = "write each record as prompt, chosen and rejected, or as prompt, response and rating"
+        raise PromptsError("data.source", f"the columns {_listed(columns[:8])} look like an export of Argilla; {how}")
     listed = ", ".join(str(name)[:40] for name in columns[:12]) + (", ..." if len(columns) > 12 else "")
     return PromptsError("data.source", f"the columns are: {listed or '(none)'}; {NEEDED[type(data)]}; others can be named in the settings")
 

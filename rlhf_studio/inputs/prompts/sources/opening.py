@@ -93,7 +93,8 @@ def _format(path: Path) -> str:
     """The file's format by its ending, ``.gz`` left aside."""
     suffix = path.suffix.lower()
     if suffix in PACKED:
-        raise PromptsError(SOURCE, f"{path.name} is packed; unpack it first (of packed files only .gz is read)")
+        how = f", with zstd -d {path.name}" if suffix == ".zst" else ""
+        raise PromptsError(SOURCE, f"{path.name} is packed; unpack it first{how} (of packed files only .gz is read)")
     kind = Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
     if kind not in (LINE_FORMATS if suffix == ".gz" else FORMATS):
         raise PromptsError(SOURCE, f"the ending {path.suffix or '(none)'} is not known; use one of {', '.join(FORMATS)}")
