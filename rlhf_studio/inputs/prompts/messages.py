@@ -129,7 +129,7 @@ def _message(part: Any, place: int, number: int, field: str, column: str) -> Mes
     weight = more.pop(WEIGHT, 1)
     if weight not in (0, 1):
         raise PromptsError(
-            field, f"{where} has the weight {str(weight)[:40]}; 1 learns an answer and 0 does not, and there is nothing between"
+            field, f"{where} has the weight {repr(weight)[:40]}; 1 learns an answer and 0 does not, and there is nothing between"
         )
     if weight == 0:
         more[WEIGHT] = 0

@@ -164,7 +164,7 @@ def _from_texts(cells: Cells, chosen: str, rejected: str, table: Table) -> Pair 
         if cells.data.chat_template and chosen.strip() and rejected.strip():
             message = f"row {cells.number} holds plain texts without a prompt, which no chat template can write; switch this off"
             raise PromptsError("data.chat_template", message)
-        return Pair(cells.number, "", chosen, rejected)
+        return Pair(cells.number, cells.prompt("", as_chat=False)[0], chosen, rejected)
     prompt = shared.prompt
     if not prompt or (shared.early and cells.data.chat_template):
         return None

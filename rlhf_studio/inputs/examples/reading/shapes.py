@@ -127,7 +127,7 @@ def recognise(data: DemonstrationsConfig | PairsConfig, columns: list[str], with
     fitting = [shape for shape in shapes if all(named.get(part) or _usual(part, columns) for part in shape.needs)]
     if len(fitting) > 1:
         raise _two_shapes(fitting, named, columns)
-    if not fitting and isinstance(data, DemonstrationsConfig) and set(named) <= {"prompt"} and _usual("chosen", columns):
+    if not fitting and isinstance(data, DemonstrationsConfig) and set(named) <= {"prompt", "input"} and _usual("chosen", columns):
         fitting = [PREFERRED]
     if not fitting:
         raise _no_shape(data, shapes, named, columns)

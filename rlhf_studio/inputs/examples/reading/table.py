@@ -93,15 +93,15 @@ class Cells:
         """Whether prompts are written as chats."""
         return bool(self.data.chat_template or self.data.prompt_format)
 
-    def prompt(self, text: str | None = None) -> tuple[str, tuple[Message, ...] | None]:
+    def prompt(self, text: str | None = None, as_chat: bool | None = None) -> tuple[str, tuple[Message, ...] | None]:
         """The whole prompt with what stands beside it, as a text and, where it is a chat, as messages.
 
-        ``text``: the prompt itself where it is not what the row holds in that part.
+        ``text``: the prompt itself where it is not what the row holds in that part; ``as_chat``: whether it may become a chat.
         """
         if text is None and self.is_list("prompt"):
             messages = self.whole_chat(self.messages("prompt"))
             return spoken(messages), messages
-        return self._beside(None).around_text(self.text("prompt") if text is None else text, self.as_chat)
+        return self._beside(None).around_text(self.text("prompt") if text is None else text, self.as_chat if as_chat is None else as_chat)
 
     def whole_chat(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The messages with what stands beside them."""
