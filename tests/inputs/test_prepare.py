@@ -152,6 +152,7 @@ def test_conversations_from_a_file(tmp_path: Path) -> None:
     assert prepared.texts == ["user: Hi assistant:", "system: S user: Q assistant:", "user: just text assistant:"]
     assert prepared.references == ["A", "B", "C"]
     assert prepared.notes(data) == [
+        "Not used, since what the model reads is the same without: 'name' (in 1 chat).",
         "2 of 5 rows were left out: 2 blank.",
         "The last answer of 1 conversation was left out: the policy writes it.",
     ]
