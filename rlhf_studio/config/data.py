@@ -8,6 +8,10 @@ from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
 
+INPUT_COLUMN = (
+    "Column or key with what an instruction is about; it goes below the prompt. Empty: 'input' or 'context' beside 'instruction'."
+)
+
 
 def prompt_format_problem(text: str) -> str:
     """What is wrong with a form that prompts are written in; empty when it can be used."""
@@ -34,8 +38,11 @@ class DataConfig(Section):
         "prompt", "Prompt column", "Column or key that holds the prompt text, or chat messages when the chat template is on.",
         level="basic", min_length=1, max_length=200,
     )  # fmt: skip
+    input_column: str = setting("", "Input column", INPUT_COLUMN, max_length=200)
     reference_column: str = setting(
-        "", "Reference column", "Column or key with a reference text for each prompt, for rewards that compare with one; empty: none.",
+        "", "Reference column",
+        "Column or key with a reference text for each prompt, for rewards that compare with one, or a path to it such as "
+        "reward_model.ground_truth; empty: none.",
         max_length=200,
     )  # fmt: skip
     chat_template: bool = setting(

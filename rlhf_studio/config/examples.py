@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
-from rlhf_studio.config.data import prompt_format_problem
+from rlhf_studio.config.data import INPUT_COLUMN, prompt_format_problem
 
 _COLUMN = " Empty: the usual name is looked for."
 
@@ -28,6 +28,7 @@ class ExamplesConfig(Section):
     prompt_column: str = setting(
         "", "Prompt column", f"Column or key that holds the prompt, as text or as chat messages.{_COLUMN}", level="basic", max_length=200
     )
+    input_column: str = setting("", "Input column", INPUT_COLUMN, max_length=200)
     chat_template: bool = setting(
         False, "Chat template", "Write each prompt as a chat in the form that the model's tokenizer defines, ready for its answer.",
         level="basic",
@@ -93,11 +94,6 @@ class DemonstrationsConfig(ExamplesConfig):
     completion_column: str = setting(
         "", "Completion column", f"Column or key that holds the response to learn.{_COLUMN}", level="basic", max_length=200
     )
-    input_column: str = setting(
-        "", "Input column",
-        "Column or key with what an instruction is about; it goes below the prompt. Empty: 'input' or 'context' beside 'instruction'.",
-        max_length=200,
-    )  # fmt: skip
     text_column: str = setting(
         "", "Text column", f"Column or key that holds whole texts, when there are no prompts.{_COLUMN}", max_length=200
     )

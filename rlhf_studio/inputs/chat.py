@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.inputs.models.files import ModelFiles
+from rlhf_studio.inputs.prompts.messages import TOOLS, WEIGHT, Message, further, parts_of, said
 
 MODULE = "rlhf_studio.inputs.chat"
 MEMORY_BYTES = 1024**3
@@ -24,9 +25,27 @@ PACK = 500
 PART_CHARACTERS = 10_000_000
 MAX_CHARACTERS = 400_000
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-Messages = list[dict[str, str]]
-Marked = tuple[str, list[list[int]]]
-"""A text, and where each answer begins and ends in it."""
+Messages = list[Message]
+
+
+class Written(NamedTuple):
+    """A conversation as a template writes it.
+
+    Attributes:
+        text: what the model reads.
+        spans: where each answer to learn begins and ends in it; none but in ``marked`` conversations.
+        idle: keys of its messages, beside role and content, without which the text would be the same.
+        silent: an answer to learn has no content, and nothing that the template writes in its place.
+    """
+
+    text: str
+    spans: list[list[int]]
+    idle: list[str]
+    silent: bool
+
+
+Render = Callable[[Messages], tuple[str, list[list[int]]]]
+"""Writes a conversation; with where each answer to learn begins and ends in the text."""
 
 
 class ChatError(ValueError):
@@ -84,23 +103,21 @@ def render_chats(
 
     ``tick``: see :func:`ask_helper`. Raises :class:`ChatError`.
     """
-    return [text for text, _ in _rendered(chat, conversations, tick, "answered" if answered else "open")]
+    return [written.text for written in write_chats(chat, conversations, "answered" if answered else "open", tick)]
 
 
-def render_answers(
-    chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None] = lambda: None
-) -> list[tuple[str, list[tuple[int, int]]]]:
-    """Each conversation as text, and where each part that the assistant is to write begins and ends in it.
+def write_chats(
+    chat: ChatTemplate, conversations: list[Messages], how: Literal["open", "answered", "marked"], tick: Callable[[], None] = lambda: None
+) -> list[Written]:
+    """Each conversation as the template writes it.
 
-    They are what the template marks with ``{% generation %}``; else they begin where a chat with the messages so far would be ready for
-    its answer, and end where the chat with that answer would end. Raises :class:`ChatError`, also when neither can be told.
+    ``how``: ``open`` up to the next answer, ``answered`` with its answers, ``marked`` with where each part to learn begins and ends. They
+    are what the template marks with ``{% generation %}``; else they begin where a chat with the messages so far would be ready for its
+    answer, and end where the chat with that answer would end. An answer of weight 0 is none of them.
+
+    Raises :class:`ChatError`, also when the places cannot be told.
     """
-    return [(text, [(first, end) for first, end in spans]) for text, spans in _rendered(chat, conversations, tick, "marked")]
-
-
-def _rendered(chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None], how: str) -> list[Marked]:
-    """``how``: open, answered or marked. The places are empty but for the last of these."""
-    texts: list[Marked] = []
+    texts: list[Written] = []
     for part in _parts(conversations):
         try:
             texts += _render_part(chat, part, tick, how)
@@ -124,15 +141,15 @@ def _parts(conversations: list[Messages]) -> Iterator[list[Messages]]:
         yield part
 
 
-def _render_part(chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None], how: str) -> list[Marked]:
+def _render_part(chat: ChatTemplate, conversations: list[Messages], tick: Callable[[], None], how: str) -> list[Written]:
     task = {"source": chat.source, "tokens": dict(chat.tokens), "conversations": conversations, "how": how}
-    texts: list[Marked] = []
+    texts: list[Written] = []
     answers = ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES + 20 * _size(conversations), seconds=SECONDS, tick=tick)
     try:
         for message in answers:
             if "problem" in message:
                 raise ChatError(message["problem"], message["place"])
-            texts += message["texts"]
+            texts += (Written(*written) for written in message["texts"])
     except HelperError as error:
         raise ChatError(f"the chat template does not work: {error}") from None
     finally:
@@ -142,7 +159,7 @@ def _render_part(chat: ChatTemplate, conversations: list[Messages], tick: Callab
 
 def _size(conversations: list[Messages]) -> int:
     """Characters in all messages, with something for each message."""
-    return sum(len(text) + 100 for messages in conversations for message in messages for text in message.values())
+    return sum(len(text) + 100 for messages in conversations for message in messages for text in parts_of(message))
 
 
 # --- inside the helper -----------------------------------------------------------------------------------------------------
@@ -153,14 +170,14 @@ def main() -> None:
     task = read_task()
     try:
         render = COMPILED[task["how"]](task["source"], task["tokens"])
-        conversations = task["conversations"]
+        conversations, how = task["conversations"], task["how"]
         for first in range(0, len(conversations), PACK):
-            answer({"texts": [_render(render, first, place, chat) for place, chat in enumerate(conversations[first : first + PACK])]})
+            answer({"texts": [_render(render, how, first, place, chat) for place, chat in enumerate(conversations[first : first + PACK])]})
     except ChatError as error:
         answer({"problem": str(error), "place": error.place})
 
 
-def _render(render: Callable[[Messages], Marked], first: int, place: int, messages: Messages) -> Marked:
+def _render(render: Render, how: str, first: int, place: int, messages: Messages) -> Written:
     import jinja2
 
     try:
@@ -175,7 +192,32 @@ def _render(render: Callable[[Messages], Marked], first: int, place: int, messag
         raise ChatError(f"the chat template fails ({type(error).__name__}: {first_line(error)})", first + place) from None
     if len(text) > MAX_CHARACTERS:
         raise ChatError(f"the chat template writes more than {MAX_CHARACTERS:,} characters", first + place)
-    return text, spans
+    idle = [name for name in further(messages) if _without(render, messages, {name}) == text]
+    return Written(text, spans, idle, any(_is_silent(render, messages, number, text) for number in _learned(how, messages)))
+
+
+def _learned(how: str, messages: Messages) -> Iterable[int]:
+    """The places of the answers to learn: all of a demonstration, the last of a pair's chat."""
+    if how == "open":
+        return ()
+    first = len(messages) - 1 if how == "answered" else 0
+    return (place for place in range(first, len(messages)) if messages[place]["role"] == "assistant" and messages[place].get(WEIGHT) != 0)
+
+
+def _is_silent(render: Render, messages: Messages, place: int, text: str) -> bool:
+    return not said(messages[place]).strip() and _without(render, messages, further(messages), place) == text
+
+
+def _without(render: Render, messages: Messages, names: Collection[str], place: int | None = None) -> str | None:
+    """The text without these keys of the messages, or of the one at ``place``; None where the template needs them."""
+    less = [
+        {key: value for key, value in message.items() if key not in names or place not in (None, number)}
+        for number, message in enumerate(messages)
+    ]
+    try:
+        return render(less)[0]
+    except Exception:  # noqa: BLE001 - a template can fail in every way that Python can; with the keys it did not
+        return None
 
 
 def compile_template(source: str, tokens: dict[str, str], *, answered: bool = False) -> Callable[[Messages], str]:
@@ -187,7 +229,7 @@ def compile_template(source: str, tokens: dict[str, str], *, answered: bool = Fa
     return lambda messages: render(messages)[0]
 
 
-def _compiled(source: str, tokens: dict[str, str], answered: bool) -> Callable[[Messages], Marked]:
+def _compiled(source: str, tokens: dict[str, str], answered: bool) -> Render:
     """As :func:`compile_template`, with where each part begins and ends that the template marks with ``{% generation %}``.
 
     The environment is that of ``transformers.utils.chat_template_utils``, so that both write the same.
@@ -226,29 +268,35 @@ def _compiled(source: str, tokens: dict[str, str], answered: bool) -> Callable[[
         raise ChatError(f"the chat template is not valid: {first_line(error)}") from None
     except (RecursionError, MemoryError) as error:  # constants such as 'x' * 10**9 are worked out here
         raise ChatError(f"the chat template is too costly ({type(error).__name__})") from None
-    shared = {**tokens, "tools": None, "documents": None, "add_generation_prompt": not answered}
+    shared = {**tokens, "documents": None, "add_generation_prompt": not answered}
 
-    def render(messages: Messages) -> Marked:
+    def render(messages: Messages) -> tuple[str, list[list[int]]]:
         blocks.clear()
         spans.clear()
-        for block in template.generate(messages=messages, **shared):
+        tools = next((message[TOOLS] for message in messages if TOOLS in message), None)
+        own = [{key: value for key, value in message.items() if key not in (TOOLS, WEIGHT)} for message in messages]
+        for block in template.generate(messages=own, tools=tools, **shared):
             blocks.append(block)
         return "".join(blocks), [list(span) for span in spans]
 
     return render
 
 
-def _compiled_marking(source: str, tokens: dict[str, str]) -> Callable[[Messages], Marked]:
+def _compiled_marking(source: str, tokens: dict[str, str]) -> Render:
     """A function that writes one answered conversation, and finds the assistant's answers in it."""
     whole, to_answer = _compiled(source, tokens, True), _compiled(source, tokens, False)
     marks = re.search(r"\{%-?\s*generation\s*-?%\}", source) is not None
 
-    def render(messages: Messages) -> Marked:
+    def render(messages: Messages) -> tuple[str, list[list[int]]]:
         text, spans = whole(messages)
+        answers = [message for message in messages if message["role"] == "assistant"]
         if marks:
-            return text, spans
+            unlearned = [message.get(WEIGHT) == 0 for message in answers]
+            if any(unlearned) and len(unlearned) != len(spans):
+                raise ChatError(f"the chat template marks {len(spans)} answers of {len(answers)}, so which has the weight 0 cannot be told")
+            return text, [span for span, left_out in zip(spans, unlearned, strict=True) if not left_out] if any(unlearned) else spans
         for place, message in enumerate(messages):
-            if message["role"] == "assistant":
+            if message["role"] == "assistant" and message.get(WEIGHT) != 0:
                 before = to_answer(messages[:place])[0]
                 behind = text if place + 1 == len(messages) else whole(messages[: place + 1])[0]
                 if not text.startswith(before) or not text.startswith(behind) or len(behind) < len(before):
@@ -307,7 +355,7 @@ def _refuse(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-COMPILED: dict[str, Callable[[str, dict[str, str]], Callable[[Messages], Marked]]] = {
+COMPILED: dict[str, Callable[[str, dict[str, str]], Render]] = {
     "open": lambda source, tokens: _compiled(source, tokens, False),
     "answered": lambda source, tokens: _compiled(source, tokens, True),
     "marked": _compiled_marking,

@@ -14,6 +14,7 @@ class FileEncoder:
         tokenizer.no_padding()
         self._tokenizer = tokenizer
         around_nothing = tokenizer.encode("a", add_special_tokens=True)
+        self.specials = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         self.starts = {around_nothing.ids[0]} if around_nothing.special_tokens_mask[:1] == [1] else set()
 
     def encode(self, texts: list[str], *, special: bool) -> list[list[int]]:

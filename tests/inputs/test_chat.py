@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from rlhf_studio.inputs import chat as chat_module
-from rlhf_studio.inputs.chat import ChatError, ChatTemplate, compile_template, find_template, render_answers, render_chats
+from rlhf_studio.inputs.chat import ChatError, ChatTemplate, compile_template, find_template, render_chats, write_chats
 from rlhf_studio.inputs.models.files import folder_files
 from tests.inputs.chat_templates import CHATS, TEMPLATES
 from tests.inputs.conftest import MakeModel
@@ -54,7 +54,9 @@ def test_answers_are_found_where_transformers_finds_them() -> None:
     texts, spans = render_jinja_template(
         conversations=TALKS, chat_template=TEMPLATES["marked"], return_assistant_tokens_mask=True, eos_token="<end>"
     )
-    assert render_answers(template, TALKS) == list(zip(texts, spans, strict=True))
+    assert [(one.text, one.spans) for one in write_chats(template, TALKS, "marked")] == [
+        (text, [list(span) for span in own]) for text, own in zip(texts, spans, strict=True)
+    ]
     assert [[text[first:end].strip() for first, end in own] for text, own in zip(texts, spans, strict=True)] == [
         ["Hello.<end>"],
         ["Hello.<end>", "Bye é\U0001f600.<end>"],
@@ -70,7 +72,7 @@ def test_answers_are_found_where_transformers_finds_them() -> None:
 )
 def test_answers_of_a_template_without_marks_follow_what_stands_before_them(name: str, answers: list[str]) -> None:
     template = ChatTemplate(TEMPLATES[name], (("eos_token", "<end>"), ("bos_token", "<s>")))
-    found = render_answers(template, TALKS)
+    found = [(one.text, one.spans) for one in write_chats(template, TALKS, "marked")]
     assert [text for text, _ in found] == render_chats(template, TALKS, answered=True)
     assert [[text[first:end] for first, end in spans] for text, spans in found] == [answers[:1], answers]
 
@@ -78,9 +80,11 @@ def test_answers_of_a_template_without_marks_follow_what_stands_before_them(name
 def test_an_answer_that_is_written_otherwise_once_others_follow_is_refused() -> None:
     source = "{% for m in messages %}{{ m.role }}: {{ m.content if loop.last or m.role == 'user' else '...' }} {% endfor %}"
     ending = source + "{% if add_generation_prompt %}assistant: {% endif %}"
-    assert [[text[first:end] for first, end in spans] for text, spans in render_answers(ChatTemplate(ending), TALKS[:1])] == [["Hello. "]]
+    assert [[one.text[first:end] for first, end in one.spans] for one in write_chats(ChatTemplate(ending), TALKS[:1], "marked")] == [
+        ["Hello. "]
+    ]
     with pytest.raises(ChatError, match="writes message 3 otherwise once others follow") as caught:
-        render_answers(ChatTemplate(ending), TALKS)
+        write_chats(ChatTemplate(ending), TALKS, "marked")
     assert caught.value.place == 1
 
 

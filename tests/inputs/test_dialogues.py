@@ -82,6 +82,7 @@ def test_the_answer_of_a_dialogue_is_no_part_of_the_prompt(tmp_path: Path) -> No
     shown = preview_prompts(DataConfig(prompts=str(path), column="chosen"), 5, None)
     assert [row.text for row in shown.rows] == [HH, HH]
     assert shown.notes == [
+        "Not used: the column 'rejected'.",
         "1 text is a dialogue (Human: ... Assistant: ...): what follows the mark of the last answer was left out (data.dialogue).",
         "The last answer of 1 conversation was left out: the policy writes it.",
     ]

@@ -27,6 +27,7 @@ class Words:
     """A tokenizer without a library: a number is its own token, any other word is 0; texts begin with START when special tokens are on."""
 
     starts = {START}
+    specials = ("<start>",)
 
     def encode(self, texts: list[str], *, special: bool) -> list[list[int]]:
         return [[START] * special + [int(word) if word.isdigit() else 0 for word in text.split()] for text in texts]
@@ -151,6 +152,7 @@ def test_conversations_from_a_file(tmp_path: Path) -> None:
     assert prepared.texts == ["user: Hi assistant:", "system: S user: Q assistant:", "user: just text assistant:"]
     assert prepared.references == ["A", "B", "C"]
     assert prepared.notes(data) == [
+        "Not used, since what the model reads is the same without: 'name' (in 1 chat).",
         "2 of 5 rows were left out: 2 blank.",
         "The last answer of 1 conversation was left out: the policy writes it.",
     ]
@@ -182,7 +184,7 @@ def test_conversations_that_are_none(cell: str, message: str | None, tmp_path: P
 def test_a_conversation_that_is_too_long() -> None:
     cell = [{"role": "user", "content": "x" * 60_000}] * 2
     with pytest.raises(PromptsError, match="row 4 holds more than 100,000 characters in 'chat'"):
-        prompt_from(4, [cell], {"data.column": "chat"}, DataConfig(chat_template=True))
+        prompt_from(4, {"prompt": cell}, {"prompt": "chat"}, DataConfig(chat_template=True), False, False)
 
 
 def test_repeats_among_conversations(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_first_rows_and_all_lengths(tmp_path: Path, tokenizer: Path) -> None
     path = write(tmp_path, [" ".join(["film"] * count) for count in counts])
     shown = preview_prompts(config(path, max_prompt_tokens=40), 9, tokenizer)
     assert [(row.tokens, row.cut) for row in shown.rows] == [(count, count > 40) for count in counts[:9]]
-    assert (shown.total, shown.whole, shown.columns, len(shown.notes)) == (500, True, ["prompt", "label"], 1)
+    assert (shown.total, shown.whole, shown.columns, len(shown.notes)) == (500, True, ["prompt", "label"], 2)
     assert shown.lengths is not None
     assert (shown.lengths.least, shown.lengths.most) == (min(counts), max(counts))
     assert shown.lengths.median == statistics.median_low(counts)
@@ -56,6 +56,7 @@ def test_what_is_left_out_and_cut_is_said(tmp_path: Path, tokenizer: Path) -> No
     shown = preview_prompts(config(path, max_prompt_tokens=3, min_prompt_tokens=2, drop_duplicates=True), 5, tokenizer)
     assert [(row.text, row.tokens, row.cut) for row in shown.rows] == [("the film was good", 4, True), ("the film", 2, False)]
     assert shown.notes == [
+        "Not used: the column 'label'.",
         "3 of 5 rows were left out: 1 blank, 1 repeated, 1 with fewer than 2 tokens.",
         "1 of 2 prompts have more than 3 tokens and lost their beginning.",
     ]
@@ -68,7 +69,11 @@ def test_without_a_tokenizer_there_are_rows_but_no_lengths(tmp_path: Path) -> No
     for tokenizer in (None, tmp_path / "missing.json"):
         shown = preview_prompts(config(path), 1, tokenizer)
         assert [(row.text, row.tokens) for row in shown.rows] == [("the film", None)]
-        assert (shown.total, shown.lengths, shown.notes) == (2, None, ["1 of 3 rows was left out: 1 blank."])
+        assert (shown.total, shown.lengths, shown.notes) == (
+            2,
+            None,
+            ["Not used: the column 'label'.", "1 of 3 rows was left out: 1 blank."],
+        )
 
 
 @pytest.mark.parametrize("counted", [True, False])

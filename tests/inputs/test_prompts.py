@@ -131,7 +131,7 @@ BAD_FILES = {
         "data.prompts",
         "row 5002 is not UTF-8 text (byte 0xff)",
     ),
-    "utf-16": ("p.csv", "prompt\nrow\n".encode("utf-16"), "data.prompts", "p.csv is UTF-16 text; save the file as UTF-8"),
+    "utf-16": ("p.csv", "prompt\nrow\n".encode("utf-16-le"), "data.prompts", "p.csv is no UTF-8 text, but perhaps UTF-16"),
     "huge row": ("p.jsonl", json.dumps({"prompt": LONG}), "data.prompts", "row 1 is longer than 100,000 characters"),
     "huge line": ("p.txt", "a\n" + LONG, "data.prompts", "row 2 is longer"),
     "huge csv cell": ("p.csv", 'prompt\n"' + ("x" * 70_000 + "\n") * 3 + '"\n', "data.prompts", "row 3 is longer than 100,000 characters"),

@@ -413,7 +413,7 @@ def test_a_hub_dataset_is_read_at_one_commit_and_only_as_far_as_asked(monkeypatc
     monkeypatch.setattr(tables, "ask_helper", in_process)
     prompts = read_prompts(config("owner/set", subset="en", split="test", revision="v6", max_prompts=1000), limit=50)
     assert prompts.texts == [f"row {row}" for row in range(50)] and len(given) == 50
-    assert prompts.partial and prompts.notes == ["owner/set is read at commit abc123."]
+    assert prompts.partial and prompts.notes == ["owner/set is read at commit abc123.", "Not used: the column 'label'."]
 
 
 LIBRARY_ERRORS = {

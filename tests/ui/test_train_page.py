@@ -389,7 +389,7 @@ def test_the_preview_says_how_long_prompts_are_and_what_is_left_out(bench: Bench
     preview = bench.page.preview(sent(data__prompts=str(tmp_path / "p.csv"), data__min_prompt_tokens=2), OPERATOR)
     assert json.loads(json.dumps(preview)) == preview
     assert [row["text"] for row in preview["rows"]] == ["the film was", "the film"]
-    assert preview["notes"] == ["2 of 4 rows were left out: 1 blank, 1 with fewer than 2 tokens."]
+    assert preview["notes"] == ["Not used: the column 'label'.", "2 of 4 rows were left out: 1 blank, 1 with fewer than 2 tokens."]
     assert {name: preview["lengths"][name] for name in ("least", "median", "most")} == {"least": 2, "median": 2, "most": 3}
     assert (preview["columns"], preview["total"], preview["whole"]) == (["label", "prompt"], 2, True)
 

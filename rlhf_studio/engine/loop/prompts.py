@@ -27,6 +27,8 @@ class TokenizerEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self._tokenizer = tokenizer
+        added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+        self.specials = {*added, *tokenizer.all_special_tokens}
         self.starts = start_tokens(tokenizer)
         first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
         self._first = 0 if first is None else int(first)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair, left_out_note
+from rlhf_studio.inputs.prompts.messages import Fields
+from rlhf_studio.inputs.prompts.prepare import special_note
 
 IGNORED = -100
 """Label of a token that does not count."""
@@ -63,8 +65,9 @@ class PreparedDemonstrations:
         lengths: tokens of each demonstration that is left, before anything is cut.
         texts: prompt (or the front of a chat) and response of each demonstration that is left, as they were encoded.
         left_out: demonstrations left out here, by reason.
-        counts: what else happened, by kind: ``cut``, ``divided``, ``spaced``, ``stuck``, ``unended``; ``followed`` are all
+        counts: what else happened, by kind: ``cut``, ``divided``, ``spaced``, ``stuck``, ``special``; ``followed`` are all
             responses that were looked at for being spaced or stuck.
+        fields: what chats say beside role and content.
     """
 
     items: list[EncodedExample] = field(default_factory=list)
@@ -73,11 +76,12 @@ class PreparedDemonstrations:
     texts: list[tuple[str, str]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    fields: Fields = field(default_factory=Fields)
 
     def notes(self, data: DemonstrationsConfig, before: Counter[str]) -> list[str]:
         """One sentence each for what was left out here and ``before``, and for what was changed."""
         out = left_out_note(before + self.left_out, len(self.lengths), data, "demonstrations")
-        return [*out, *_changes(self.counts, len(self.lengths), data)]
+        return [*out, *self.fields.notes(), *_changes(self.counts, len(self.lengths), data)]
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,12 @@ class PreparedPairs:
     texts: list[tuple[str, str, str]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    fields: Fields = field(default_factory=Fields)
 
     def notes(self, data: PairsConfig, before: Counter[str]) -> list[str]:
         """One sentence each for what was left out here and ``before``, and for what was changed."""
         out = left_out_note(before + self.left_out, len(self.lengths), data, "pairs")
-        return [*out, *_changes(self.counts, len(self.lengths), data)]
+        return [*out, *self.fields.notes(), *_changes(self.counts, len(self.lengths), data)]
 
 
 def _changes(counts: Counter[str], total: int, data: DemonstrationsConfig | PairsConfig) -> list[str]:
@@ -108,4 +113,6 @@ def _changes(counts: Counter[str], total: int, data: DemonstrationsConfig | Pair
         "stuck": f"Nothing stands between the prompt and {counts['stuck']:,} of {counts['followed']:,} responses, not even a space; "
         "data.prompt_format can say what does.",
     }
-    return [sentence for kind, sentence in sentences.items() if counts[kind]]
+    noun = "demonstrations" if isinstance(data, DemonstrationsConfig) else "pairs"
+    special = special_note(counts["special"], total, noun)
+    return [*special, *(sentence for kind, sentence in sentences.items() if counts[kind])]

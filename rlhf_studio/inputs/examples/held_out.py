@@ -14,6 +14,7 @@ from rlhf_studio.inputs.examples.rows import Demonstration, Pair
 from rlhf_studio.inputs.prompts.cached import state_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.held_out import MOST_EVAL_ROWS, set_aside
+from rlhf_studio.inputs.prompts.messages import key_of
 from rlhf_studio.inputs.provenance import hash_of
 
 Row = TypeVar("Row", Demonstration, Pair)
@@ -86,7 +87,7 @@ def _together(row: Demonstration | Pair) -> tuple[object, ...]:
 
     A pair that stands there the other way round too shares its texts with that one.
     """
-    said = row.messages and tuple(tuple(message.values()) for message in row.messages)
+    said = key_of(row.messages)
     if isinstance(row, Demonstration):
         return (row.prompt, said and said[:-1]) if row.prompt else (row.completion,)
     return (row.prompt, said) if row.prompt else (row.block,) if row.block else tuple(sorted((row.chosen, row.rejected)))

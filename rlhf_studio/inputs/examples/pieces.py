@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from rlhf_studio.inputs.examples.texts import Tick
 from rlhf_studio.inputs.prompts.prepare import Encoder, encoded
 
+BEFORE = ("\n", ".", "so\n", "so.", "so")
+"""Texts to put in front of one that shall be encoded as what stands behind others."""
+
 
 def encode_pieces(texts: Sequence[Sequence[str]], encoder: Encoder, special: bool, tick: Tick) -> list[list[list[int]]]:
     """The ids of each piece of each text; the tokenizer's special tokens only in front of the first.
@@ -33,9 +36,26 @@ def encode_whole(texts: Sequence[str], encoder: Encoder, special: bool, tick: Ti
 
 
 def _pieces_join(encoder: Encoder) -> bool:
-    """Whether a text has the same ids when it is encoded in two pieces, of which the second begins with a space."""
-    whole, first, second = encoder.encode(["so it", "so", " it"], special=False)
-    return whole == [*first, *second]
+    """Whether a text has the same ids when it is encoded in two pieces, divided before a space or behind a line break.
+
+    A tokenizer that puts a mark like a space in front of every text may pass the first, where the space is there already.
+    """
+    spaced, line, so, space_it, so_line, it = encoder.encode(["so it", "so\nit", "so", " it", "so\n", "it"], special=False)
+    return spaced == [*so, *space_it] and line == [*so_line, *it]
+
+
+def encode_behind(texts: Sequence[str], encoder: Encoder) -> list[list[int]]:
+    """The ids of each text as they are behind another text, whichever that is."""
+    if _pieces_join(encoder):
+        return encoder.encode(list(texts), special=False)
+    return [_behind(text, encoder) for text in texts]
+
+
+def _behind(text: str, encoder: Encoder) -> list[int]:
+    """The ids of a text behind one that does not melt with it; those that it has alone where there is none such."""
+    alone = encoder.encode([text, *BEFORE, *(before + text for before in BEFORE)], special=False)
+    befores, wholes = alone[1 : 1 + len(BEFORE)], alone[1 + len(BEFORE) :]
+    return next((whole[len(before) :] for before, whole in zip(befores, wholes, strict=True) if whole[: len(before)] == before), alone[0])
 
 
 def _encoded(keys: Sequence[Sequence[tuple[str, bool]]], encoder: Encoder, tick: Tick) -> dict[tuple[str, bool], list[int]]:
@@ -55,5 +75,5 @@ def _differences(ids: list[list[int]], pieces: Sequence[str], encoder: Encoder) 
         if now[: len(before)] == before:
             result.append(now[len(before) :])
         else:
-            result.append(encoder.encode([piece], special=False)[0] if piece else [])
+            result.append(_behind(piece, encoder) if piece else [])
     return result

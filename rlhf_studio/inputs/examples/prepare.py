@@ -16,7 +16,7 @@ from rlhf_studio.inputs.examples.encoded import IGNORED, EncodedExample, Encoded
 from rlhf_studio.inputs.examples.pieces import encode_pieces, encode_whole
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
 from rlhf_studio.inputs.examples.texts import Part, Tick, demonstration_parts, pair_texts
-from rlhf_studio.inputs.prompts.prepare import Encoder, cut
+from rlhf_studio.inputs.prompts.prepare import Encoder, cut, special_finder
 
 Row = TypeVar("Row", Demonstration, Pair)
 Numbers = dict[int, int]
@@ -47,15 +47,20 @@ def prepare_demonstrations(
 
     Raises :class:`PromptsError` when the template refuses a row.
     """
-    done, numbers = PreparedDemonstrations(), Numbers()
+    done, numbers, finds_special = PreparedDemonstrations(), Numbers(), special_finder(encoder)
     for pack in _packs(rows, data):
-        texts = demonstration_parts(pack, data, chat, done.counts, tick)
+        texts = demonstration_parts(pack, data, chat, done.counts, tick, done.fields)
         ids = encode_pieces([[text for text, _ in parts] for parts in texts], encoder, not data.chat_template, tick)
         for row, parts, pieces in zip(pack, texts, ids, strict=True):
+            if not parts:
+                done.left_out["silent"] += 1
+                continue
             pieces[-1] = pieces[-1] if data.chat_template else _ended(pieces[-1], end)
-            if _add_demonstration(done, row, parts, pieces, data, encoder, loss_on, numbers) and len(done.texts) < keep_texts:
-                last = _last_answer(parts)
-                done.texts.append(("".join(text for text, _ in parts[:last]), "".join(text for text, _ in parts[last:])))
+            if _add_demonstration(done, row, parts, pieces, data, encoder, loss_on, numbers):
+                done.counts["special"] += finds_special(row.prompt, row.completion)
+                if len(done.texts) < keep_texts:
+                    last = _last_answer(parts)
+                    done.texts.append(("".join(text for text, _ in parts[:last]), "".join(text for text, _ in parts[last:])))
     return done
 
 
@@ -79,17 +84,23 @@ def prepare_pairs(
         ties: whether pairs of equally good responses can be used; else they are left out.
         end: the end token, which follows each response; in chats only where ``whole_texts`` is on. None: nothing follows.
     """
-    done, numbers = PreparedPairs(), Numbers()
+    done, numbers, finds_special = PreparedPairs(), Numbers(), special_finder(encoder)
     usable = [row for row in rows if ties or not row.tie]
     if len(usable) < len(rows):
         done.left_out["tie"] = len(rows) - len(usable)
     end = None if data.chat_template and not whole_texts else end
     for pack in _packs(usable, data):
-        texts = pair_texts(pack, data, chat, done.counts, tick)
+        both = zip(pack, pair_texts(pack, data, chat, done.counts, tick, done.fields), strict=True)
+        spoken = [(row, text) for row, text in both if text is not None]
+        if silent := len(pack) - len(spoken):
+            done.left_out["silent"] += silent
+        texts = [text for _, text in spoken]
         ids = _whole_pairs(texts, encoder, data, end, tick) if whole_texts else _apart_pairs(texts, encoder, data, end, tick)
-        for row, shown, three in zip(pack, texts, ids, strict=True):
-            if _add_pair(done, row, three, data, encoder, numbers) and len(done.texts) < keep_texts:
-                done.texts.append(shown)
+        for (row, shown), three in zip(spoken, ids, strict=True):
+            if _add_pair(done, row, three, data, encoder, numbers):
+                done.counts["special"] += finds_special(row.prompt, row.chosen, row.rejected)
+                if len(done.texts) < keep_texts:
+                    done.texts.append(shown)
     return done
 
 

@@ -17,6 +17,7 @@ from rlhf_studio.inputs.examples.held_out import split_held_out
 from rlhf_studio.inputs.examples.prepare import prepare_demonstrations, prepare_pairs
 from rlhf_studio.inputs.examples.rows import Demonstration, Demonstrations, Pair, left_out_note
 from rlhf_studio.inputs.examples.texts import demonstration_parts, pair_texts
+from rlhf_studio.inputs.prompts.messages import Fields
 from rlhf_studio.inputs.prompts.preview import Lengths, lengths_of, shortened
 from rlhf_studio.inputs.tokens import load_encoder
 from rlhf_studio.units import percent
@@ -188,8 +189,8 @@ def _texts(
 ) -> list[tuple[str, ...]]:
     """The texts of these rows, where there is no tokenizer to prepare them with."""
     if isinstance(data, PairsConfig):
-        return list(pair_texts(_pairs(rows), data, chat, Counter(), lambda: None))
-    parts = demonstration_parts(_demonstrations(rows), data, chat, Counter(), lambda: None)
+        return [text or ("", "", "") for text in pair_texts(_pairs(rows), data, chat, Counter(), lambda: None, Fields())]
+    parts = demonstration_parts(_demonstrations(rows), data, chat, Counter(), lambda: None, Fields())
     last = [max((place for place, (_, answer) in enumerate(one) if answer), default=0) for one in parts]
     return [("".join(text for text, _ in one[:at]), "".join(text for text, _ in one[at:])) for one, at in zip(parts, last, strict=True)]
 

@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from rlhf_studio.inputs.prompts.cells import OBJECT_BYTES, Message
+from rlhf_studio.inputs.prompts.cells import OBJECT_BYTES
+from rlhf_studio.inputs.prompts.messages import Message, parts_of
 
 REASONS = {
     "blank": "{n} blank",
     "no_prompt": "{n} without a prompt",
     "no_rating": "{n} without a rating",
     "empty_response": "{n} with an empty response",
+    "silent": "{n} with an empty answer, or a call in its place that is not written",
     "equal": "{n} whose chosen and rejected responses are the same",
     "no_shared_prompt": "{n} whose two chats differ before their last answers",
     "no_answer": "{n} without an answer of the assistant",
@@ -74,6 +76,7 @@ class Pair:
         group: what the prompt belongs to, such as its topic.
         block: pairs that share responses but no prompt have the same number, and 0 stands for none.
         annotator: who judged; empty where nothing says so. Training does not read it, so it is no part of the fingerprint.
+        answers: both responses as messages, where they say more than a text, such as a call.
     """
 
     number: int
@@ -87,10 +90,16 @@ class Pair:
     group: str = ""
     block: int = 0
     annotator: str = field(default="", repr=False)
+    answers: tuple[Message, Message] | None = None
+
+    def responses(self) -> tuple[Any, ...]:
+        """All that both responses say, the chosen one first, as something that can be compared."""
+        return (self.chosen, self.rejected) if self.answers is None else tuple(map(parts_of, self.answers))
 
     def memory(self) -> int:
         """Bytes that it takes, about."""
-        return memory_of((self.prompt, self.chosen, self.rejected, self.group, self.annotator), self.messages)
+        messages = (*(self.messages or ()), *(self.answers or ()))
+        return memory_of((self.prompt, self.chosen, self.rejected, self.group, self.annotator), messages)
 
 
 Row = TypeVar("Row", Demonstration, Pair)
@@ -147,5 +156,5 @@ def left_out_note(left_out: Counter[str], kept: int, data: Any, noun: str) -> li
 
 def memory_of(texts: Iterable[str], messages: tuple[Message, ...] | None) -> int:
     """Bytes that these texts take with their messages, about."""
-    parts = [text for message in messages or () for text in message.values()]
+    parts = [text for message in messages or () for text in parts_of(message)]
     return OBJECT_BYTES * (1 + len(messages or ())) + sum(map(sys.getsizeof, (*texts, *parts)))

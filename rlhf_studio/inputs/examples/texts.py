@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
-from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_answers, render_chats
+from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_chats, write_chats
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.messages import WEIGHT, Fields, Message, said
 from rlhf_studio.inputs.prompts.prepare import with_system
 from rlhf_studio.inputs.prompts.written import joined, written, written_chat
 
@@ -20,20 +21,30 @@ Part = tuple[str, bool]
 
 
 def demonstration_parts(
-    rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick
+    rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick, fields: Fields
 ) -> list[list[Part]]:
-    """The parts of each demonstration, in turn. ``counts`` takes what was done to them. Raises :class:`PromptsError` with the row."""
+    """The parts of each demonstration, in turn; none of one with an answer that is nothing as a text.
+
+    ``counts`` takes what was done to them, ``fields`` what chats say beside role and content. Raises :class:`PromptsError` with the row.
+    """
     if data.chat_template:
-        return _chat_parts(rows, data, chat, tick)
+        return _chat_parts(rows, data, chat, tick, fields)
+    for row in rows:
+        fields.add(row.messages or ())
     return [_plain_parts(row, data, counts) for row in rows]
 
 
 def pair_texts(
-    rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick
-) -> list[tuple[str, str, str]]:
-    """Prompt, chosen and rejected response of each pair. Raises :class:`PromptsError` with the row."""
+    rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick, fields: Fields
+) -> list[tuple[str, str, str] | None]:
+    """Prompt, chosen and rejected response of each pair; None of one with a response that is nothing as a text.
+
+    The other arguments and errors are as in :func:`demonstration_parts`.
+    """
     if data.chat_template:
-        return _chat_texts(rows, data, chat, tick)
+        return _chat_texts(rows, data, chat, tick, fields)
+    for row in rows:
+        fields.add((*(row.messages or ()), *(row.answers or ())))
     return [_plain_texts(row, data, counts) for row in rows]
 
 
@@ -47,15 +58,19 @@ def _plain_parts(row: Demonstration, data: DemonstrationsConfig, counts: Counter
     parts: list[tuple[str, bool]] = []
     text = ""
     for place, message in enumerate(row.messages):
-        if message["role"] == "assistant":
+        if message["role"] == "assistant" and message.get(WEIGHT) != 0:
+            if not said(message).strip():
+                return []
             before = written_chat(row.messages[:place], data.prompt_format)
-            answer = joined(before, message["content"])
+            answer = joined(before, said(message))
             parts += [(before[len(text) :], False), (answer, True)]
             text = before + answer
     return parts
 
 
-def _plain_texts(row: Pair, data: PairsConfig, counts: Counter[str]) -> tuple[str, str, str]:
+def _plain_texts(row: Pair, data: PairsConfig, counts: Counter[str]) -> tuple[str, str, str] | None:
+    if not row.chosen.strip() or not row.rejected.strip():
+        return None
     prompt = written(row.prompt, data.prompt_format) if row.messages is None else written_chat(row.messages, data.prompt_format)
     return prompt, _spaced(prompt, row.chosen, data, counts), _spaced(prompt, row.rejected, data, counts)
 
@@ -69,13 +84,17 @@ def _spaced(prompt: str, response: str, data: DemonstrationsConfig | PairsConfig
 
 
 def _chat_parts(
-    rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, tick: Tick
-) -> list[list[tuple[str, bool]]]:
+    rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, tick: Tick, fields: Fields
+) -> list[list[Part]]:
     """Each chat as parts in turn, each with whether the assistant is to write it."""
     conversations = [_conversation(row, row.completion if row.messages is None else None, data) for row in rows]
-    marked = _guarded(rows, lambda: render_answers(_needed(chat), conversations, tick))
-    result: list[list[tuple[str, bool]]] = []
-    for row, (text, spans) in zip(rows, marked, strict=True):
+    marked = _guarded(rows, lambda: write_chats(_needed(chat), conversations, "marked", tick))
+    result: list[list[Part]] = []
+    for row, messages, (text, spans, idle, silent) in zip(rows, conversations, marked, strict=True):
+        fields.add(messages, idle)
+        if silent:
+            result.append([])
+            continue
         if not spans:
             raise PromptsError("data.chat_template", f"row {row.number}: the chat template marks no answer to learn")
         edges = [0, *(edge for span in spans for edge in span), len(text)]
@@ -84,16 +103,23 @@ def _chat_parts(
     return result
 
 
-def _chat_texts(rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | None, tick: Tick) -> list[tuple[str, str, str]]:
+def _chat_texts(
+    rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | None, tick: Tick, fields: Fields
+) -> list[tuple[str, str, str] | None]:
     """Prompt, chosen and rejected response as the template writes them."""
     template = _needed(chat)
     prompts = _guarded(rows, lambda: render_chats(template, [_conversation(row, None, data) for row in rows], tick))
-    conversations = [_conversation(row, answer, data) for row in rows for answer in (row.chosen, row.rejected)]
+    conversations = [_conversation(row, answer, data) for row in rows for answer in (row.answers or (row.chosen, row.rejected))]
     twice = [row for row in rows for _ in range(2)]
-    texts = iter(_guarded(twice, lambda: render_chats(template, conversations, tick, answered=True)))
-    result: list[tuple[str, str, str]] = []
-    for row, prompt in zip(rows, prompts, strict=True):
-        chosen, rejected = next(texts), next(texts)
+    both = _guarded(twice, lambda: write_chats(template, conversations, "answered", tick))
+    for messages, one in zip(conversations, both, strict=True):
+        fields.add(messages, one.idle)
+    result: list[tuple[str, str, str] | None] = []
+    for row, prompt, *written_both in zip(rows, prompts, both[::2], both[1::2], strict=True):
+        if any(one.silent for one in written_both):
+            result.append(None)
+            continue
+        chosen, rejected = (one.text for one in written_both)
         if not chosen.startswith(prompt) or not rejected.startswith(prompt):
             message = f"row {row.number}: the chat template writes a chat with its answer otherwise than up to its answer"
             raise PromptsError("data.chat_template", message)
@@ -101,9 +127,11 @@ def _chat_texts(rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | No
     return result
 
 
-def _conversation(row: Demonstration | Pair, answer: str | None, data: DemonstrationsConfig | PairsConfig) -> Messages:
+def _conversation(row: Demonstration | Pair, answer: str | Message | None, data: DemonstrationsConfig | PairsConfig) -> Messages:
     messages = with_system(row.messages if row.messages is not None else [{"role": "user", "content": row.prompt}], data.system_text)
-    return messages if answer is None else [*messages, {"role": "assistant", "content": answer}]
+    if answer is None:
+        return messages
+    return [*messages, answer if isinstance(answer, dict) else {"role": "assistant", "content": answer}]
 
 
 def _needed(chat: ChatTemplate | None) -> ChatTemplate:

@@ -26,8 +26,8 @@ REMOTE_SECONDS = 30.0
 REMEMBER_SECONDS = 300.0
 REMEMBER_PROBLEM_SECONDS = 30.0
 TEXT_SETTINGS = (
-    "prompts", "subset", "split", "revision", "column", "reference_column", "chat_template", "prompt_format", "dialogue", "max_prompts",
-    "drop_duplicates", "min_characters", "max_characters",
+    "prompts", "subset", "split", "revision", "column", "input_column", "reference_column", "chat_template", "prompt_format", "dialogue",
+    "max_prompts", "drop_duplicates", "min_characters", "max_characters",
 )  # fmt: skip
 """What :func:`read_prompts` looks at."""
 

@@ -6,17 +6,18 @@ The engine and the preview both go this way; they differ only in the tokenizer l
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_chats
+from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, write_chats
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.messages import Message
+from rlhf_studio.inputs.prompts.messages import Fields, Message
 from rlhf_studio.inputs.prompts.read import Prompts, reasons
 from rlhf_studio.inputs.prompts.written import written, written_chat
 
@@ -24,9 +25,15 @@ PACK_CHARACTERS = 1_000_000
 
 
 class Encoder(Protocol):
-    """A tokenizer, as far as prompts need one. ``starts``: ids of tokens that stand in front of every text."""
+    """A tokenizer, as far as prompts need one.
+
+    Attributes:
+        starts: ids of tokens that stand in front of every text.
+        specials: the texts of its special tokens; where one stands in a text, it becomes the token.
+    """
 
     starts: Container[int]
+    specials: Collection[str]
 
     def encode(self, texts: list[str], *, special: bool) -> list[list[int]]:
         """Token ids of each text, with or without the tokenizer's own special tokens around it."""
@@ -50,6 +57,8 @@ class Prepared:
         chats: the conversations behind the texts, for rewards that write them in a form of their own; None without chat template.
         dialogues: texts that were dialogues, by the way they are written.
         rows: what the source holds, for a policy that reads it with another tokenizer.
+        fields: what chats say beside role and content.
+        special: prompts in whose own text special tokens stand.
     """
 
     texts: list[str]
@@ -62,10 +71,12 @@ class Prepared:
     chats: list[Messages] | None = None
     dialogues: Counter[str] = field(default_factory=Counter)
     rows: list[Prompt] = field(default_factory=list)
+    fields: Fields = field(default_factory=Fields)
+    special: int = 0
 
     def notes(self, data: DataConfig) -> list[str]:
         """What a person should know: one sentence each for the source, rows left out, answers left out, and cuts."""
-        notes = list(self.origin)
+        notes = [*self.origin, *self.fields.notes(), *special_note(self.special, len(self.texts), "prompts")]
         if self.left_out:
             total = sum(self.left_out.values())
             rows = total + len(self.texts)
@@ -98,7 +109,8 @@ def prepare(
 
     Nothing may be left: the caller decides whether that is an error. Raises :class:`PromptsError` when the template refuses a row.
     """
-    texts = prompt_texts(prompts.rows, data, chat, tick)
+    fields, finds_special = Fields(), special_finder(encoder)
+    texts = prompt_texts(prompts.rows, data, chat, tick, fields)
     left_out = Counter(prompts.left_out)
     kept: list[tuple[Prompt, str, list[int], int]] = []
     same: dict[int, int] = {}  # one object for each token id: else every token of every prompt is a number object of its own
@@ -129,7 +141,21 @@ def prepare(
         chats=[chat_of(row, data.system_text) for row, _, _, _ in kept] if data.chat_template else None,
         dialogues=Counter(row.dialogue for row, _, _, _ in kept if row.dialogue),
         rows=[row for row, _, _, _ in kept],
+        fields=fields,
+        special=sum(finds_special(row.text) for row, _, _, _ in kept),
     )
+
+
+def special_finder(encoder: Encoder) -> Callable[..., bool]:
+    """What tells whether a special token of the tokenizer stands in any of some texts."""
+    found = re.compile("|".join(map(re.escape, filter(None, encoder.specials))) or r"(?!)")
+    return lambda *texts: any(found.search(text) for text in texts)
+
+
+def special_note(count: int, total: int, noun: str) -> list[str]:
+    """One sentence on texts in which special tokens stand, or none."""
+    stands = f"{count:,} of {total:,} {noun} hold the text of a special token of the tokenizer"
+    return [f"{stands}: the model reads it as that token, not as the characters, also where a person typed it."] if count else []
 
 
 def dialogue_notes(dialogues: Counter[str], data: DataConfig) -> Iterator[str]:
@@ -153,10 +179,22 @@ def encoded(texts: Sequence[str], encoder: Encoder, special: bool, tick: Callabl
             pack, characters = [], 0
 
 
-def prompt_texts(rows: list[Prompt], data: DataConfig, chat: ChatTemplate | None, tick: Callable[[], None] = lambda: None) -> list[str]:
-    """Each prompt as the policy reads it: as a chat, in the form of ``data.prompt_format``, or as it stands."""
+def prompt_texts(
+    rows: list[Prompt],
+    data: DataConfig,
+    chat: ChatTemplate | None,
+    tick: Callable[[], None] = lambda: None,
+    fields: Fields | None = None,
+) -> list[str]:
+    """Each prompt as the policy reads it: as a chat, in the form of ``data.prompt_format``, or as it stands.
+
+    ``fields`` takes what chats say beside role and content. Raises :class:`PromptsError` as :func:`chat_texts` does.
+    """
+    fields = Fields() if fields is None else fields
     if data.chat_template:
-        return chat_texts(rows, data, chat, tick)
+        return chat_texts(rows, data, chat, tick, fields)
+    for row in rows:
+        fields.add(row.messages or ())
     if not data.prompt_format:
         return [row.text for row in rows]
     return [
@@ -164,15 +202,26 @@ def prompt_texts(rows: list[Prompt], data: DataConfig, chat: ChatTemplate | None
     ]
 
 
-def chat_texts(rows: list[Prompt], data: DataConfig, chat: ChatTemplate | None, tick: Callable[[], None] = lambda: None) -> list[str]:
+def chat_texts(
+    rows: list[Prompt],
+    data: DataConfig,
+    chat: ChatTemplate | None,
+    tick: Callable[[], None] = lambda: None,
+    fields: Fields | None = None,
+) -> list[str]:
     """Each prompt as a chat that ends where the policy is to answer. Raises :class:`PromptsError` with the row."""
     if chat is None:
         raise PromptsError("data.chat_template", "the tokenizer has no chat template; switch this off, or use a chat model")
+    chats = [chat_of(row, data.system_text) for row in rows]
     try:
-        return render_chats(chat, [chat_of(row, data.system_text) for row in rows], tick)
+        all_written = write_chats(chat, chats, "open", tick)
     except ChatError as error:
         where = "" if error.place is None else f"row {rows[error.place].number}: "
         raise PromptsError("data.chat_template", f"{where}{error}") from None
+    if fields is not None:
+        for messages, one in zip(chats, all_written, strict=True):
+            fields.add(messages, one.idle)
+    return [one.text for one in all_written]
 
 
 def chat_of(row: Prompt, system_text: str) -> Messages:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.prompts.cells import Prompt, prompt_from
+from rlhf_studio.inputs.prompts.cells import BESIDE, PAIR, Prompt, beside_columns, fits, prompt_from
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.messages import key_of
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS, open_source
-from rlhf_studio.inputs.prompts.sources.rows import Place, Source, Tick
+from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick, root_of, unused_note
 
 MAX_BLANK_ROWS = 200_000
 BLANK_PER_PROMPT = 10
 MAX_BYTES = 500_000_000
 """The most memory that the prompts of a run may take. A packed file says nothing of it: 300 bytes of Parquet can hold gigabytes of text."""
+
+NAMED = {"prompt": "column", "reference": "reference_column", "input": "input_column"}
+"""Part of a prompt -> the setting that names its column."""
 
 REASONS = {
     "blank": "{n} blank",
@@ -103,7 +108,9 @@ def read_prompts(
     partial = source_rows.passed_over or (limit is not None and source_rows.seen >= limit)
     if not rows and not partial:
         raise nothing_left(data, source_rows.left_out)
-    return Prompts(rows, source_rows.left_out, source_rows.source.columns, bool(data.reference_column), partial, source_rows.source.notes)
+    source = source_rows.source
+    notes = [*source.notes, *unused_note(source.columns, source_rows.columns.values())]
+    return Prompts(rows, source_rows.left_out, source.columns, bool(data.reference_column), partial, notes)
 
 
 def nothing_left(data: DataConfig, left_out: Counter[str]) -> PromptsError:
@@ -120,9 +127,10 @@ def reasons(left_out: Counter[str], data: DataConfig) -> str:
 
 
 def place_of(data: DataConfig) -> Place:
-    """Where the prompts are: their column, and the reference's when one is named."""
-    reference = {"data.reference_column": data.reference_column} if data.reference_column else {}
-    return Place(data.prompts, {"data.column": data.column, **reference}, (), data.subset, data.split, data.revision)
+    """Where the prompts are: the columns that settings name, and those of :data:`BESIDE`."""
+    named = {f"data.{name}": column for name in NAMED.values() if (column := getattr(data, name))}
+    usual = tuple(name for names in BESIDE.values() for name in names if name not in named.values())
+    return Place(data.prompts, named, usual, data.subset, data.split, data.revision)
 
 
 class _BoundedRows:
@@ -132,6 +140,7 @@ class _BoundedRows:
         seen: rows so far.
         left_out: rows left out so far, by reason.
         passed_over: some prompts were not kept, to save memory.
+        columns: part of a prompt -> the column that it is read from.
     """
 
     def __init__(self, data: DataConfig, source: Source, keep_bytes: int):
@@ -141,15 +150,19 @@ class _BoundedRows:
         self._keep_bytes = keep_bytes
         self.left_out: Counter[str] = Counter()
         self._data = data
+        self._place = place_of(data)
+        self.columns: dict[str, str] = {}
+        self._strange: set[str] = set()  # parts whose column held something else in the first row that has it
+        self._known = -1
 
     def filled(self) -> Iterator[Prompt]:
         """The first ``data.max_prompts`` rows with text, as far as they are kept."""
-        names = place_of(self._data).columns
         count = size = 0
         try:
             for raw in self.source.rows:
                 self.seen += 1
-                prompt = prompt_from(raw.number, raw.cells, names, self._data, self.source.columns)
+                cells = self._parts(raw)
+                prompt = prompt_from(raw.number, cells, self.columns, self._data, *self._has)
                 if not prompt.text.strip():
                     self._note_blank(count)
                     continue
@@ -166,6 +179,22 @@ class _BoundedRows:
         finally:
             self.source.rows.close()
 
+    def _parts(self, raw: RawRow) -> dict[str, Any]:
+        """The cells of the parts of a prompt. Columns that come with this row are used like those of the first."""
+        named = self._place.columns
+        row = dict(zip((*named.values(), *self._place.usual), raw.cells, strict=True))
+        names = self.source.columns
+        if self._known != len(names):
+            self._known = len(names)
+            own = {part: column for part, name in NAMED.items() if (column := getattr(self._data, name))}
+            taken = {root_of(column, names) for column in own.values()}
+            beside = beside_columns(names, self._data.column, taken, self._data.input_column, self._data.chat_template)
+            new = beside.keys() - self.columns.keys() - own.keys()
+            self._strange |= {part for part in new if not fits(part, row[beside[part]])}
+            self.columns = {**own, **{part: column for part, column in beside.items() if part not in self._strange}}
+            self._has = self._data.column in PAIR and set(PAIR) <= set(names), "prompt" in names
+        return {part: row[column] for part, column in self.columns.items()}
+
     def _note_blank(self, count: int) -> None:
         self.left_out["blank"] += 1
         if self.left_out["blank"] > MAX_BLANK_ROWS + BLANK_PER_PROMPT * count:
@@ -175,9 +204,9 @@ class _BoundedRows:
 
 def _kept(prompts: Iterator[Prompt], data: DataConfig, left_out: Counter[str]) -> Iterator[Prompt]:
     """The prompts that the filters by text let through."""
-    seen: set[tuple[str, tuple[tuple[str, ...], ...] | None]] = set()
+    seen: set[tuple[str, Any]] = set()
     for prompt in prompts:
-        key = (prompt.text, prompt.messages and tuple(tuple(message.values()) for message in prompt.messages))
+        key = (prompt.text, key_of(prompt.messages))
         if data.drop_duplicates and key in seen:
             left_out["repeated"] += 1
         elif len(prompt.text) < data.min_characters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue
-from rlhf_studio.inputs.prompts.messages import Message
+from rlhf_studio.inputs.prompts.messages import Message, said
 
 PLACE = "{prompt}"
 """Where the prompt stands in ``data.prompt_format``."""
@@ -27,21 +27,16 @@ def written_chat(messages: Sequence[Message], prompt_format: str) -> str:
     text = ""
     for message in messages:
         if message["role"] == "assistant":
-            text += joined(text, message["content"])
+            text += joined(text, said(message))
         else:
             between = BETWEEN if text else ""
-            text += between + (_in_form(message["content"], prompt_format) if message["role"] == "user" else message["content"])
+            text += between + (written(said(message), prompt_format) if message["role"] == "user" else said(message))
     return text
 
 
 def joined(prompt: str, response: str) -> str:
     """The response with a space in front where it would else stick to its prompt: ``Assistant:`` and ``Yes`` give ``" Yes"``."""
     return response if not prompt or prompt[-1].isspace() or response[:1].isspace() else f" {response}"
-
-
-def _in_form(prompt: str, prompt_format: str) -> str:
-    before, behind = _around(prompt_format)
-    return before + prompt + behind
 
 
 def _around(prompt_format: str) -> tuple[str, str]:

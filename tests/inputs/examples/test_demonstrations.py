@@ -156,6 +156,7 @@ def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:
     assert read_demonstrations(DemonstrationsConfig(source=str(path))).notes == [
         "The preferred responses of pairs are learned from (column 'chosen').",
         "1 text was read as a dialogue: the response begins behind the mark of the last answer.",
+        "Not used: the column 'rejected'.",
     ]
 
 

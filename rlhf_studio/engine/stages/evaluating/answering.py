@@ -17,6 +17,7 @@ from rlhf_studio.engine.models.forward import ForwardPass
 from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.stages.evaluating.questions import token_batch
 from rlhf_studio.engine.types import PromptBatch, TokenBatch
+from rlhf_studio.inputs.examples.pieces import encode_behind
 from rlhf_studio.ppo.masking import masked_select
 
 Row = tuple[float, int]
@@ -95,7 +96,7 @@ class TextReader:
 
 def read_texts(by: TextReader, prompts: Sequence[list[int]], texts: Sequence[str]) -> list[Row]:
     """As :func:`read`, of texts behind prompts of token ids; (0, 0) for an empty text, NaN for one that is too long with its prompt."""
-    ids = [by.encoder.encode([text], special=False)[0] if text else [] for text in texts]
+    ids = [own if text else [] for text, own in zip(texts, encode_behind(texts, by.encoder), strict=True)]
     rows: list[Row] = [(0.0, 0) if not own else (float("nan"), len(own)) for own in ids]
     fitting = [place for place, own in enumerate(ids) if own and len(own) + len(prompts[place]) <= by.longest]
     if fitting:

@@ -23,6 +23,7 @@ from rlhf_studio.inputs.examples import (
     split_held_out,
 )
 from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings
+from rlhf_studio.inputs.examples.rows import reasons
 from rlhf_studio.runs.records import EventRecord
 
 
@@ -54,7 +55,7 @@ def load_demonstrations(
     given = (TokenizerEncoder(tokenizer), chat_template(tokenizer) if data.chat_template else None, loss_on)
     end, tick = tokenizer.eos_token_id, lambda: report("Encoding the demonstrations", None)
     learned, held_out = (prepare_demonstrations(rows, data, *given, end=end, tick=tick) for rows in (training, aside))
-    _check(data.source, len(learned.items), learned.left_out)
+    _check(data, len(learned.items), learned.left_out)
     notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "demonstrations")]
     counted = sum(item.counted for item in learned.items)
     return StageDemonstrations(learned, held_out, notes, _told(learned, held_out, before, {"counted_tokens": counted}))
@@ -76,7 +77,7 @@ def load_pairs(
     how: dict[str, Any] = {"whole_texts": whole_texts, "ties": ties, "end": end, "tick": lambda: report("Encoding the pairs", None)}
     learned = prepare_pairs(training, data, encoder, chat, **how)
     held_out = prepare_pairs(aside, data, encoder, chat, **how, keep_texts=len(aside))
-    _check(data.source, len(learned.items), learned.left_out)
+    _check(data, len(learned.items), learned.left_out)
     notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "pairs")]
     return StagePairs(learned, held_out, notes, _told(learned, held_out, before, {}))
 
@@ -115,10 +116,10 @@ def _told(learned: Any, held_out: Any, before: Counter[str], more: dict[str, Any
     return EventRecord("info", "examples", "What became of the rows that were read is on record.", data)
 
 
-def _check(source: str, count: int, left_out: Any) -> None:
+def _check(data: Any, count: int, left_out: Counter[str]) -> None:
     if not count:
-        why = f" ({sum(left_out.values()):,} were left out when they were encoded)" if left_out else ""
-        raise PromptsError("data.source", f"{source} holds nothing to learn from{why}")
+        why = f" (left out: {reasons(left_out, data)})" if left_out else ""
+        raise PromptsError("data.source", f"{data.source} holds nothing to learn from{why}")
 
 
 def _numbers(training: int, held_out: int, noun: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rlhf_studio.config import DemonstrationsConfig
 from rlhf_studio.inputs.examples.reading.notes import source_notes
 from rlhf_studio.inputs.examples.reading.shapes import CHAT, COMPLETIONS
-from rlhf_studio.inputs.examples.reading.table import Cells, Table, bounded, nothing_left_of, open_table_of, said_here, spoken
+from rlhf_studio.inputs.examples.reading.table import Cells, Table, bounded, nothing_left_of, open_table_of, said_here
 from rlhf_studio.inputs.examples.rows import Demonstration, Demonstrations
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.messages import Message
+from rlhf_studio.inputs.prompts.messages import WEIGHT, Message, further, said, spoken
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
 from rlhf_studio.inputs.prompts.sources.rows import Tick
 
@@ -43,7 +43,7 @@ def _demonstrations(table: Table) -> Iterator[Demonstration]:
         row = _demonstration(cells, table)
         if row is None:
             table.left_out["no_answer"] += 1
-        elif not row.completion.strip():
+        elif not row.completion.strip() and not (row.messages and further(row.messages[-1:])):  # a call has no content
             table.left_out["empty_response"] += 1
         else:
             yield row
@@ -53,16 +53,18 @@ def _demonstration(cells: Cells, table: Table) -> Demonstration | None:
     """The demonstration in a row; None for a chat in which the assistant says nothing."""
     shape = cells.found.shape
     if shape is CHAT:
-        return _from_chat(cells, cells.messages("messages"), table)
+        return _from_chat(cells, cells.whole_chat(cells.messages("messages")), table)
     part = "completion" if shape is COMPLETIONS else "text" if "text" in cells.parts else "chosen"
     if cells.is_list("prompt") or cells.is_list(part):
-        return _from_chat(cells, _joined(cells, part), table)
+        return _from_chat(cells, cells.whole_chat(_joined(cells, part)), table)
     text = cells.text(part)
     if shape is COMPLETIONS or "prompt" in cells.parts:
-        prompt = "\n\n".join(filter(None, (cells.text("prompt"), cells.text("input"))))
-        if part == "chosen" and prompt and text.startswith(prompt):
-            text = text[len(prompt) :]
-        return Demonstration(cells.number, prompt, text)
+        own = cells.text("prompt")
+        if part == "chosen" and own and text.startswith(own):
+            text = text[len(own) :]
+        prompt, messages = cells.prompt()
+        chat = None if messages is None else (*messages, {"role": "assistant", "content": text})
+        return Demonstration(cells.number, prompt, text, chat)
     return _from_text(cells.number, text, table)
 
 
@@ -88,9 +90,11 @@ def _joined(cells: Cells, part: str) -> list[Message]:
     return [{"role": "user", "content": cells.text("prompt")}, *answer]
 
 
-def _from_chat(cells: Cells, messages: list[Message], table: Table) -> Demonstration | None:
-    last = max((place for place, message in enumerate(messages) if message["role"] == "assistant"), default=None)
+def _from_chat(cells: Cells, messages: Sequence[Message], table: Table) -> Demonstration | None:
+    answers = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    last = max((place for place in answers if messages[place].get(WEIGHT) != 0), default=None)
+    table.counts["unlearned"] += sum(messages[place].get(WEIGHT) == 0 for place in answers)
     if last is None:
         return None
     table.counts["unanswered"] += last + 1 < len(messages)
-    return Demonstration(cells.number, spoken(messages[:last]), messages[last]["content"], tuple(messages[: last + 1]))
+    return Demonstration(cells.number, spoken(messages[:last]), said(messages[last]), tuple(messages[: last + 1]))

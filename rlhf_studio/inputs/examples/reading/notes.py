@@ -6,10 +6,12 @@ from collections import Counter
 
 from rlhf_studio.inputs.examples.reading.shapes import ONLY_NAMED, OWN, PREFERRED, named_columns, setting_of
 from rlhf_studio.inputs.examples.reading.table import Table
+from rlhf_studio.inputs.prompts.sources.rows import unused_note
 
 HAPPENED = {
     "dialogue": "{n} {texts} read as a dialogue: the response begins behind the mark of the last answer.",
     "pair_dialogue": "{n} {pairs} came as whole dialogues: what both share up to the mark of the last answer is the prompt.",
+    "unlearned": "{n} {answers} with the weight 0: read as part of the chat, and not learned.",
     "unanswered": "The messages behind the last answer of {n} {chats} were left out: nobody answers them.",
     "early": "In {n} {pairs} the dialogues differ before their last answers: all that follows the shared beginning counts as the response.",
     "tie": "{n} {pairs} came with equally good responses: they are learned from as ties, and accuracy does not count them.",
@@ -21,7 +23,12 @@ HAPPENED = {
 """What happened to some rows -> the sentence about it."""
 READ = {"tie": "Ties are read from the column {column!r}.", "confidence": "How sure people were is read from the column {column!r}."}
 """Part of :data:`OWN` -> the sentence where no setting names its column, and it is read all the same."""
-NOUNS = {"texts": ("text was", "texts were"), "chats": ("chat", "chats"), "pairs": ("pair", "pairs")}
+NOUNS = {
+    "texts": ("text was", "texts were"),
+    "chats": ("chat", "chats"),
+    "pairs": ("pair", "pairs"),
+    "answers": ("answer came", "answers came"),
+}
 
 
 def source_notes(table: Table) -> list[str]:
@@ -51,8 +58,10 @@ def _own(table: Table) -> list[str]:
 
 
 def _unused(table: Table) -> list[str]:
-    """A column that is called as a part which is read only when a setting names it."""
+    """Columns of which nothing is read; of one that is called as a part which must be named, the setting."""
     if table.found is None:
         return []
-    may = [part for part in ONLY_NAMED if part in table.found.shape.may and part not in table.found.columns]
-    return [f"The column {part!r} is not used; name it in {setting_of(part)} to use it." for part in may if part in table.source.columns]
+    columns = table.source.columns
+    may = [part for part in ONLY_NAMED if part in table.found.shape.may and part not in table.found.columns and part in columns]
+    said = [f"The column {part!r} is not used; name it in {setting_of(part)} to use it." for part in may]
+    return [*said, *unused_note(columns, [*table.found.columns.values(), *may, *table.unfit])]

@@ -9,7 +9,7 @@ from itertools import combinations
 from rlhf_studio.config import PairsConfig
 from rlhf_studio.inputs.examples.reading.notes import source_notes
 from rlhf_studio.inputs.examples.reading.rated import rated_pairs
-from rlhf_studio.inputs.examples.reading.shapes import OWN, PAIRS, RANKINGS, USUAL, named_columns, setting_of
+from rlhf_studio.inputs.examples.reading.shapes import LABELLED, OWN, PAIRS, RANKINGS, USUAL, named_columns, setting_of
 from rlhf_studio.inputs.examples.reading.table import (
     Cells,
     Table,
@@ -17,13 +17,13 @@ from rlhf_studio.inputs.examples.reading.table import (
     nothing_left_of,
     open_table_of,
     said_here,
-    spoken,
     texts_of,
     weight_of,
 )
 from rlhf_studio.inputs.examples.rows import Pair, Pairs
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue, shared_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.messages import further, said, spoken
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
 from rlhf_studio.inputs.prompts.sources.rows import Tick
 
@@ -80,9 +80,10 @@ def _check(rows: list[Pair], table: Table) -> None:
 def _usable(table: Table) -> Iterator[Pair]:
     """The pairs that training can use; the others are counted."""
     for pair in _pairs(table):
-        if not pair.chosen.strip() or not pair.rejected.strip():
+        chosen, rejected = pair.responses()
+        if pair.answers is None and not (pair.chosen.strip() and pair.rejected.strip()):
             table.left_out["empty_response"] += 1
-        elif pair.chosen == pair.rejected:
+        elif chosen == rejected:
             table.left_out["equal"] += 1
             table.add(pair)
         else:
@@ -100,6 +101,8 @@ def _pairs(table: Table) -> Iterator[Pair]:
         for cells in rows:
             if (pair := _pair(cells, table, table.data)) is not None:
                 yield pair
+    elif first.found.shape is LABELLED:
+        yield from map(_labelled, rows)
     elif first.found.shape is RANKINGS:
         for cells in rows:
             yield from _ranked(cells)
@@ -142,13 +145,16 @@ def _responses(cells: Cells, table: Table) -> Pair | None:
         return _from_chats(cells)
     chosen, rejected = cells.text("chosen"), cells.text("rejected")
     if cells.is_list("prompt"):
-        messages = cells.messages("prompt")
-        return Pair(cells.number, spoken(messages), chosen, rejected, tuple(messages))
+        whole, messages = cells.prompt()
+        return Pair(cells.number, whole, chosen, rejected, messages)
     prompt = cells.text("prompt")
     if len(prompt) >= LONG_PROMPT and chosen.startswith(prompt) and rejected.startswith(prompt):
         table.counts["repeats_prompt"] += 1
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
-    return Pair(cells.number, prompt, chosen, rejected) if prompt.strip() else _from_texts(cells, chosen, rejected, table)
+    if not prompt.strip():
+        return _from_texts(cells, chosen, rejected, table)
+    whole, messages = cells.prompt()
+    return Pair(cells.number, whole, chosen, rejected, messages)
 
 
 def _from_texts(cells: Cells, chosen: str, rejected: str, table: Table) -> Pair | None:
@@ -158,30 +164,44 @@ def _from_texts(cells: Cells, chosen: str, rejected: str, table: Table) -> Pair 
         if cells.data.chat_template and chosen.strip() and rejected.strip():
             message = f"row {cells.number} holds plain texts without a prompt, which no chat template can write; switch this off"
             raise PromptsError("data.chat_template", message)
-        return Pair(cells.number, "", chosen, rejected)
+        return Pair(cells.number, cells.prompt("", as_chat=False)[0], chosen, rejected)
     prompt = shared.prompt
     if not prompt or (shared.early and cells.data.chat_template):
         return None
     table.counts["pair_dialogue"] += 1
     table.counts["early"] += shared.early
     if not cells.data.chat_template:
-        return Pair(cells.number, prompt, chosen[len(prompt) :], rejected[len(prompt) :])
+        whole, messages = cells.prompt(prompt)
+        return Pair(cells.number, whole, chosen[len(prompt) :], rejected[len(prompt) :], messages)
     before = read_dialogue(prompt)
-    messages = before.messages if before is not None else ()
+    messages = cells.whole_chat(before.messages if before is not None else ())
     return Pair(cells.number, prompt, chosen[len(prompt) :].strip(), rejected[len(prompt) :].strip(), messages)
 
 
 def _from_chats(cells: Cells) -> Pair | None:
     """Two lists of messages: whole chats that differ in their last answer, or the answers alone to the row's prompt."""
     chosen, rejected = cells.messages("chosen"), cells.messages("rejected")
-    if [message["role"] for message in (*chosen, *rejected)] == ["assistant"] * 2 and "prompt" in cells.parts:
-        own = cells.messages("prompt") if cells.is_list("prompt") else [{"role": "user", "content": cells.text("prompt")}]
+    part = "prompt" if "prompt" in cells.parts else "messages"
+    if [message["role"] for message in (*chosen, *rejected)] == ["assistant"] * 2 and part in cells.parts:
+        own = cells.messages(part) if cells.is_list(part) else [{"role": "user", "content": cells.text(part)}]
         chosen, rejected = own + chosen, own + rejected
     shared = chosen[:-1]
     last = [message["role"] for chat in (chosen, rejected) for message in chat[-1:]]
     if shared != rejected[:-1] or last != ["assistant"] * 2:
         return None
-    return Pair(cells.number, spoken(shared), chosen[-1]["content"], rejected[-1]["content"], tuple(shared))
+    answers = (chosen[-1], rejected[-1])
+    messages = cells.whole_chat(shared)
+    return Pair(cells.number, spoken(messages), *map(said, answers), messages, answers=answers if further(answers) else None)
+
+
+def _labelled(cells: Cells) -> Pair:
+    """The pair of two answers, of which the label 1 prefers the first and 0 the second."""
+    label = cells.number_in("a_is_better")
+    if label not in (0, 1):
+        raise cells.error("a_is_better", repr(cells.parts["a_is_better"])[:60], "; 1 prefers the first answer and 0 the second")
+    prompt, messages = cells.prompt()
+    better, worse = ("answer_a", "answer_b") if label else ("answer_b", "answer_a")
+    return Pair(cells.number, prompt, cells.text(better), cells.text(worse), messages, group=cells.text_or_number("group"))
 
 
 def _margin(cells: Cells, data: PairsConfig) -> float | None:
@@ -211,8 +231,7 @@ def _ranked(cells: Cells) -> Iterator[Pair]:
     if len(responses) != len(ranks) or None in ranks:
         raise cells.error("ranks", f"{sum(rank is not None for rank in ranks)} ranks", f" for {len(responses)} responses")
     group, weight, annotator = cells.text_or_number("group"), weight_of(cells), cells.annotator()
-    messages = tuple(cells.messages("prompt")) if cells.is_list("prompt") else None
-    prompt = cells.text("prompt") if messages is None else spoken(list(messages))
+    prompt, messages = cells.prompt()
     ordered = sorted(zip(ranks, responses, strict=True), key=lambda pair: pair[0] or 0.0)
     for (first, better), (second, worse) in combinations(ordered, 2):
         yield Pair(cells.number, prompt, better, worse, messages, None, weight, first == second, group, annotator=annotator)

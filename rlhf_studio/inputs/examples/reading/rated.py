@@ -9,10 +9,10 @@ from itertools import combinations
 from random import Random
 
 from rlhf_studio.config import PairsConfig
-from rlhf_studio.inputs.examples.reading.table import Cells, Table, spoken, weight_of
+from rlhf_studio.inputs.examples.reading.table import Cells, Table, weight_of
 from rlhf_studio.inputs.examples.rows import Pair, memory_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.messages import Message
+from rlhf_studio.inputs.prompts.messages import Message, key_of
 
 BLOCK = 8
 """Most responses of which every two are compared. More responses to one prompt are dealt at random into blocks of so many."""
@@ -43,8 +43,7 @@ def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Itera
     """
     prompts: dict[tuple[object, ...], list[_Rated]] = {}
     for rated in _rated(rows, table):
-        said = rated.messages and tuple(tuple(message.values()) for message in rated.messages)
-        prompts.setdefault((rated.prompt, said), []).append(rated)
+        prompts.setdefault((rated.prompt, key_of(rated.messages)), []).append(rated)
     compared = [group for responses in prompts.values() for group in _by_annotator(responses)]
     if not table.partial:
         _check(compared)
@@ -82,8 +81,7 @@ def _rated(rows: Iterator[Cells], table: Table) -> Iterator[_Rated]:
         elif rating is None:
             table.left_out["no_rating"] += 1
         else:
-            messages = tuple(cells.messages("prompt")) if cells.is_list("prompt") else None
-            prompt = cells.text("prompt") if messages is None else spoken(list(messages))
+            prompt, messages = cells.prompt()
             group, annotator = cells.text_or_number("group"), cells.annotator()
             rated = _Rated(cells.number, prompt, messages, response, rating, weight_of(cells), group, annotator)
             size += rated.memory()

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
+from rlhf_studio.inputs.prompts.cells import BESIDE, beside_columns
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
+from rlhf_studio.inputs.prompts.sources.rows import root_of
 
 USUAL = {
-    "prompt": ("prompt", "question", "query", "instruction", "input"),
-    "input": ("input", "context"),
+    "prompt": ("prompt", "question", "query", "instruction", "input", "history"),
     "completion": ("completion", "response", "answer", "output"),
     "text": ("text", "content"),
     "messages": ("messages", "conversations", "conversation"),
-    "chosen": ("chosen", "preferred"),
-    "rejected": ("rejected", "dispreferred"),
+    "chosen": ("chosen", "preferred", "chosen_response"),
+    "rejected": ("rejected", "dispreferred", "rejected_response"),
+    "answer_a": ("human_ref_A",),
+    "answer_b": ("human_ref_B",),
+    "a_is_better": ("labels",),
     "responses": ("responses", "completions", "answers"),
     "ranks": ("ranks", "rank", "ranking", "rankings"),
     "response": ("response", "completion", "answer", "output", "text"),
     "rating": ("rating", "score", "label", "stars", "reward"),
-    "chosen_rating": ("score_chosen", "chosen_score", "chosen_rating", "rating_chosen"),
+    "chosen_rating": ("score_chosen", "chosen_score", "chosen_rating", "rating_chosen", "chosen_avg_rating"),
     "annotator": ("annotator",),
-    "rejected_rating": ("score_rejected", "rejected_score", "rejected_rating", "rating_rejected"),
+    "rejected_rating": ("score_rejected", "rejected_score", "rejected_rating", "rating_rejected", "rejected_avg_rating"),
     "tie": ("tie",),
     "confidence": ("confidence",),
 }
 """Part of an example -> what data sets call its column. A part named ``prompt`` is chosen by the setting ``prompt_column``."""
-INSTRUCTION = "instruction"
-"""The prompt's column beside which a column ``input`` holds what the instruction is about."""
+ARGILLA = ("preference", "suggestions")
+"""Columns of Argilla's exports, bare or in front of a dot: their records depend on the questions that people were asked."""
+UNLIKELY = ("input", "history")
+"""Columns that hold the prompt only where no other one does: else they say more about it."""
 RATINGS = ("chosen_rating", "rejected_rating")
 """Parts that are read only when margins are made from them."""
 OWN = ("tie", "confidence")
 """Parts whose usual column is the one of exported feedback. In data of another origin it may hold something else: then it is not used."""
+WITHOUT_SETTING = ("annotator", "answer_a", "answer_b", "a_is_better", "system", "history", "tools")
+"""Parts whose column no setting names."""
 ONLY_NAMED = ("margin", "group")
 """Parts that are read only when a setting names their column."""
 
@@ -52,17 +60,18 @@ class Shape:
     may: tuple[str, ...] = ()
 
 
-CHAT = Shape("chats", ("messages",))
-COMPLETIONS = Shape("prompts with completions", ("prompt", "completion"), ("input",))
+CHAT = Shape("chats", ("messages",), ("system", "tools"))
+COMPLETIONS = Shape("prompts with completions", ("prompt", "completion"), tuple(BESIDE))
 TEXTS = Shape("whole texts", ("text",))
-PREFERRED = Shape("the preferred responses of pairs", ("chosen",), ("prompt",))
-PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", *RATINGS, "annotator", *OWN, *ONLY_NAMED))
-RANKINGS = Shape("rankings", ("prompt", "responses", "ranks"), ("annotator", "confidence", "group"))
-RATED = Shape("rated responses", ("response", "rating"), ("prompt", "annotator", "confidence", "group"))
+PREFERRED = Shape("the preferred responses of pairs", ("chosen",), ("prompt", *BESIDE))
+PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", "messages", *RATINGS, "annotator", *OWN, *ONLY_NAMED, *BESIDE))
+LABELLED = Shape("pairs of answers with a label", ("prompt", "answer_a", "answer_b", "a_is_better"), ("group", *BESIDE))
+RANKINGS = Shape("rankings", ("prompt", "responses", "ranks"), ("annotator", "confidence", "group", *BESIDE))
+RATED = Shape("rated responses", ("response", "rating"), ("prompt", "annotator", "confidence", "group", *BESIDE))
 
 SHAPES: dict[type[DemonstrationsConfig | PairsConfig], tuple[Shape, ...]] = {
     DemonstrationsConfig: (CHAT, COMPLETIONS, TEXTS),
-    PairsConfig: (PAIRS, RANKINGS, RATED),
+    PairsConfig: (PAIRS, LABELLED, RANKINGS, RATED),
 }
 """Kind of examples -> the shapes it may have. :data:`PREFERRED` is for demonstrations that are none of theirs."""
 NEEDED = {
@@ -86,7 +95,8 @@ class Found:
 
 def setting_of(part: str) -> str:
     """The setting that names a part's column, or stands in for it."""
-    return "data.margin_column" if part in RATINGS else f"data.{part}_column"
+    other = {**dict.fromkeys(RATINGS, "data.margin_column"), **dict.fromkeys(WITHOUT_SETTING, "data.source")}
+    return other.get(part, f"data.{part}_column")
 
 
 def named_columns(data: DemonstrationsConfig | PairsConfig) -> dict[str, str]:
@@ -101,7 +111,7 @@ def usual_columns(data: DemonstrationsConfig | PairsConfig) -> tuple[str, ...]:
     named = named_columns(data)
     shapes = SHAPES[type(data)] + ((PREFERRED,) if isinstance(data, DemonstrationsConfig) else ())
     parts = dict.fromkeys(part for shape in shapes for part in (*shape.needs, *shape.may))
-    names = dict.fromkeys(name for part in parts if part not in named for name in USUAL.get(part, ()))
+    names = dict.fromkeys(name for part in parts if part not in named for name in (*USUAL.get(part, ()), *BESIDE.get(part, ())))
     return tuple(name for name in names if name not in named.values())
 
 
@@ -117,28 +127,35 @@ def recognise(data: DemonstrationsConfig | PairsConfig, columns: list[str], with
     fitting = [shape for shape in shapes if all(named.get(part) or _usual(part, columns) for part in shape.needs)]
     if len(fitting) > 1:
         raise _two_shapes(fitting, named, columns)
-    if not fitting and isinstance(data, DemonstrationsConfig) and set(named) <= {"prompt"} and _usual("chosen", columns):
+    if not fitting and isinstance(data, DemonstrationsConfig) and set(named) <= {"prompt", "input"} and _usual("chosen", columns):
         fitting = [PREFERRED]
     if not fitting:
         raise _no_shape(data, shapes, named, columns)
     (shape,) = fitting
-    unread = () if isinstance(data, PairsConfig) and data.margin_from_ratings else RATINGS
-    parts = [part for part in (*shape.needs, *shape.may) if part not in (*unread, *without)]
-    return Found(shape, dict(_columns(parts, named, columns)))
+    return Found(shape, _columns(shape, data, columns, without))
+
+
+def widened(found: Found, data: DemonstrationsConfig | PairsConfig, columns: list[str], without: Collection[str]) -> Found:
+    """The same shape with the further parts that these columns have, but ``without`` some. Raises :class:`PromptsError`."""
+    needed = {part: found.columns[part] for part in found.shape.needs}
+    return Found(found.shape, {**_columns(found.shape, data, columns, without), **needed})
 
 
 def _usual(part: str, columns: list[str]) -> list[str]:
     return [name for name in USUAL.get(part, ()) if name in columns]
 
 
-def _columns(parts: list[str], named: dict[str, str], columns: list[str]) -> Iterator[tuple[str, str]]:
-    """The column of each part. Raises :class:`PromptsError` where two could be meant."""
+def _columns(shape: Shape, data: DemonstrationsConfig | PairsConfig, columns: list[str], without: Collection[str]) -> dict[str, str]:
+    """The column of each part that is there. Raises :class:`PromptsError` where two could be meant."""
+    unread = () if isinstance(data, PairsConfig) and data.margin_from_ratings else RATINGS
+    parts = [part for part in (*shape.needs, *shape.may) if part not in (*unread, *without, *BESIDE)]
+    named = named_columns(data)
     taken: dict[str, str] = {}
     for part in parts:
         names = [named[part]] if part in named else _usual(part, columns)
         if part == "prompt" and len(names) > 1:
-            names = [name for name in names if name != "input"]  # it says more about the instruction beside it
-        if part == "input" and "input" not in named and taken.get("prompt") != INSTRUCTION:
+            names = [name for name in names if name not in UNLIKELY]
+        if part == "messages" and shape is PAIRS and "prompt" in taken:
             names = []
         names = [name for name in names if part in named or name not in {*taken.values(), *named.values()}]
         if len(names) > 1:
@@ -146,7 +163,9 @@ def _columns(parts: list[str], named: dict[str, str], columns: list[str]) -> Ite
             raise PromptsError(setting_of(part), f"the columns {_listed(names)} could both be meant; {way_out}")
         if names:
             taken[part] = names[0]
-            yield part, names[0]
+    used = {root_of(name, columns) for name in (*taken.values(), *named.values())}
+    beside = beside_columns(columns, taken.get("prompt", ""), used, named.get("input", ""), data.chat_template)
+    return taken | {part: name for part, name in beside.items() if part in shape.may and part not in without}
 
 
 def _two_shapes(fitting: list[Shape], named: dict[str, str], columns: list[str]) -> PromptsError:
@@ -162,6 +181,9 @@ def _no_shape(data: DemonstrationsConfig | PairsConfig, shapes: list[Shape], nam
         shape = min(shapes, key=lambda one: sum(part not in named and not _usual(part, columns) for part in one.needs))
         part = next(part for part in shape.needs if part not in named and not _usual(part, columns))
         return no_column(setting_of(part), USUAL[part][0], columns)
+    if any(str(name).partition(".")[0] in ARGILLA for name in columns):
+        how = "write each record as prompt, chosen and rejected, or as prompt, response and rating"
+        raise PromptsError("data.source", f"the columns {_listed(columns[:8])} look like an export of Argilla; {how}")
     listed = ", ".join(str(name)[:40] for name in columns[:12]) + (", ..." if len(columns) > 12 else "")
     return PromptsError("data.source", f"the columns are: {listed or '(none)'}; {NEEDED[type(data)]}; others can be named in the settings")
 

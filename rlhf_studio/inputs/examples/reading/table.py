@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.bundled import WRITTEN
-from rlhf_studio.inputs.examples.reading.shapes import NEEDED, PAIRS, PREFERRED, Found, named_columns, recognise, setting_of, usual_columns
+from rlhf_studio.inputs.examples.reading.shapes import (
+    NEEDED,
+    PAIRS,
+    PREFERRED,
+    Found,
+    named_columns,
+    recognise,
+    setting_of,
+    usual_columns,
+    widened,
+)
 from rlhf_studio.inputs.examples.reading.world import open_world
 from rlhf_studio.inputs.examples.rows import SETTINGS as SETTINGS_OF_REASONS
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair, reasons
+from rlhf_studio.inputs.prompts.cells import BESIDE, Beside, beside_of, fits
 from rlhf_studio.inputs.prompts.errors import SOURCE, NoColumn, PromptsError
-from rlhf_studio.inputs.prompts.messages import Message, messages_of, text_of
+from rlhf_studio.inputs.prompts.messages import Message, is_message, key_of, list_of, messages_of, spoken, text_of
 from rlhf_studio.inputs.prompts.sources.opening import open_source
 from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick
 
@@ -64,27 +74,41 @@ class Cells:
         return "prompt" in self.parts and self.parts["prompt"] is None
 
     def is_list(self, part: str) -> bool:
-        """Whether it holds a list, such as chat messages."""
-        return isinstance(self.parts.get(part), list)
+        """Whether it holds chat messages, or another list."""
+        return isinstance(self.parts.get(part), list) or is_message(self.parts.get(part))
 
     def messages(self, part: str) -> list[Message]:
         """The chat messages there, also from a JSON text, as CSV files hold them. Raises where nothing says how they are written."""
-        if not self.data.chat_template and not self.data.prompt_format:
+        if not self.as_chat:
             ways = "switch data.chat_template on, or say in data.prompt_format how prompts are written"
             raise self.error(part, "chat messages", f", not text; {ways}")
         return messages_of(self.items(part), self.number, setting_of(part), self.found.columns[part])
 
     def items(self, part: str) -> list[Any]:
         """The list there, also from a JSON text, as CSV files hold it."""
-        cell = self.parts[part]
-        if isinstance(cell, str) and cell.lstrip().startswith("["):
-            try:
-                cell = json.loads(cell)
-            except (ValueError, RecursionError):
-                raise self.error(part, "a list that is not valid JSON") from None
-        if not isinstance(cell, list):
-            raise self.error(part, f"{type(cell).__name__}", ", not a list")
-        return cell
+        return list_of(self.parts[part], self.number, setting_of(part), self.found.columns[part])
+
+    @property
+    def as_chat(self) -> bool:
+        """Whether prompts are written as chats."""
+        return bool(self.data.chat_template or self.data.prompt_format)
+
+    def prompt(self, text: str | None = None, as_chat: bool | None = None) -> tuple[str, tuple[Message, ...] | None]:
+        """The whole prompt with what stands beside it, as a text and, where it is a chat, as messages.
+
+        ``text``: the prompt itself where it is not what the row holds in that part; ``as_chat``: whether it may become a chat.
+        """
+        if text is None and self.is_list("prompt"):
+            messages = self.whole_chat(self.messages("prompt"))
+            return spoken(messages), messages
+        return self._beside(None).around_text(self.text("prompt") if text is None else text, self.as_chat if as_chat is None else as_chat)
+
+    def whole_chat(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """The messages with what stands beside them."""
+        return self._beside(messages).around_chat(messages)
+
+    def _beside(self, chat: Sequence[Message] | None) -> Beside:
+        return beside_of(self.parts, self.found.columns, self.number, SETTING, self.as_chat, chat)
 
     def number_in(self, part: str) -> float | None:
         """The number there; None where there is nothing."""
@@ -143,6 +167,7 @@ class Table:
         seen: rows so far.
         limit: the most rows to read; None for all.
         unfit: the parts of :data:`OWN` whose column holds something else, with what is wrong; they are not read.
+        strange: the other parts whose column held something else in the first row that has it; they are not read.
         size: bytes of memory that the examples so far take, about. Those of equal responses count although none is kept: a ranking of
             few characters gives hundreds.
     """
@@ -156,6 +181,8 @@ class Table:
     size: int = 0
     limit: int | None = None
     unfit: Mapping[str, str] = field(default_factory=dict)
+    strange: set[str] = field(default_factory=set)
+    _known: int = -1
 
     def rows(self) -> Iterator[Cells]:
         """The rows with something in them, at most ``data.max_rows``, or ``limit``. Raises :class:`PromptsError`."""
@@ -192,12 +219,26 @@ class Table:
             raise PromptsError("data.max_rows", f"{message}; use at most {self.seen - 1:,} rows")
 
     def _cells(self, raw: RawRow) -> Cells:
-        names = [*named_columns(self.data).values(), *usual_columns(self.data)] if self.found is None else self._names
+        columns = self.source.columns
         if self.found is None:
-            self._names = names
-            self.found = recognise(self.data, self.source.columns, self.unfit)
-            self._places = {part: names.index(column) for part, column in self.found.columns.items()}
-        return Cells(raw.number, {part: raw.cells[place] for part, place in self._places.items()}, self.found, self.data)
+            self._names = [*named_columns(self.data).values(), *usual_columns(self.data)]
+        if self.found is None or self._known != len(columns):
+            found = (
+                recognise(self.data, columns, self.unfit) if self.found is None else widened(self.found, self.data, columns, self._unread)
+            )
+            before = set() if self.found is None else set(self.found.columns)
+            parts = self._of(raw, found)
+            self.strange |= {part for part, cell in parts.items() if part not in before and not _fits(part, cell, parts)}
+            self.found = widened(found, self.data, columns, self._unread)
+            self._known = len(columns)
+        return Cells(raw.number, self._of(raw, self.found), self.found, self.data)
+
+    def _of(self, raw: RawRow, found: Found) -> dict[str, Any]:
+        return {part: raw.cells[self._names.index(column)] for part, column in found.columns.items()}
+
+    @property
+    def _unread(self) -> set[str]:
+        return {*self.unfit, *self.strange}
 
     def _note_blank(self) -> None:
         self.left_out["blank"] += 1
@@ -227,9 +268,11 @@ def weight_of(cells: Cells) -> float:
     return 1.0 if weight is None else weight
 
 
-def spoken(messages: list[Message]) -> str:
-    """What was said in a chat, one message below the other."""
-    return "\n".join(message["content"] for message in messages)
+def _fits(part: str, cell: Any, parts: Mapping[str, Any]) -> bool:
+    """Whether a further part's cell can be what its column's name says."""
+    if part == "messages" and "chosen" in parts:  # a prompt, where both answers are single messages
+        return is_message(parts["chosen"])
+    return part not in BESIDE or fits(part, cell)
 
 
 def bounded(rows: Iterator[Any], data: DemonstrationsConfig | PairsConfig, table: Table) -> Iterator[Any]:
@@ -252,18 +295,13 @@ def identity(row: Demonstration | Pair) -> tuple[Any, ...]:
     Of a pair that is all that its row says: the same texts judged by another annotator, or with another confidence, are another judgement.
     """
     if isinstance(row, Demonstration):
-        return (row.prompt, row.completion, said_in(row))
+        return (row.prompt, row.completion, key_of(row.messages))
     return (*texts_of(row), row.tie, row.weight, row.margin, row.group, row.annotator)
 
 
 def texts_of(row: Pair) -> tuple[Any, ...]:
     """The texts of a pair: its prompt, with the messages where it has some, and both responses in their order."""
-    return (row.prompt, said_in(row), row.chosen, row.rejected)
-
-
-def said_in(row: Demonstration | Pair) -> tuple[Any, ...] | None:
-    """The messages of an example as something that can be compared and counted."""
-    return row.messages and tuple(tuple(message.values()) for message in row.messages)
+    return (row.prompt, key_of(row.messages), *row.responses())
 
 
 def nothing_left_of(data: DemonstrationsConfig | PairsConfig, left_out: Counter[str]) -> PromptsError:

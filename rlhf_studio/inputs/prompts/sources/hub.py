@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.error_text import first_line
-from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
-from rlhf_studio.inputs.prompts.sources.lines import check_first_rows, too_long
+from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
+from rlhf_studio.inputs.prompts.sources.lines import check_first_rows, named_cells, too_long
 from rlhf_studio.inputs.prompts.sources.parquet import read_parquet
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source, size_of
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, MOST_COLUMNS, RawRow, Source, size_of
 
 READERS = ("csv", "json", "parquet", "arrow", "text", "cache")
 TIMEOUT_SECONDS = 10.0
@@ -115,12 +115,9 @@ def _rows(
     stream: Iterator[dict[str, Any]], columns: dict[str, str], usual: tuple[str, ...], found: list[str]
 ) -> Generator[RawRow, None, None]:
     for number, row in enumerate(stream, start=1):
-        for field, column in columns.items():
-            if column not in row:
-                raise no_column(field, column, list(row))
-        if not found:
-            found.extend(row)
-        yield RawRow(number, [row.get(column) for column in (*columns.values(), *usual)])
+        cells = named_cells(row, number, columns, found)
+        found.extend([key for key in row if key not in found][: MOST_COLUMNS - len(found)])
+        yield RawRow(number, [*cells, *(row.get(column) for column in usual)])
 
 
 def _explaining(rows: Iterator[RawRow], name: str) -> Generator[RawRow, None, None]:

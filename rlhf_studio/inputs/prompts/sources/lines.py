@@ -13,6 +13,7 @@ import json
 import os
 import re
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlhf_studio.inputs.prompts.errors import SOURCE, NoColumn, PromptsError, no_column
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source, entries_of
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, MOST_COLUMNS, RawRow, Source, entries_of, value_at
 
 TABLES = {".csv": ",", ".tsv": "\t"}
 """Endings of files with a header, and what stands between their columns."""
@@ -72,7 +73,7 @@ def text_lines(path: Path, most: int) -> Generator[tuple[int, str], None, None]:
 def _text_of(path: Path) -> Iterator[TextIOWrapper]:
     """The opened file; every problem while it is read becomes a :class:`PromptsError`."""
     try:
-        with _opened(path) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
+        with _opened(path) as binary, TextIOWrapper(binary, encoding=_encoding(path), newline="") as file:
             yield file
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from None
@@ -80,6 +81,15 @@ def _text_of(path: Path) -> Iterator[TextIOWrapper]:
         raise PromptsError(SOURCE, f"{path.name} is damaged: its gzip compression breaks off") from None
     except OSError as error:
         raise PromptsError(SOURCE, f"{path.name} cannot be read: {error.strerror or error}") from None
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8, or UTF-16 where the file begins with its mark; without the mark nothing tells it from other text but its zeros."""
+    with _opened(path) as file:
+        start = file.read(2)
+    if len(start) == 2 and 0 in start:
+        raise PromptsError(SOURCE, f"{path.name} is no UTF-8 text, but perhaps UTF-16 without a mark at its start; save the file as UTF-8")
+    return "utf-16" if start in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig"
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -197,12 +207,20 @@ def _json_rows(
     for number, row in objects:
         if not isinstance(row, dict):
             raise PromptsError(SOURCE, f'row {number} is not an object; each should be like {{"{wanted[0]}": "text"}}')
-        for field, column in columns.items():
-            if column not in row:
-                raise PromptsError(field, f"row {number} has no {column!r}") if found else no_column(field, column, list(row))
-        if not found:
-            found.extend(row)
-        yield RawRow(number, [row.get(column) for column in wanted])
+        cells = named_cells(row, number, columns, found)
+        found.extend([key for key in row if key not in found][: MOST_COLUMNS - len(found)])
+        yield RawRow(number, [*cells, *(row.get(column) for column in usual)])
+
+
+def named_cells(row: dict[str, Any], number: int, columns: dict[str, str], found: list[str]) -> list[Any]:
+    """The cells of the columns that settings name. Raises :class:`PromptsError`; ``found``: the columns of earlier rows."""
+    cells = []
+    for field, column in columns.items():
+        try:
+            cells.append(value_at(row, column))
+        except KeyError:
+            raise PromptsError(field, f"row {number} has no {column!r}") if found else no_column(field, column, list(row)) from None
+    return cells
 
 
 def _line_objects(lines: Lines) -> Iterator[tuple[int, Any]]:
@@ -257,8 +275,6 @@ def _not_utf8(path: Path, error: UnicodeDecodeError) -> PromptsError:
     with suppress(EOFError, OSError, zlib.error), _opened(path) as file:  # behind that row it may be damaged in other ways
         while line := file.readline(4 * MAX_ROW_CHARACTERS):
             row += 1
-            if row == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                return PromptsError(SOURCE, f"{path.name} is UTF-16 text; save the file as UTF-8")
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as found:

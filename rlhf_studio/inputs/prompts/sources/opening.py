@@ -55,10 +55,19 @@ def _opened(place: Place, limit: int | None, seconds: float, tick: Tick) -> Sour
     kind = _format(path)
     if kind == ".parquet":
         return open_table(str(path), place, limit=limit, seconds=seconds, tick=tick)
-    named = list(place.columns)[0 if place.usual else 1 :]
-    if kind == ".txt" and named:
+    if kind != ".txt":
+        return open_lines(path, kind, place.columns, place.usual)
+    prompts = place.setting == SOURCE  # whose column is named always
+    if named := list(place.columns)[1 if prompts else 0 :]:
         raise PromptsError(named[0], "a text file has no columns; leave this empty, or use CSV, JSON Lines or Parquet")
-    return open_lines(path, kind, place.columns, place.usual)
+    lines = open_lines(path, kind, {}, () if prompts else place.usual)
+    return Source(_filled(lines.rows, len(place.usual)), lines.columns) if prompts else lines
+
+
+def _filled(rows: Generator[RawRow, None, None], nothing: int) -> Generator[RawRow, None, None]:
+    """The rows, each with so many empty cells behind its own."""
+    for row in rows:
+        yield RawRow(row.number, [*row.cells, *[None] * nothing])
 
 
 def _blaming(rows: Generator[RawRow, None, None], place: Place) -> Generator[RawRow, None, None]:
@@ -84,7 +93,8 @@ def _format(path: Path) -> str:
     """The file's format by its ending, ``.gz`` left aside."""
     suffix = path.suffix.lower()
     if suffix in PACKED:
-        raise PromptsError(SOURCE, f"{path.name} is packed; unpack it first (of packed files only .gz is read)")
+        how = f", with zstd -d {path.name}" if suffix == ".zst" else ""
+        raise PromptsError(SOURCE, f"{path.name} is packed; unpack it first{how} (of packed files only .gz is read)")
     kind = Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
     if kind not in (LINE_FORMATS if suffix == ".gz" else FORMATS):
         raise PromptsError(SOURCE, f"the ending {path.suffix or '(none)'} is not known; use one of {', '.join(FORMATS)}")

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.lines import refuse_doubled, too_long
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source, root_of, value_at
 
 BATCH_ROWS = 64
 BUFFER_BYTES = 1 << 20
@@ -37,12 +37,13 @@ def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], usua
         names = list(opened.schema_arrow.names)
     except (pyarrow.ArrowException, OSError) as error:
         raise PromptsError(SOURCE, f"{name} is not a readable Parquet file ({first_line(error)})") from None
+    roots = {field: root_of(column, names) for field, column in columns.items()}
     for field, column in columns.items():
-        if column not in names:
+        if roots[field] not in names:
             raise no_column(field, column, names)
-    refuse_doubled(names, columns, usual)
+    refuse_doubled(names, roots, usual)
     wanted = [*columns.values(), *usual]
-    _check_footer(opened.metadata, set(wanted) & set(names), before)
+    _check_footer(opened.metadata, {*roots.values(), *usual} & set(names), before)
     return Source(_rows(opened, wanted, before), names)
 
 
@@ -68,20 +69,29 @@ def _too_long_on_average(before: int, count: int) -> PromptsError:
 def _rows(file: Any, columns: list[str], number: int) -> Generator[RawRow, None, None]:
     import pyarrow
 
-    there = set(file.schema_arrow.names)
+    there = file.schema_arrow.names
+    roots = [root_of(name, there) for name in columns]
+    read = [root for root in dict.fromkeys(roots) if root in there]
     try:
-        for batch in file.iter_batches(
-            batch_size=BATCH_ROWS, columns=[name for name in dict.fromkeys(columns) if name in there], use_threads=False
-        ):
-            arrays = [batch.column(name) if name in there else None for name in columns]
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=read, use_threads=False):
+            arrays = {root: batch.column(root) for root in read}
             for row in range(batch.num_rows):
                 number += 1
-                cells = [None if array is None else _cell(array, row, number, name) for name, array in zip(columns, arrays, strict=True)]
-                yield RawRow(number, cells)
+                whole = {root: _cell(array, row, number, root) for root, array in arrays.items()}
+                yield RawRow(
+                    number, [_at(whole, name, number) if root in whole else None for name, root in zip(columns, roots, strict=True)]
+                )
     except (MemoryError, pyarrow.ArrowMemoryError):
         raise PromptsError(SOURCE, f"the rows after {number:,} need too much memory; write the file with smaller rows") from None
     except (pyarrow.ArrowException, OSError) as error:
         raise PromptsError(SOURCE, f"the rows after {number:,} cannot be read ({first_line(error)})") from None
+
+
+def _at(row: dict[str, Any], name: str, number: int) -> Any:
+    try:
+        return value_at(row, name)
+    except KeyError:
+        raise PromptsError(SOURCE, f"row {number} has no {name!r}") from None
 
 
 def _cell(column: Any, row: int, number: int, name: str) -> Any:

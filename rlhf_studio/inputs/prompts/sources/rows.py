@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,9 @@ from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 MAX_ROW_CHARACTERS = 100_000
 MOST_FILES = 10_000
 """The most files and folders in a folder of data."""
+MOST_COLUMNS = 1_000
+"""The most columns that are known by name: each object of a file could have keys of its own."""
+MOST_LISTED = 20
 TYPE_KEY = "__type__"
 """Key of the object that stands for a cell which is neither text, number, list nor object: its value names the type."""
 
@@ -26,7 +29,7 @@ class Place:
 
     Attributes:
         name: a file, a folder or a dataset id.
-        columns: setting -> the column it names, which must be there.
+        columns: setting -> the column it names, which must be there; a path such as ``reward_model.ground_truth`` leads into objects.
         usual: further columns, which are read where the source has them.
         setting: the setting that names the source, for errors.
     """
@@ -55,7 +58,10 @@ class RawRow:
 
 @dataclass(frozen=True)
 class Source:
-    """An opened source: its rows; complete once the first row was drawn, its column names and what a person should know of it."""
+    """An opened source: its rows, its column names and what a person should know of it, from the first row on.
+
+    Objects of a file may have keys that the first one had not: they come to the columns with the row.
+    """
 
     rows: Generator[RawRow, None, None]
     columns: list[str] = field(default_factory=list)
@@ -77,3 +83,28 @@ def size_of(cell: Any) -> int:
     if isinstance(cell, list):
         return sum(size_of(part) for part in cell)
     return len(cell) if isinstance(cell, str | bytes) else 1
+
+
+def root_of(column: str, columns: Collection[str]) -> str:
+    """The column in which ``column`` is: itself, or of a path such as ``reward_model.ground_truth`` the first part."""
+    return column if column in columns else column.partition(".")[0]
+
+
+def value_at(row: Mapping[str, Any], column: str) -> Any:
+    """What a row holds in a column, or at the end of a path of keys with dots between. Raises :class:`KeyError` without such a key."""
+    if column in row:
+        return row[column]
+    first, _, rest = column.partition(".")
+    inside = row[first]
+    if not rest or not isinstance(inside, Mapping | None):
+        raise KeyError(column)
+    return None if inside is None else value_at(inside, rest)
+
+
+def unused_note(columns: Sequence[str], used: Collection[str]) -> list[str]:
+    """One sentence that lists the columns of which nothing is read, or none."""
+    unused = [repr(str(name)[:40]) for name in columns if name not in {root_of(name, columns) for name in used}]
+    if not unused:
+        return []
+    more = f" and {len(unused) - MOST_LISTED:,} more" if len(unused) > MOST_LISTED else ""
+    return [f"Not used: the column{'s' if len(unused) > 1 else ''} {', '.join(unused[:MOST_LISTED])}{more}."]

@@ -83,11 +83,11 @@ def main() -> None:
         leave_memory(UNPACKED_BYTES)
         pack: list[Any] = []
         characters = 0
-        named = False
+        named = -1
         for row in source.rows:
-            if not named:
-                answer({"columns": source.columns, "notes": source.notes})
-                named = True
+            if len(source.columns) > named:
+                answer({"rows": pack, "columns": source.columns[max(named, 0) :], "notes": source.notes if named < 0 else []})
+                pack, characters, named = [], 0, len(source.columns)
             pack.append([row.number, [plain(cell) for cell in row.cells]])
             characters += sum(map(size_of, row.cells))
             if len(pack) == FLUSH_ROWS or characters > FLUSH_CHARACTERS:  # the other side holds several packs
