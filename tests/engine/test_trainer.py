@@ -219,13 +219,13 @@ def build(folder: Path, **changes: Any) -> tuple[Trainer, list[str]]:
 
 
 def test_stop_tokens(tmp_path: Path) -> None:
-    for wanted, expected in (("eos", 1), ("none", None), ("5", 5), ("0", 0), ("29", 29)):
+    for wanted, expected in (("eos", (1,)), ("none", ()), ("5", (5,)), ("0", (0,)), ("29, 5", (5, 29))):
         trainer, _ = build(tmp_path, generation={"stop_token": wanted})
-        assert trainer.models.stop_id == expected
+        assert trainer.models.stop_ids == expected
 
 
 def test_a_stop_token_outside_the_vocabulary(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="generation.stop_token: 30 is outside the vocabulary of 30 tokens"):
+    with pytest.raises(ConfigError, match="generation.stop_token: there is no token 30; the model has tokens 0 to 29"):
         build(tmp_path, generation={"stop_token": "30"})
 
 

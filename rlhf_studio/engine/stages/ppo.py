@@ -12,6 +12,7 @@ from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.changed_settings import change_event, forgotten
 from rlhf_studio.engine.loop.state import TrainingState, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models.ends import ends_event
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.saving.checkpoint import go_on_from, put_together, save_checkpoint, save_snapshot
 from rlhf_studio.engine.stages.stage_run import Beginning
@@ -38,7 +39,9 @@ class PPOStage:
         Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
         """
         trainer, notes = build_trainer(config, compute, report, permissions)
+        models = trainer.models
         events = [EventRecord("info", "health", note) for note in notes]
+        events.append(ends_event(config.generation, models.ends, models.stop_ids))
         if cut_off := sampling_warning(config.generation):
             events.append(EventRecord("warning", "sampling", cut_off))
         return cls(trainer), events
