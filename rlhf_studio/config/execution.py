@@ -38,7 +38,7 @@ class GenerationConfig(Section):
         "What ends a response: eos (every token that the model's files name as an end, and the one with which its chat template closes an "
         "answer, if data.chat_template is on), none, or token ids and special tokens of your choice, separated by commas.",
         pattern=rf"^(none|{_STOP}(\s*,\s*{_STOP})*)$", max_length=400, number=True,
-        allowed="eos, none, or token ids and special tokens such as <|eot_id|>, separated by commas",
+        allowed="eos, none, or token ids and special tokens, separated by commas",
     )  # fmt: skip
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -124,12 +125,22 @@ def teach_chat_model(model: Path, run_dir: Path) -> Path:
 
     data = save_questions(run_dir.with_name("answers.jsonl"), answered=True)
     settings = {
-        "stage": "sft", "model.policy": model, "data.source": data, "data.chat_template": "true", "data.eval_share": 0, "sft.epochs": 40,
-        "sft.batch_size": 8, "sft.learning_rate": 0.005, "generation.response_length": 16, "engine.device": "cpu",
-    }  # fmt: skip
-    options = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
-    assert main(["train", "--run-dir", str(run_dir), *options]) == 0
+        "stage": "sft",
+        "model": {"policy": str(model)},
+        "data": {"source": str(data), "chat_template": True, "eval_share": 0},
+        "sft": {"epochs": 40, "batch_size": 8, "learning_rate": 0.005},
+        "generation": {"response_length": 16},
+        "engine": {"device": "cpu"},
+    }
+    assert main(["train", "--run-dir", str(run_dir), "--config", str(save_settings(settings, run_dir))]) == 0
     return run_dir
+
+
+def save_settings(settings: dict[str, Any], run_dir: Path) -> Path:
+    """The settings of a run as a file beside its folder; JSON is YAML."""
+    file = run_dir.with_name(f"{run_dir.name}.yaml")
+    file.write_text(json.dumps(settings))
+    return file
 
 
 def last_policy(run_dir: Path) -> Path:

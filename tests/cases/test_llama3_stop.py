@@ -12,22 +12,23 @@ import pytest
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.cli.main import main
 from rlhf_studio.runs.reader import RunReader
-from tests.cases.chat_models import greedy_answer, last_policy, save_questions
+from tests.cases.chat_models import greedy_answer, last_policy, save_questions, save_settings
 
 END_OF_TEXT, END_OF_TURN = 1, 4
 
 
-def ppo(policy: Path, run_dir: Path, **more: str) -> dict[str, float]:
+def ppo(policy: Path, run_dir: Path, *more: str) -> dict[str, float | None]:
     """Two PPO steps on the questions, with a reward for answers of six tokens or so. Returns the last step's metrics."""
     prompts = save_questions(run_dir.with_name("questions.jsonl"), answered=False)
     settings: dict[str, Any] = {
-        "model.policy": policy, "data.prompts": prompts, "data.column": "prompt", "data.chat_template": "true",
-        "reward.components": '[{"kind": "length", "target": 6, "tolerance": 6}]', "reward.gold": "none", "ppo.steps": 2,
-        "ppo.batch_size": 16, "ppo.mini_batch_size": 8, "ppo.micro_batch_size": 8, "ppo.learning_rate": 1e-6,
-        "generation.response_length": 16, "engine.device": "cpu", **more,
-    }  # fmt: skip
-    options = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
-    assert main(["train", "--run-dir", str(run_dir), *options]) == 0
+        "model": {"policy": str(policy)},
+        "data": {"prompts": str(prompts), "column": "prompt", "chat_template": True},
+        "reward": {"components": [{"kind": "length", "target": 6, "tolerance": 6}], "gold": "none"},
+        "ppo": {"steps": 2, "batch_size": 16, "mini_batch_size": 8, "micro_batch_size": 8, "learning_rate": 1e-6},
+        "generation": {"response_length": 16},
+        "engine": {"device": "cpu"},
+    }
+    assert main(["train", "--run-dir", str(run_dir), "--config", str(save_settings(settings, run_dir)), *more]) == 0
     return RunReader(run_dir).metrics_since(0)[-1][1]
 
 
@@ -50,8 +51,8 @@ def test_answers_end_at_the_turns_end_in_training_and_after_the_export(
 
 
 def test_a_run_that_waits_for_another_token_is_told_so(taught_chat_model: Callable[[str], Path], tmp_path: Path) -> None:
-    waits = {"generation.stop_token": "<|end_of_text|>", "ppo.steps": "3"}
-    metrics = ppo(last_policy(taught_chat_model("llama3")), tmp_path / "run", **waits)
+    waits = ("--generation.stop_token", "<|end_of_text|>", "--ppo.steps", "3")
+    metrics = ppo(last_policy(taught_chat_model("llama3")), tmp_path / "run", *waits)
     assert metrics["tokens/cut_off"] == 1.0
     (found,) = [finding for finding in diagnose(RunReader(tmp_path / "run")).findings if finding.check == "all-cut-off"]
     assert found.changes == {"generation.stop_token": "eos"}
