@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import shutil
@@ -234,6 +235,10 @@ def test_a_tokenizer_without_an_end(tmp_path: Path) -> None:
     tokenizer = save_tokenizer(tmp_path / "policy")
     tokenizer.eos_token = None
     tokenizer.save_pretrained(tmp_path / "policy")
+    assert build(tmp_path)[0].models.stop_ids == (1,)  # config.json names it
+    for file in ("config.json", "generation_config.json"):
+        settings = json.loads((tmp_path / "policy" / file).read_text())
+        (tmp_path / "policy" / file).write_text(json.dumps({**settings, "eos_token_id": None}))
     with pytest.raises(ConfigError, match="generation.stop_token: the tokenizer has no end token; use none or a token id"):
         build(tmp_path)
     trainer, _ = build(tmp_path, generation={"stop_token": "none"})
