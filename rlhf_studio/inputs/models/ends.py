@@ -68,7 +68,7 @@ class Ends:
             return f"No token ends an answer, only its length does ({SETTING})."
         texts = {number: text for text, number in self.tokens.items()}
         first = [self.end] if self.end in ids else []
-        named = [f"{texts[token]} ({token})" if token in texts else str(token) for token in [*first, *(set(ids) - set(first))]]
+        named = [f"{texts[token]} ({token})" if token in texts else str(token) for token in [*first, *sorted(set(ids) - set(first))]]
         sources = [*self.sources] if "eos" in settings.stop_tokens else []
         sources += [SETTING] if settings.stop_tokens != ("eos",) else []
         said = f"An answer ends at {' or '.join(named)}: {' and '.join(sources)}."
@@ -125,7 +125,7 @@ def turn_end(chat: ChatTemplate) -> str:
         (text,) = render_chats(chat, [[{"role": "user", "content": "6 x 7?"}, {"role": "assistant", "content": ANSWER}]], answered=True)
     except ChatError:
         return ""
-    behind = text.rpartition(ANSWER)[2]
+    behind = text.rpartition(ANSWER)[2] if ANSWER in text else ""
     places = [(behind.find(token), -len(token), token) for token in chat.kept_whole if token.strip() and token in behind]
     return min(places, default=(0, 0, ""))[2]
 
