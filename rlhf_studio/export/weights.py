@@ -14,7 +14,7 @@ from rlhf_studio.config import GenerationConfig, StageConfig
 from rlhf_studio.export.places import check_room, make_inside, refuse
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.chat import find_template
-from rlhf_studio.inputs.models.ends import find_ends, saved_sampling
+from rlhf_studio.inputs.ends import find_ends, saved_sampling
 from rlhf_studio.inputs.models.facts import END_LISTS
 from rlhf_studio.inputs.models.files import HUB_ID, folder_files
 from rlhf_studio.inputs.trained import KINDS, DamagedError, require_intact, run_of_model

@@ -14,12 +14,12 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
 from rlhf_studio.engine.distributed.sharding import shard
+from rlhf_studio.engine.ends import model_ends, sample_as, stop_ids
 from rlhf_studio.engine.loop.models import Models, traced
 from rlhf_studio.engine.loop.prompts import HeldOut, PromptStream, hold_out, prepare_prompts, read_held_out
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora, attach_reference, name_base
 from rlhf_studio.engine.models.critic import load_critic
-from rlhf_studio.engine.models.ends import model_ends, sample_as, stop_ids
 from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm, load_options
 from rlhf_studio.engine.models.merging import can_merge
 from rlhf_studio.engine.models.policy import Policy

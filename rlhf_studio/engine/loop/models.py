@@ -14,7 +14,7 @@ from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, TracedStep, trace_step
-from rlhf_studio.inputs.models.ends import Ends
+from rlhf_studio.inputs.ends import Ends
 
 
 @dataclass(frozen=True)

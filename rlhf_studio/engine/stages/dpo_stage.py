@@ -9,10 +9,10 @@ import torch
 
 from rlhf_studio.config import DPORunConfig
 from rlhf_studio.engine.compute.device import Compute, placed
-from rlhf_studio.engine.models.ends import ends_event
 from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.stages.dpo import DPOObjective
 from rlhf_studio.engine.stages.reward_training import pair_sums
+from rlhf_studio.engine.stages.stage_run import ends_event
 from rlhf_studio.engine.stages.supervised.examples import load_pairs
 from rlhf_studio.engine.stages.supervised.loading import Learner, ends_in_training, load_learner
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage

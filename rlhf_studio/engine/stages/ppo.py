@@ -12,10 +12,9 @@ from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.changed_settings import change_event, forgotten
 from rlhf_studio.engine.loop.state import TrainingState, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.models.ends import ends_event
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.saving.checkpoint import go_on_from, put_together, save_checkpoint, save_snapshot
-from rlhf_studio.engine.stages.stage_run import Beginning
+from rlhf_studio.engine.stages.stage_run import Beginning, ends_event
 from rlhf_studio.engine.types import OnProgress, StepSoFar
 from rlhf_studio.inputs.checks.policy import sampling_warning
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission

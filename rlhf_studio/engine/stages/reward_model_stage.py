@@ -14,8 +14,8 @@ from torch import Tensor
 
 from rlhf_studio.config import RewardModelRunConfig
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.ends import model_ends
 from rlhf_studio.engine.models.adapters import save_model
-from rlhf_studio.engine.models.ends import model_ends
 from rlhf_studio.engine.saving.folder import contiguous
 from rlhf_studio.engine.saving.weights import restore_weights
 from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel, build_reward_model

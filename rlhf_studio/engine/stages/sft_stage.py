@@ -8,8 +8,8 @@ from typing import Any
 
 from rlhf_studio.config import SFTRunConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.models.ends import ends_event
 from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective, counted_places
+from rlhf_studio.engine.stages.stage_run import ends_event
 from rlhf_studio.engine.stages.supervised.examples import load_demonstrations
 from rlhf_studio.engine.stages.supervised.loading import ends_in_training, load_learner
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage

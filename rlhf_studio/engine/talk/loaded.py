@@ -23,11 +23,11 @@ from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, choose_compute, placed
 from rlhf_studio.engine.compute.lanes import better_with_one_thread
+from rlhf_studio.engine.ends import model_ends, stop_ids
 from rlhf_studio.engine.loop.build import pad_id, with_lora
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.models.adapters import merge_adapter, sharing
 from rlhf_studio.engine.models.critic import make_value_head
-from rlhf_studio.engine.models.ends import model_ends, stop_ids
 from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm, load_options
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference

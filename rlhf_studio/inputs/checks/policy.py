@@ -8,8 +8,8 @@ from rlhf_studio.config import DPORunConfig, GenerationConfig, LoraConfig, RunCo
 from rlhf_studio.config.model import TrainedModelConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
+from rlhf_studio.inputs.ends import Ends, ends_of_files
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING, REFUSED_WITH_LORA
-from rlhf_studio.inputs.models.ends import Ends, ends_of_files
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.models.lora_targets import is_target, target_names

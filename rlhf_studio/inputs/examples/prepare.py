@@ -12,11 +12,11 @@ from typing import Literal, TypeVar
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.chat import ChatTemplate
+from rlhf_studio.inputs.ends import turn_end
 from rlhf_studio.inputs.examples.encoded import IGNORED, EncodedExample, EncodedPair, Length, PreparedDemonstrations, PreparedPairs
 from rlhf_studio.inputs.examples.pieces import encode_pieces, encode_whole
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
 from rlhf_studio.inputs.examples.texts import Part, Tick, demonstration_parts, pair_texts
-from rlhf_studio.inputs.models.ends import turn_end
 from rlhf_studio.inputs.prompts.prepare import Encoder, cut
 
 Row = TypeVar("Row", Demonstration, Pair)

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_answers, render_chats
+from rlhf_studio.inputs.ends import turn_end
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
-from rlhf_studio.inputs.models.ends import turn_end
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.prepare import with_system
 from rlhf_studio.inputs.prompts.written import joined, written, written_chat

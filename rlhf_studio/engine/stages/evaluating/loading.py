@@ -21,12 +21,12 @@ from torch import Tensor
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
+from rlhf_studio.engine.ends import model_ends, stop_ids
 from rlhf_studio.engine.loop.build import pad_id
 from rlhf_studio.engine.loop.models import Models, traced
 from rlhf_studio.engine.loop.prompts import TokenizerEncoder
 from rlhf_studio.engine.models.adapters import adapter_weights, is_adapter, load_adapter, sharing
 from rlhf_studio.engine.models.critic import make_value_head
-from rlhf_studio.engine.models.ends import model_ends, stop_ids
 from rlhf_studio.engine.models.forward import ForwardPass
 from rlhf_studio.engine.models.load_model import LoadedModel, adapter_base, check_same_tokens, fetch, load_causal_lm, load_options
 from rlhf_studio.engine.models.policy import Policy, ResponseModel

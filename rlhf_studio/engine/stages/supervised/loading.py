@@ -14,12 +14,12 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
+from rlhf_studio.engine.ends import model_ends, sample_as, stop_ids
 from rlhf_studio.engine.models.adapters import add_lora, name_base
-from rlhf_studio.engine.models.ends import model_ends, sample_as, stop_ids
 from rlhf_studio.engine.models.load_model import UNUSABLE, LoadedModel, fetch, load_causal_lm, load_options, load_tokenizer
 from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.types import OnProgress
-from rlhf_studio.inputs.models.ends import Ends
+from rlhf_studio.inputs.ends import Ends
 
 
 @dataclass(frozen=True)

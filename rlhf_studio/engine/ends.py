@@ -9,9 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.text import chat_template
-from rlhf_studio.inputs.models.ends import Ends, find_ends, saved_sampling
+from rlhf_studio.inputs.ends import Ends, find_ends, saved_sampling
 from rlhf_studio.inputs.models.facts import END_LISTS
-from rlhf_studio.runs.records import EventRecord
 
 
 def model_ends(model: Any, tokenizer: PreTrainedTokenizerBase, *, chat: bool) -> Ends:
@@ -28,11 +27,6 @@ def model_ends(model: Any, tokenizer: PreTrainedTokenizerBase, *, chat: bool) ->
 def stop_ids(settings: GenerationConfig, ends: Ends, model: Any) -> tuple[int, ...]:
     """The tokens at which the model's responses end. Raises :class:`ConfigError` for a token that the model does not have."""
     return ends.chosen(settings, len(model.get_input_embeddings().weight))
-
-
-def ends_event(settings: GenerationConfig, ends: Ends, stops: tuple[int, ...]) -> EventRecord:
-    """Says where answers end, for people and for the doctor (:mod:`rlhf_studio.analysis.doctor.checks.text`)."""
-    return EventRecord("info", "ends", ends.sentence(settings, stops), {"ids": list(stops), "end": ends.end})
 
 
 def sample_as(model: Any, settings: GenerationConfig, stops: tuple[int, ...]) -> None:
