@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import GenerationConfig, StageConfig
+from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.export.places import check_room, make_inside, refuse
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.chat import find_template
@@ -250,7 +251,7 @@ def write_generation(folder: Path, config: StageConfig) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     settings = _model_settings(folder)
     lists = dict(zip(END_LISTS, (known.get("eos_token_id"), settings.get("eos_token_id")), strict=True))
-    chat = find_template(folder_files(folder.name, folder)) if config.data.chat_template else None
+    chat = find_template(folder_files(folder.name, folder)) if as_sampled(config).data.chat_template else None
     stops = find_ends(tokenizer.added_tokens_encoder, tokenizer.eos_token_id, lists, chat).chosen(generation, None)
     sampling, rows = saved_sampling(known, generation, stops), settings.get("vocab_size")
     padding = (tokenizer.pad_token_id, known.get("pad_token_id"), tokenizer.eos_token_id, *stops)

@@ -97,12 +97,14 @@ def find_ends(tokens: Mapping[str, int], end: int | None, lists: Mapping[str, An
         # An id that is an ordinary token is the default of a kind of model, which nobody chose: Llama's is 2.
         found[name] = {token for token in (value if isinstance(value, list | tuple) else [value]) if type(token) is int and token in known}
     closing = tokens.get(turn_end(chat)) if chat is not None else None
-    found["the chat template"] = {closing} if closing is not None else set()
     ids, sources = set[int](), list[str]()
     for name, own in sorted(found.items(), key=lambda item: -len(item[1])):  # the longest list first; what adds nothing is not named
         if own - ids:
             sources.append(name)
             ids |= own
+    if closing is not None:
+        sources.append("the chat template")
+        ids.add(closing)
     last = closing if closing is not None else end if end is not None else min(ids, default=None)
     return Ends(tuple(sorted(ids)), last, end, tuple(sources), tokens)
 

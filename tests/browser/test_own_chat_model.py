@@ -47,7 +47,7 @@ def test_own_chat_model_stops_at_its_turns_end(open_page: Callable[..., Any], se
     page.get_by_role("button", name="Start run").click()
 
     live = page.locator("#live-page")
-    expect(live.locator(".rs-live, &")).to_have_attribute("data-state", "finished")
+    page.wait_for_selector(".rs-live[data-state=finished]")
     (run,) = server.workspace.runs()
     expect(live.locator(".rs-row").first).to_contain_text("Paris")
     expect(live.locator(".rs-row .rs-chip").get_by_text("cut", exact=True)).to_have_count(0)
