@@ -51,8 +51,11 @@ def test_answers_end_at_the_turns_end_in_training_and_after_the_export(
 
 
 def test_a_run_that_waits_for_another_token_is_told_so(taught_chat_model: Callable[[str], Path], tmp_path: Path) -> None:
-    waits = ("--generation.stop_token", "<|end_of_text|>", "--ppo.steps", "3")
+    waits = ("--generation.stop_token", "<|end_of_text|>", "--ppo.steps", "3", "--lora.enabled", "true")
     metrics = ppo(last_policy(taught_chat_model("llama3")), tmp_path / "run", *waits)
     assert metrics["tokens/cut_off"] == 1.0
     (found,) = [finding for finding in diagnose(RunReader(tmp_path / "run")).findings if finding.check == "all-cut-off"]
     assert found.changes == {"generation.stop_token": "eos"}
+    assert main(["export", str(tmp_path / "run"), "--adapter", str(tmp_path / "out")]) == 0
+    sampling = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert sampling["eos_token_id"] == END_OF_TEXT and "repetition_penalty" not in sampling  # as the run sampled, right or wrong
