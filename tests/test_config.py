@@ -96,7 +96,7 @@ def test_values_round_trip_exactly(rate: float, seed: int, name: str) -> None:
         ({"ppo": {"kl_placement": "loss"}}, "ppo.kl_estimator", "use k2 or k3"),
         ({"ppo": {"kl_controller": "adaptive", "kl_horizon": 12}}, "ppo.kl_horizon", "12 is too short for batches of 64; use at least 13"),
         ({"generation": {"response_length_min": 99}}, "generation.response_length_min", "larger than response_length 32"),
-        ({"generation": {"stop_token": "end"}}, "generation.stop_token", "eos, none or a token id"),
+        ({"generation": {"stop_token": "end"}}, "generation.stop_token", "eos, none, or token ids"),
         ({"reward": {"components": []}}, "reward.components", "at least 1"),
         ({"reward": {"components": [{"kind": "length", "target": -1}]}}, "reward.components.0.target", "greater than or equal to 0"),
         (
@@ -253,8 +253,20 @@ def test_a_number_needs_no_quotes_where_a_text_may_be_one(tmp_path: Path) -> Non
     for bad in ("generation: {stop_token: true}", "generation: {stop_token: 1.0}", "model: {revision: 0123456}", "name: 1"):
         with pytest.raises(ConfigError, match="should be text"):
             config_from_yaml(bad)
-    with pytest.raises(ConfigError, match="eos, none or a token id"):
+    with pytest.raises(ConfigError, match="eos, none, or token ids"):
         config_from_yaml("generation: {stop_token: -1}")
+
+
+@pytest.mark.parametrize(
+    ("written", "stops"),
+    [("none", ()), ("[1, 4]", ("1", "4")), ("'</s>,4'", ("</s>", "4")), ("['<|eot_id|>', eos]", ("<|eot_id|>", "eos")), ("4", ("4",))],
+)
+def test_several_stop_tokens(written: str, stops: tuple[str, ...]) -> None:
+    config = config_from_yaml(f"generation: {{stop_token: {written}}}")
+    assert config.generation.stop_tokens == stops
+    assert config_from_yaml(config_to_yaml(config)) == config
+    with pytest.raises(ConfigError, match="eos, none, or token ids"):
+        config_from_yaml("generation: {stop_token: [none, 4]}")
 
 
 def test_settings_of_a_file_are_changed_before_they_are_checked(tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ CLASSIC = "from trl.core import LengthSampler\nconfig = PPOConfig(model_name='m'
     [
         ("generation_kwargs = {'eos_token_id': -1}", "generation.stop_token", "none"),
         ("generation_kwargs = {'eos_token_id': 7}", "generation.stop_token", "7"),
+        ("generation_kwargs = {'eos_token_id': [1, 2]}", "generation.stop_token", "1, 2"),
         ("generation_kwargs = {'eos_token_id': tokenizer.eos_token_id}", "generation.stop_token", "eos"),
         ("generation_kwargs = {}\ngeneration_kwargs['max_new_tokens'] = 9", "generation.response_length", 9),
         ("trainer.generate(query, max_new_tokens=11, eos_token_id=-1)", "generation.response_length", 11),
@@ -181,7 +182,7 @@ def test_what_stood_around_the_trainer(source: str, setting: str, value: Any) ->
         ("generation_kwargs = {'min_length': 8}", "differs: generation_kwargs.min_length: 8 there; "),
         ("generation_kwargs = {'max_length': 40}", "decide: generation.response_length: max_length 40 counted the prompt too"),
         ("generation_kwargs = {'top_p': P}", "decide: generation_kwargs.top_p: 'P' is not a literal; write its value"),
-        ("generation_kwargs = {'eos_token_id': [1, 2]}", "decide: generation.stop_token: eos_token_id was [1, 2]; "),
+        ("generation_kwargs = {'eos_token_id': [1, -2]}", "decide: generation.stop_token: eos_token_id was [1, -2]; "),
         ("generation_kwargs = {'bad_words_ids': words}", "left out: generation_kwargs.bad_words_ids: words; "),
         ("out = LengthSampler(4, 16)\ngeneration_kwargs = {'max_new_tokens': 9}", "left out: generation_kwargs.max_new_tokens: 9; "),
         ("sent_kwargs = {'truncation': True}\npipeline('sentiment-analysis', model='m')", "left out: sent_kwargs.truncation: True; "),

@@ -1,4 +1,4 @@
-"""Write what each lesson shows at its start (``python -m tools.prepared_numbers``): after a change of lessons, models or the bundled run."""
+"""Write what each lesson shows at its start (``python -m tools.prepared_numbers``), after a change of lessons, models or recordings."""
 
 from __future__ import annotations
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from rlhf_studio.config.base import Section, setting
 
 TRACKERS = ("trackio", "tensorboard", "wandb")
+_STOP = r"(eos|\d{1,7}|<[^\s,]{1,80}>|\[[^\s,]{1,80}\])"  # special tokens stand in brackets: <|im_end|>, </s>, [SEP]
 
 
 class GenerationConfig(Section):
@@ -33,9 +34,24 @@ class GenerationConfig(Section):
     )
     top_p: float = setting(1.0, "Top-p", "Sample from the smallest set of tokens with this much probability; 1 keeps all.", gt=0, le=1)
     stop_token: str = setting(
-        "eos", "Stop token", "What ends a response: eos (the tokenizer's end token), none, or a token id.",
-        pattern=r"^(eos|none|\d{1,7})$", allowed="eos, none or a token id", number=True,
+        "eos", "Stop token",
+        "What ends a response: eos (every token that the model's files name as an end, and the one with which its chat template closes an "
+        "answer, if data.chat_template is on), none, or token ids and special tokens of your choice, separated by commas.",
+        pattern=rf"^(none|{_STOP}(\s*,\s*{_STOP})*)$", max_length=400, number=True,
+        allowed="eos, none, or token ids and special tokens, separated by commas",
     )  # fmt: skip
+
+    @property
+    def stop_tokens(self) -> tuple[str, ...]:
+        """``eos``, token ids and texts of special tokens that end a response; empty where only its length does."""
+        return () if self.stop_token == "none" else tuple(part.strip() for part in self.stop_token.split(","))
+
+    @field_validator("stop_token", mode="before")
+    @classmethod
+    def _list_as_text(cls, value: Any) -> Any:
+        """A list of token ids and texts stands for its text."""
+        several = isinstance(value, list) and value and all(type(part) in (int, str) for part in value)
+        return ", ".join(map(str, value)) if several else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> GenerationConfig:

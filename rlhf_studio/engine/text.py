@@ -101,4 +101,6 @@ class PieceTable:
 def chat_template(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate | None:
     """The tokenizer's own template for chats, or None. A tokenizer with several has one called ``default``, or none for us."""
     source = tokenizer.chat_template.get("default") if isinstance(tokenizer.chat_template, dict) else tokenizer.chat_template
-    return None if source is None else ChatTemplate(source, tuple(tokenizer.special_tokens_map.items()))
+    if source is None:
+        return None
+    return ChatTemplate(source, tuple(tokenizer.special_tokens_map.items()), tuple(tokenizer.added_tokens_encoder))

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import GenerationConfig, StageConfig
+from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.export.places import check_room, make_inside, refuse
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
-from rlhf_studio.inputs.models.files import HUB_ID
+from rlhf_studio.inputs.chat import find_template
+from rlhf_studio.inputs.ends import find_ends, saved_sampling
+from rlhf_studio.inputs.models.facts import END_LISTS
+from rlhf_studio.inputs.models.files import HUB_ID, folder_files
 from rlhf_studio.inputs.trained import KINDS, DamagedError, require_intact, run_of_model
 from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.metrics.table import METRICS
@@ -236,49 +240,31 @@ def _copy(source: Path, names: list[str], folder: Path, told: Told) -> None:
 
 
 def write_generation(folder: Path, config: StageConfig) -> None:
-    """``generation_config.json``: sampling as in the run, with the tokenizer's end and padding tokens; nothing for a model that judges."""
+    """``generation_config.json``: sampling as in the run, with all its end tokens; nothing for a model that judges."""
     generation = getattr(config, "generation", None)
     if not isinstance(generation, GenerationConfig):
         return
-    path = folder / "generation_config.json"
-    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    eos, pad = _special_tokens(folder)
-    stop = generation.stop_token
-    eos = eos if eos is not None else known.get("eos_token_id")
-    known |= {
-        "_from_model_config": False,
-        "do_sample": True,
-        "temperature": generation.temperature,
-        "top_k": generation.top_k,
-        "top_p": generation.top_p,
-        "max_new_tokens": generation.response_length,
-        "eos_token_id": {"eos": eos, "none": None}.get(stop, int(stop) if stop.isdecimal() else eos),
-    }
-    rows = _rows(folder)
-    padding = next((token for token in (pad, known.get("pad_token_id"), eos) if _has_row(token, rows)), None)
-    known["pad_token_id"] = padding[0] if isinstance(padding, list) else padding
-    known = {name: value for name, value in known.items() if value is not None}
-    path.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
-
-
-def _has_row(token: int | list[int] | None, rows: int | None) -> bool:
-    """Whether the model can read the token: transformers adds a pad token to some tokenizers for which the model has no weights."""
-    return token is not None and (rows is None or isinstance(token, list) or token < rows)
-
-
-def _rows(folder: Path) -> int | None:
-    """How many tokens the model in the folder, or the base in it, has weights for; None where its base lies elsewhere."""
-    for file in (folder / _SETTINGS, folder / BASE / _SETTINGS):
-        if file.exists():
-            settings = json.loads(file.read_text(encoding="utf-8"))
-            rows = settings.get("vocab_size", settings.get("text_config", {}).get("vocab_size"))
-            return rows if isinstance(rows, int) else None
-    return None
-
-
-def _special_tokens(folder: Path) -> tuple[int | None, int | None]:
-    """(end, padding) as the tokenizer in the folder names them."""
     from transformers import AutoTokenizer
 
+    path = folder / "generation_config.json"
+    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    return tokenizer.eos_token_id, tokenizer.pad_token_id
+    settings = _model_settings(folder)
+    lists = dict(zip(END_LISTS, (known.get("eos_token_id"), settings.get("eos_token_id")), strict=True))
+    chat = find_template(folder_files(folder.name, folder)) if as_sampled(config).data.chat_template else None
+    stops = find_ends(tokenizer.added_tokens_encoder, tokenizer.eos_token_id, lists, chat).chosen(generation, None)
+    sampling, rows = saved_sampling(known, generation, stops), settings.get("vocab_size")
+    padding = (tokenizer.pad_token_id, known.get("pad_token_id"), tokenizer.eos_token_id, *stops)
+    # transformers adds a pad token to some tokenizers for which the model has no weights
+    pad = next((token for token in padding if token is not None and (rows is None or token < rows)), None)
+    sampling |= {} if pad is None else {"pad_token_id": pad}
+    path.write_text(json.dumps(sampling, indent=2) + "\n", encoding="utf-8")
+
+
+def _model_settings(folder: Path) -> dict[str, Any]:
+    """config.json of the language model in the folder, or of the base in it; empty where its base lies elsewhere."""
+    for file in (folder / _SETTINGS, folder / BASE / _SETTINGS):
+        if file.exists():
+            settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            return {**settings, **(settings.get("text_config") or {})}
+    return {}

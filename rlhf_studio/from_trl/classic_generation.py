@@ -94,7 +94,9 @@ def _put_stop(draft: Draft, value: Any) -> None:
     """A token id; below 0 stands for a token that never comes, so that responses run to their full length."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, list) and value and all(type(token) is int and token >= 0 for token in value):
+        draft.put("generation.stop_token", ", ".join(map(str, value)))
+    elif isinstance(value, int) and not isinstance(value, bool):
         draft.put("generation.stop_token", "none" if value < 0 else str(value))
     elif not (isinstance(value, NotLiteral) and value.text.endswith("tokenizer.eos_token_id")):
         shown = value.text if isinstance(value, NotLiteral) else shortened(value)

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.inputs.models.files import ModelFiles
+from rlhf_studio.inputs.models.tokenizer_files import added_tokens
 from rlhf_studio.inputs.prompts.messages import TOOLS, WEIGHT, Message, further, parts_of, said
 
 MODULE = "rlhf_studio.inputs.chat"
@@ -58,10 +59,11 @@ class ChatError(ValueError):
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A jinja2 template, and the special tokens that it may name."""
+    """A jinja2 template, the special tokens that it may name, and the texts of all tokens that the tokenizer keeps whole."""
 
     source: str = field(repr=False)
     tokens: tuple[tuple[str, str], ...] = ()
+    kept_whole: tuple[str, ...] = field(default=(), repr=False)
 
 
 def find_template(files: ModelFiles | None) -> ChatTemplate | None:
@@ -80,7 +82,9 @@ def find_template(files: ModelFiles | None) -> ChatTemplate | None:
     if not isinstance(source, str):
         return None
     named = ((name, _content(settings.get(name))) for name in NAMED_TOKENS)
-    return ChatTemplate(source, tuple((name, token) for name, token in named if isinstance(token, str)))
+    tokenizer = files.small("tokenizer.json")
+    kept_whole = () if tokenizer is None else tuple(added_tokens(tokenizer))
+    return ChatTemplate(source, tuple((name, token) for name, token in named if isinstance(token, str)), kept_whole)
 
 
 def _json(files: ModelFiles, file_name: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def endings(run: LessonRun, step: int, prompt: str, begun: tuple[int, ...], coun
             torch.ones_like(asked, dtype=torch.bool),
             settings,
             uniforms=uniforms,
-            stop_id=stop_id,
+            stop_ids=(stop_id,),
             pad_id=0,
             limits=limits,
         )

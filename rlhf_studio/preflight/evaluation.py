@@ -41,7 +41,7 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     prompts = check_prompts(as_ppo, policy)
     problems.extend(prompts.problems)
     if policy is not None:
-        problems.extend(stop_problems(config.generation, policy))
+        problems.extend(stop_problems(config.generation, policy, chat=config.data.chat_template))
         problems.extend(position_problems(as_ppo, policy, prompts.longest))
     download = sum(facts.download_bytes for facts in (policy, reference, *answering, *rewards, *judge) if facts is not None)
     steps = _steps(config, prompts)

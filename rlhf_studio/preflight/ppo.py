@@ -11,7 +11,7 @@ from rlhf_studio.estimate.disk import disk_bytes, disk_problems
 from rlhf_studio.estimate.memory.savings import Change, cheapest
 from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.checks.critic import check_critic
-from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, position_problems, rotation_problems
+from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, position_problems, rotation_problems, stop_note
 from rlhf_studio.inputs.checks.prompts import check_prompts
 from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
@@ -73,6 +73,8 @@ def ppo_notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Ite
         yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
     if policy is not None and policy.pad_equals_eos:
         yield "The tokenizer pads with its end token. That is handled: masks come from lengths, and real end tokens are kept."
+    if policy is not None and (ends := stop_note(config.generation, policy, chat=config.data.chat_template)):
+        yield ends
     if policy is not None and policy.has_end is None and config.generation.stop_token == "eos":
         yield "The tokenizer's files name no end token: unless its class has one of its own, the run is refused when it loads."
     if 0 < prompts < batch:

@@ -18,7 +18,7 @@ from rlhf_studio.estimate.supervised.savings import cheapest_change
 from rlhf_studio.estimate.supervised.sizes import planned_steps
 from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, examples_facts, length_problems
-from rlhf_studio.inputs.checks.policy import adapter_problems, check_reference, stop_problems
+from rlhf_studio.inputs.checks.policy import adapter_problems, check_reference, stop_note, stop_problems
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base, check_shape
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.preflight.look import Look, model_problem
@@ -80,7 +80,7 @@ def _start(config: SupervisedConfig, hub: Hub | None) -> ModelFacts:
 def _model_problems(config: SupervisedConfig, facts: ModelFacts) -> Iterator[Problem]:
     yield from adapter_problems(config.model, config.lora, facts)
     if not isinstance(config, RewardModelRunConfig):
-        yield from stop_problems(config.generation, facts)
+        yield from stop_problems(config.generation, facts, chat=config.data.chat_template)
     if isinstance(config, SFTRunConfig) and config.model.fresh and config.model.quantization != "none":
         yield Problem("model.quantization", "weights that are drawn anew must all be trained, which quantized ones cannot be; use none")
     if isinstance(config, RewardModelRunConfig) and config.reward_model.append_eos and facts.has_end is False:
@@ -122,6 +122,9 @@ def _notes(config: SupervisedConfig, facts: ModelFacts | None, examples: Example
         yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {facts.base}, before the run starts."
     if isinstance(config, DPORunConfig) and config.lora.enabled and not config.lora.off_is_start and not config.model.reference:
         yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
+    if facts is not None and not isinstance(config, RewardModelRunConfig):
+        ends = stop_note(config.generation, facts, chat=config.data.chat_template)
+        yield from [ends] if ends else []
     if facts is not None and facts.has_end is None and not isinstance(config, RewardModelRunConfig):
         yield "The tokenizer's files name no end token: unless its class has one of its own, the model does not learn where to stop."
     if facts is not None and facts.attention_dropout and device == "cpu" and isinstance(config, SFTRunConfig):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-WORDS = (
+TEXT = (
     "the a film was good bad slow quick story actor I love hate this that it is not very really well made plot what capital of France "
     "Paris two plus equals four how many apples does Tom have say yes no please thank you hello world user assistant system question "
     "answer write poem about cats dogs Human Assistant"
-).split()
+)
+WORDS = TEXT.split()
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
@@ -57,7 +60,9 @@ def llama(vocabulary: int, **tokens: int | list[int] | None) -> LlamaForCausalLM
     """Two layers of width 32 with weights sharp enough that a wrong token shows."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
-    config = LlamaConfig(vocab_size=vocabulary, max_position_embeddings=512, tie_word_embeddings=False, initializer_range=0.25, **sizes, **tokens)
+    config = LlamaConfig(
+        vocab_size=vocabulary, max_position_embeddings=512, tie_word_embeddings=False, initializer_range=0.25, **sizes, **tokens
+    )
     return LlamaForCausalLM(config).float().eval()
 
 
@@ -94,3 +99,59 @@ def save_chat_model(kind: str, folder: Path) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+# --- a model that answers ----------------------------------------------------------------------------------------------------
+
+
+def questions() -> list[str]:
+    return [f"what is the capital of France {number}?" for number in range(24)]
+
+
+def save_questions(file: Path, *, answered: bool) -> Path:
+    """The questions as chats, one a line; ``answered``: each with "Paris" and its number, to be learned."""
+    chats = [[{"role": "user", "content": question}] for question in questions()]
+    if answered:
+        rows = [{"messages": [*chat, {"role": "assistant", "content": f"Paris {number}"}]} for number, chat in enumerate(chats)]
+    else:
+        rows = [{"prompt": chat} for chat in chats]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def teach_chat_model(model: Path, run_dir: Path) -> Path:
+    """Fine-tune the model on the answered questions in ``run_dir``: 120 steps, a few seconds."""
+    from rlhf_studio.cli.main import main
+
+    data = save_questions(run_dir.with_name("answers.jsonl"), answered=True)
+    settings = {
+        "stage": "sft",
+        "model": {"policy": str(model)},
+        "data": {"source": str(data), "chat_template": True, "eval_share": 0},
+        "sft": {"epochs": 40, "batch_size": 8, "learning_rate": 0.005},
+        "generation": {"response_length": 16},
+        "engine": {"device": "cpu"},
+    }
+    assert main(["train", "--run-dir", str(run_dir), "--config", str(save_settings(settings, run_dir))]) == 0
+    return run_dir
+
+
+def save_settings(settings: dict[str, Any], run_dir: Path) -> Path:
+    """The settings of a run as a file beside its folder; JSON is YAML."""
+    file = run_dir.with_name(f"{run_dir.name}.yaml")
+    file.write_text(json.dumps(settings))
+    return file
+
+
+def last_policy(run_dir: Path) -> Path:
+    """The model of the newest checkpoint of a run."""
+    return sorted((run_dir / "checkpoints").glob("step-*"))[-1] / "policy"
+
+
+def greedy_answer(folder: Path, most: int = 16) -> list[int]:
+    """What transformers alone, with the folder's own way of stopping, makes of one of the questions: at most ``most`` ids."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    chat = [{"role": "user", "content": questions()[3]}]
+    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    answer: list[int] = model.generate(**ids, do_sample=False, max_new_tokens=most)[0, ids["input_ids"].shape[1] :].tolist()
+    return answer

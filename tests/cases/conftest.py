@@ -1,4 +1,4 @@
-"""Each small chat model is built once and read by all tests of this folder."""
+"""Each small chat model is built once, and each is trained once to answer, for all tests of this folder, which only read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """From a kind of :data:`tests.cases.chat_models.KINDS` to its folder, which nobody writes to."""
+    """From a kind of :data:`tests.cases.chat_models.KINDS` to its folder."""
     from tests.cases.chat_models import save_chat_model
 
     @cache
@@ -19,3 +19,15 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return save_chat_model(kind, tmp_path_factory.mktemp(kind) / "model")
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def taught_chat_model(chat_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """From a kind of chat model to a run folder in which it was fine-tuned to answer "Paris" and a number, and to stop."""
+    from tests.cases.chat_models import teach_chat_model
+
+    @cache
+    def run(kind: str) -> Path:
+        return teach_chat_model(chat_model(kind), tmp_path_factory.mktemp(kind) / "run")
+
+    return run

@@ -41,7 +41,7 @@ def test_the_ids_are_those_of_the_whole_chat(tokenizer: PreTrainedTokenizerFast,
     expected = tokenizer.apply_chat_template(CHAT, tokenize=True, return_dict=False)
     (tmp_path / "sft.jsonl").write_text(json.dumps({"messages": CHAT}) + "\n")
     data = DemonstrationsConfig(source=str(tmp_path / "sft.jsonl"), eval_share=0, chat_template=True)
-    (item,) = load_demonstrations(data, "response", tokenizer, 0, lambda *_: None).training.items
+    (item,) = load_demonstrations(data, "response", tokenizer, 0, lambda *_: None, end=tokenizer.eos_token_id).training.items
     assert list(item.ids) == expected
     learned = tokenizer.convert_ids_to_tokens([label for label in item.labels if label != -100])
     assert [token for token in learned if len(token) > 1 and token.startswith("▁")] == ["▁this"]  # no space in front of an answer

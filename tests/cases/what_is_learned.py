@@ -14,9 +14,12 @@ def learned_demonstrations(model: Path, file: Path, **settings: Any) -> tuple[li
     """(texts, the tokens that the loss counts in each, notes for people)."""
     tokenizer = load_tokenizer(model)
     config = DemonstrationsConfig(source=str(file), eval_share=0, **settings)
-    stage = load_demonstrations(config, "response", tokenizer, 0, lambda *_: None)
+    stage = load_demonstrations(config, "response", tokenizer, 0, lambda *_: None, end=tokenizer.eos_token_id)
     texts = [tokenizer.decode(item.ids) for item in stage.training.items]
-    counted = [[tokenizer.decode([token]) for token, label in zip(item.ids, item.labels, strict=True) if label != -100] for item in stage.training.items]
+    counted = [
+        [tokenizer.decode([token]) for token, label in zip(item.ids, item.labels, strict=True) if label != -100]
+        for item in stage.training.items
+    ]
     return texts, counted, stage.notes
 
 
@@ -25,5 +28,7 @@ def learned_pairs(model: Path, file: Path, **settings: Any) -> tuple[list[tuple[
     tokenizer = load_tokenizer(model)
     config = PairsConfig(source=str(file), eval_share=0, **settings)
     stage = load_pairs(config, tokenizer, 0, lambda *_: None, whole_texts=False, ties=True, end=tokenizer.eos_token_id)
-    rows = [(tokenizer.decode(item.prompt), tokenizer.decode(item.chosen), tokenizer.decode(item.rejected)) for item in stage.training.items]
+    rows = [
+        (tokenizer.decode(item.prompt), tokenizer.decode(item.chosen), tokenizer.decode(item.rejected)) for item in stage.training.items
+    ]
     return rows, stage.notes

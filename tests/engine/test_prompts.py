@@ -291,7 +291,7 @@ def test_which_template_a_tokenizer_has(tmp_path: Path) -> None:
     tokenizer = save_tokenizer(tmp_path)
     assert chat_template(tokenizer) is None
     tokenizer.chat_template = {"default": "a", "tool_use": "b"}
-    assert chat_template(tokenizer) == ChatTemplate("a", tuple(tokenizer.special_tokens_map.items()))
+    assert chat_template(tokenizer) == ChatTemplate("a", tuple(tokenizer.special_tokens_map.items()), tuple(tokenizer.added_tokens_encoder))
     tokenizer.chat_template = {"tool_use": "b"}
     assert chat_template(tokenizer) is None
 

@@ -60,12 +60,12 @@ class TableModel:
         return hidden[:, 0] + 10
 
 
-def draw(model: Any, prompts: int, settings: dict[str, Any], *, stop_id: int | None = None, start: int = 0, **more: Any) -> TokenBatch:
+def draw(model: Any, prompts: int, settings: dict[str, Any], *, stop_ids: tuple[int, ...] = (), start: int = 0, **more: Any) -> TokenBatch:
     ids = torch.full((prompts, 1), start)
     mask = torch.ones_like(ids, dtype=torch.bool)
     uniforms = numbers(prompts, settings["response_length"])
     generation = GenerationConfig(**settings)
-    return sample_responses(model, ids, mask, generation, uniforms=uniforms, stop_id=stop_id, pad_id=PAD, **more)[0]
+    return sample_responses(model, ids, mask, generation, uniforms=uniforms, stop_ids=stop_ids, pad_id=PAD, **more)[0]
 
 
 def numbers(rows: int, columns: int) -> Tensor:
@@ -119,7 +119,7 @@ def test_every_sequence_has_its_exact_probability(temperature: float, top_k: int
 
 
 def test_a_response_ends_with_its_first_stop_token() -> None:
-    tokens = draw(TableModel(), 500, {"response_length": 6}, stop_id=2)
+    tokens = draw(TableModel(), 500, {"response_length": 6}, stop_ids=(2,))
     for ids, mask, length in zip(tokens.response_ids.tolist(), tokens.mask.tolist(), tokens.lengths.tolist(), strict=True):
         assert mask == [place < length for place in range(len(mask))]
         assert 2 not in ids[: length - 1]
@@ -139,14 +139,14 @@ def test_each_episode_has_its_own_limit() -> None:
     tokens = draw(TableModel(), 4, {"response_length": 9}, limits=limits)
     assert tokens.lengths.tolist() == [1, 3, 5, 2]
     assert tokens.response_ids.shape == (4, 5)
-    stopped = draw(TableModel([[1e-30, 1.0, 1e-30, 1e-30, 1e-30]] * 5), 4, {"response_length": 9}, stop_id=1, limits=limits)
+    stopped = draw(TableModel([[1e-30, 1.0, 1e-30, 1e-30, 1e-30]] * 5), 4, {"response_length": 9}, stop_ids=(1,), limits=limits)
     assert stopped.lengths.tolist() == [1, 1, 1, 1]
 
 
 def test_a_finished_batch_ends_at_once() -> None:
     chain = [[0.0, 0.0, 1.0, 0.0, 0.0], [1.0] * 5, [0.0, 1.0, 0.0, 0.0, 0.0], [1.0] * 5, [1.0] * 5]  # 0 -> 2 -> 1
     model = TableModel(chain)
-    tokens = draw(model, 3, {"response_length": 5000}, stop_id=1)
+    tokens = draw(model, 3, {"response_length": 5000}, stop_ids=(1,))
     assert tokens.response_ids.tolist() == [[2, 1]] * 3
     assert len(model.calls) == 2
 
@@ -158,7 +158,7 @@ def test_what_the_model_is_asked_with_left_padding() -> None:
     ids = torch.tensor([[1, 1, 0], [PAD, PAD, 2]])
     mask = torch.tensor([[True, True, True], [False, False, True]])
     settings = GenerationConfig(response_length=3)
-    tokens, _ = sample_responses(model, ids, mask, settings, uniforms=numbers(2, 3), stop_id=3, pad_id=PAD)  # type: ignore[arg-type]
+    tokens, _ = sample_responses(model, ids, mask, settings, uniforms=numbers(2, 3), stop_ids=(3,), pad_id=PAD)  # type: ignore[arg-type]
     assert tokens.response_ids.tolist() == [[1, 2, 3], [3, PAD, PAD]]
     assert tokens.mask.tolist() == [[True, True, True], [True, False, False]]
     asked = [tuple(tensor.int().tolist() for tensor in call) for call in model.calls]
@@ -199,7 +199,7 @@ def test_the_models_generation_config_does_not_leak(make_trainer: Callable[..., 
     (tmp_path / "policy" / "generation_config.json").write_text(json.dumps({"eos_token_id": 1, "pad_token_id": 0, **leaky}))
     trainer = make_trainer(generation={"response_length": 1})
     model = trainer.models.policy.model
-    assert model.generation_config.top_k == 7
+    assert (model.generation_config.top_k, model.generation_config.repetition_penalty) == (0, None)  # it will be saved as the run samples
     number = 6000
     batch = trainer.prompts.batch([1, 2, *[1] * number])  # the longest prompt pads the others
     tokens, _ = generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
@@ -219,7 +219,7 @@ def test_log_probabilities_entropy_and_values_of_the_table() -> None:
     ids, mask = torch.zeros((200, 1), dtype=torch.long), torch.ones((200, 1), dtype=torch.bool)
     settings = GenerationConfig(response_length=3, temperature=0.5, top_k=3)
     model: Any = TableModel()
-    tokens, output = sample_responses(model, ids, mask, settings, uniforms=numbers(200, 3), stop_id=2, pad_id=PAD, top_rows=4)
+    tokens, output = sample_responses(model, ids, mask, settings, uniforms=numbers(200, 3), stop_ids=(2,), pad_id=PAD, top_rows=4)
     rows = [kept(row, 0.5, 0, 1.0) for row in TABLE]  # of the whole distribution: top-k cuts what is drawn, not the log-probabilities
     for row in range(200):
         last = 0
@@ -243,7 +243,7 @@ def test_an_episode_does_not_depend_on_the_others() -> None:
 
     def play(rows: slice, shrinks: bool) -> tuple[list[list[int]], list[list[float]], Any]:
         model: Any = TableModel(shrinks=shrinks)
-        tokens, output = sample_responses(model, ids[rows], mask[rows], settings, uniforms=uniforms[rows], stop_id=2, pad_id=PAD)
+        tokens, output = sample_responses(model, ids[rows], mask[rows], settings, uniforms=uniforms[rows], stop_ids=(2,), pad_id=PAD)
         texts = [row[keep].tolist() for row, keep in zip(tokens.response_ids, tokens.mask, strict=True)]
         return texts, [row[keep].tolist() for row, keep in zip(output.logprobs, tokens.mask, strict=True)], model
 
@@ -259,7 +259,7 @@ def test_likely_tokens_stay_with_their_episodes_when_rows_leave() -> None:
     found = []
     for shrinks in (True, False):
         model: Any = TableModel(shrinks=shrinks)
-        tokens, output = sample_responses(model, ids, mask, settings, uniforms=uniforms, stop_id=2, pad_id=PAD, top_rows=20)
+        tokens, output = sample_responses(model, ids, mask, settings, uniforms=uniforms, stop_ids=(2,), pad_id=PAD, top_rows=20)
         assert output.top is not None
         top_mask = tokens.mask[:20]
         found.append((output.top.ids[top_mask], output.top.logprobs[top_mask]))

@@ -138,12 +138,14 @@ def test_held_out_examples_come_from_where_they_are_named(dataset: Path, tmp_pat
     (tmp_path / "elsewhere.jsonl").write_text(json.dumps({"prompt": "Who?", "completion": " ja"}))
     data: dict[str, Any] = {"source": str(dataset), "subset": "en", "prompt_column": "prompt", "completion_column": "completion"}
     for eval, split, expected in ((str(dataset), "test", "no"), (str(tmp_path / "elsewhere.jsonl"), "none", "ja")):
-        found = load_demonstrations(DemonstrationsConfig(**data, eval=eval, eval_split=split), "response", tokenizer, 0, quiet)
+        found = load_demonstrations(
+            DemonstrationsConfig(**data, eval=eval, eval_split=split), "response", tokenizer, 0, quiet, end=tokenizer.eos_token_id
+        )
         assert (words(found.training.items), words(found.held_out.items)) == (["yes"], [expected])
     wrong: list[dict[str, Any]] = [{"eval": str(dataset), "eval_split": "dev"}, {"eval": str(tmp_path / "gone.jsonl")}]
     for change, field in zip(wrong, ("data.eval_split", "data.eval"), strict=True):
         with pytest.raises(PromptsError) as caught:
-            load_demonstrations(DemonstrationsConfig(**data, **change), "response", tokenizer, 0, quiet)
+            load_demonstrations(DemonstrationsConfig(**data, **change), "response", tokenizer, 0, quiet, end=tokenizer.eos_token_id)
         assert caught.value.field == field
 
 

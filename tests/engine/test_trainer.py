@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import shutil
@@ -219,13 +220,13 @@ def build(folder: Path, **changes: Any) -> tuple[Trainer, list[str]]:
 
 
 def test_stop_tokens(tmp_path: Path) -> None:
-    for wanted, expected in (("eos", 1), ("none", None), ("5", 5), ("0", 0), ("29", 29)):
+    for wanted, expected in (("eos", (1,)), ("none", ()), ("5", (5,)), ("0", (0,)), ("29, 5", (5, 29))):
         trainer, _ = build(tmp_path, generation={"stop_token": wanted})
-        assert trainer.models.stop_id == expected
+        assert trainer.models.stop_ids == expected
 
 
 def test_a_stop_token_outside_the_vocabulary(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="generation.stop_token: 30 is outside the vocabulary of 30 tokens"):
+    with pytest.raises(ConfigError, match="generation.stop_token: there is no token 30; the model has tokens 0 to 29"):
         build(tmp_path, generation={"stop_token": "30"})
 
 
@@ -234,6 +235,10 @@ def test_a_tokenizer_without_an_end(tmp_path: Path) -> None:
     tokenizer = save_tokenizer(tmp_path / "policy")
     tokenizer.eos_token = None
     tokenizer.save_pretrained(tmp_path / "policy")
+    assert build(tmp_path)[0].models.stop_ids == (1,)  # config.json names it
+    for file in ("config.json", "generation_config.json"):
+        settings = json.loads((tmp_path / "policy" / file).read_text())
+        (tmp_path / "policy" / file).write_text(json.dumps({**settings, "eos_token_id": None}))
     with pytest.raises(ConfigError, match="generation.stop_token: the tokenizer has no end token; use none or a token id"):
         build(tmp_path)
     trainer, _ = build(tmp_path, generation={"stop_token": "none"})

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig, Permissions, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
 from rlhf_studio.engine.distributed.sharding import shard
+from rlhf_studio.engine.ends import model_ends, sample_as, stop_ids
 from rlhf_studio.engine.loop.models import Models, traced
 from rlhf_studio.engine.loop.prompts import HeldOut, PromptStream, hold_out, prepare_prompts, read_held_out
 from rlhf_studio.engine.loop.trainer import Trainer
@@ -51,6 +52,7 @@ def build_trainer(
     policy, reference = make_policy(config, compute, loaded, start, report)
     scorer = build_scorer(config.reward, compute, report, permissions)
     models, notes = make_models(config, compute, policy, reference, scorer, loaded.tokenizer)
+    sample_as(models.policy.model, config.generation, models.stop_ids)
     notes = [*_other_tokenizers(scorer, loaded.tokenizer), *notes]
     notes = [*loaded.notes, *start.notes, *prompts.notes(config.data), *held_out.notes, *notes]
     return make_trainer(models, prompts, held_out), notes + _few_prompts(config, len(prompts.ids) - len(held_out.aside))
@@ -90,6 +92,8 @@ def make_models(
     Raises :class:`ConfigError` when there is no such stop token as the settings ask for.
     """
     step, notes = traced(policy, config, compute)
+    ends = model_ends(policy.model, tokenizer, chat=config.data.chat_template)
+    stops = stop_ids(config.generation, ends, policy.model)
     return Models(
         policy=policy,
         reference=reference,
@@ -97,7 +101,8 @@ def make_models(
         tokenizer=tokenizer,
         config=config,
         compute=compute,
-        stop_id=stop_id(config, policy, tokenizer),
+        stop_ids=stops,
+        ends=ends,
         pad_id=pad_id(tokenizer, policy.model),
         traced_step=step,
     ), notes
@@ -149,25 +154,6 @@ def _few_prompts(config: RunConfig, prompts: int) -> list[str]:
     if prompts >= config.ppo.batch_size:
         return []
     return [f"There are {prompts} prompts for a batch of {config.ppo.batch_size}: they repeat within each batch."]
-
-
-def stop_id(config: RunConfig, policy: Policy, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The token that ends a response. Raises :class:`ConfigError` when there is no such token."""
-    return stop_token(config.generation, len(policy.model.get_input_embeddings().weight), tokenizer)
-
-
-def stop_token(settings: GenerationConfig, vocabulary: int, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """As :func:`stop_id`, for a model with weights for ``vocabulary`` tokens."""
-    wanted = settings.stop_token
-    if wanted == "none":
-        return None
-    if wanted == "eos":
-        if tokenizer.eos_token_id is None:
-            raise ConfigError([Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")])
-        return int(tokenizer.eos_token_id)
-    if int(wanted) >= vocabulary:
-        raise ConfigError([Problem("generation.stop_token", f"{wanted} is outside the vocabulary of {vocabulary} tokens")])
-    return int(wanted)
 
 
 def pad_id(tokenizer: PreTrainedTokenizerBase, model: Any) -> int:

@@ -47,7 +47,7 @@ def generate(
                 prompts.mask[rows].to(device),
                 settings,
                 uniforms=uniforms[rows],
-                stop_id=models.stop_id,
+                stop_ids=models.stop_ids,
                 pad_id=models.pad_id,
                 limits=None if limits is None else limits[rows],
                 top_rows=max(min(first + recorded, rows.stop) - rows.start, 0),
@@ -100,9 +100,9 @@ def _decode(tokenizer: PreTrainedTokenizerBase, rows: list[list[int]]) -> list[s
     return tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
-def ends_with_stop(tokens: TokenBatch, stop_id: int | None) -> Tensor:
-    """(B,) bool on the CPU: whether the last sampled token is the stop token. Without a stop token every response counts as ended."""
-    if stop_id is None:
+def ends_with_stop(tokens: TokenBatch, stop_ids: tuple[int, ...]) -> Tensor:
+    """(B,) bool on the CPU: whether the last sampled token is a stop token. Without a stop token every response counts as ended."""
+    if not stop_ids:
         return torch.ones(len(tokens), dtype=torch.bool)
     last = tokens.response_ids.gather(1, tokens.lengths[:, None] - 1).squeeze(1)
-    return (last == stop_id).cpu()
+    return torch.isin(last, torch.tensor(stop_ids, device=last.device)).cpu()

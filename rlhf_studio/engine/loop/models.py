@@ -14,6 +14,7 @@ from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, TracedStep, trace_step
+from rlhf_studio.inputs.ends import Ends
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Models:
 
     Attributes:
         scorer: the reward components, with their reward models.
-        stop_id: the token that ends a response; None where only the length does.
+        stop_ids: the tokens that end a response; empty where only the length does.
+        ends: the tokens that end what the policy writes, whatever the settings say.
         pad_id: fills padding; its value never matters.
         traced_step: the policy's decoding step for a CPU; None asks the policy itself.
     """
@@ -33,7 +35,8 @@ class Models:
     tokenizer: PreTrainedTokenizerBase
     config: RunConfig
     compute: Compute
-    stop_id: int | None
+    stop_ids: tuple[int, ...]
+    ends: Ends
     pad_id: int
     traced_step: TracedStep | None = None
 

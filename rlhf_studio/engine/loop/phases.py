@@ -32,7 +32,7 @@ def sample(models: Models, prompts: PromptBatch, generator: torch.Generator) -> 
     output = exact(models, own_tokens, output, own_recorded)
     tokens = gather_tokens(ranks, own_tokens, prompts.ids, prompts.mask)
     policy = gather_output(ranks, output, own_tokens, recorded)
-    stopped = ends_with_stop(tokens, models.stop_id)
+    stopped = ends_with_stop(tokens, models.stop_ids)
     return Samples(prompts, tokens, own_tokens, decode_responses(models, tokens), stopped, policy, recorded)
 
 

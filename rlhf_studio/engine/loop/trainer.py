@@ -118,7 +118,7 @@ class Trainer:
         self.after_phase("update", StepSoFar(kl_coef, samples, scores, reference, rollout, stats))
         problems = stats.problems if stats else [bad_number]  # why minibatches, or the whole update, were left out
         self.skips.add_update(problems)
-        metrics = objective_metrics(rollout, ppo, stop_known=self.models.stop_id is not None)
+        metrics = objective_metrics(rollout, ppo, stop_known=bool(self.models.stop_ids))
         self.control_kl(metrics["objective/kl"], episodes=len(mask))
         if stats and ppo.reference_ema:  # a reference that moves slowly towards the policy
             self.models.reference.follow(ppo.reference_ema)

@@ -187,6 +187,8 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path, base_folder: Pa
             _save_base(model, base_folder, weights)
         config.base_model_name_or_path = str(base_folder.resolve())
     model.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False, state_dict=weights)
+    if sampling := vars(model).get("generation_config"):  # the run's, see sample_as; peft does not save it
+        sampling.save_pretrained(folder)
 
 
 def saves_everything(model: PreTrainedModel | PeftModel, base_folder: Path) -> bool:

@@ -93,7 +93,7 @@ def check_parity(models: Models, stream: PromptStream) -> ParityReport:
     Afterwards all weights and random states are what they were. Raises :class:`ParityError` on all ranks when any rank finds a difference.
     """
     ranks = models.compute.ranks
-    models = replace(models, stop_id=None, compute=replace(models.compute, lanes=models.compute.lanes.with_one_row_each()))
+    models = replace(models, stop_ids=(), compute=replace(models.compute, lanes=models.compute.lanes.with_one_row_each()))
     check = _ParityCheck(models)
     try:
         with _one_thread_for_small_models(models):
@@ -161,7 +161,7 @@ class _ParityCheck:
 
     def _rewards(self, prompts: PromptBatch, tokens: TokenBatch) -> None:
         responses = decode_responses(self._models, tokens)
-        stopped = ends_with_stop(tokens, self._models.stop_id).tolist()
+        stopped = ends_with_stop(tokens, self._models.stop_ids).tolist()
         episodes = Episodes(prompts.texts, responses, stopped, tokens.lengths.tolist(), prompts.references, prompts.chats)
         for setting, model in self._models.scorer.reward_models():
             scores, expected, noise = model(episodes), model.alone(episodes), 0.0

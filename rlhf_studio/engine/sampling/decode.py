@@ -52,7 +52,7 @@ def sampling_steps(
     settings: GenerationConfig,
     *,
     uniforms: Tensor,
-    stop_id: int | None,
+    stop_ids: tuple[int, ...],
     pad_id: int,
     limits: Tensor | None = None,
     top_rows: int = 0,
@@ -65,7 +65,7 @@ def sampling_steps(
         policy: the model to sample from.
         prompt_ids, prompt_mask: (B, P), left-padded.
         uniforms: (B, L) float64 in [0, 1), the random number of each token; L is at least the longest limit.
-        stop_id: the token that ends a response and belongs to it; None samples up to the limit.
+        stop_ids: the tokens of which each ends a response and belongs to it; without any, sampling goes up to the limit.
         pad_id: the id behind a response's end; its value never matters.
         limits: (B,) most tokens per episode; None takes ``settings.response_length`` for all.
         top_rows: for so many episodes, from the first on, the likeliest tokens at each position are kept.
@@ -91,7 +91,7 @@ def sampling_steps(
         decode_step = later_step if step else model_step
         drawn = decode_step(StepInputs(ids, buffers.attention(step), positions, buffers.in_batch(uniforms[:, step]), cache))
         unfinished = buffers.write(step, unfinished, drawn) & (buffers.in_batch(limits) > step + 1)
-        if stop_id is not None:
+        for stop_id in stop_ids:
             unfinished = unfinished & (drawn.tokens != stop_id)
         yield drawn
         count = int(unfinished.sum())

@@ -12,8 +12,9 @@ from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.stages.dpo import DPOObjective
 from rlhf_studio.engine.stages.reward_training import pair_sums
+from rlhf_studio.engine.stages.stage_run import ends_event
 from rlhf_studio.engine.stages.supervised.examples import load_pairs
-from rlhf_studio.engine.stages.supervised.loading import Learner, load_learner
+from rlhf_studio.engine.stages.supervised.loading import Learner, ends_in_training, load_learner
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.stages.supervised.watching import ExampleRecorder, Watched, watch
@@ -30,7 +31,7 @@ class DPOStage(SupervisedStage):
     def __init__(self, *parts: Any, held_out: Sequence[EncodedPair], watched: Watched):
         super().__init__(*parts)
         self._held_out, self._watched = list(held_out), watched
-        self._recorder = ExampleRecorder(self.tokenizer, self.compute)
+        self._recorder = ExampleRecorder(self.tokenizer, self.compute, watched.stop_ids)
 
     def measure(self) -> Measured:
         """What the policy makes of the held-out pairs: how often the chosen response has the larger implicit reward, and by how much."""
@@ -76,15 +77,16 @@ def build_dpo(config: DPORunConfig, compute: Compute, report: OnProgress) -> tup
     Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
     """
     learner, seed = load_learner(config, compute, report), config.engine.seed
-    end = learner.tokenizer.eos_token_id
-    pairs = load_pairs(config.data, learner.tokenizer, seed, report, whole_texts=False, ties=True, end=end)
+    ends, stops = ends_in_training(config, learner)
+    pairs = load_pairs(config.data, learner.tokenizer, seed, report, whole_texts=False, ties=True, end=ends.end)
     objective = _objective(config, learner, compute, report)
     skips = config.engine.non_finite == "skip"
     trainer = SupervisedTrainer(learner.model, pairs.training.items, objective, config.dpo, compute, seed, skip_non_finite=skips)
     starts = [(pair.prompt + pair.chosen, len(pair.prompt)) for pair in pairs.held_out.items or pairs.training.items]
-    watched = watch(starts, config.engine, config.generation, learner.model, learner.tokenizer)
+    watched = watch(starts, config.engine, config.generation, learner.model, learner.tokenizer, stops)
     stage = DPOStage(config, compute, learner.model, learner.tokenizer, trainer, held_out=pairs.held_out.items, watched=watched)
-    return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *pairs.notes]] + [pairs.told]
+    told = [ends_event(config.generation, ends, stops), pairs.told]
+    return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *pairs.notes]] + told
 
 
 def _objective(config: DPORunConfig, learner: Learner, compute: Compute, report: OnProgress) -> DPOObjective:

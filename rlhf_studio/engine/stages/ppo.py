@@ -14,7 +14,7 @@ from rlhf_studio.engine.loop.state import TrainingState, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.saving.checkpoint import go_on_from, put_together, save_checkpoint, save_snapshot
-from rlhf_studio.engine.stages.stage_run import Beginning
+from rlhf_studio.engine.stages.stage_run import Beginning, ends_event
 from rlhf_studio.engine.types import OnProgress, StepSoFar
 from rlhf_studio.inputs.checks.policy import sampling_warning
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
@@ -38,7 +38,9 @@ class PPOStage:
         Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
         """
         trainer, notes = build_trainer(config, compute, report, permissions)
+        models = trainer.models
         events = [EventRecord("info", "health", note) for note in notes]
+        events.append(ends_event(config.generation, models.ends, models.stop_ids))
         if cut_off := sampling_warning(config.generation):
             events.append(EventRecord("warning", "sampling", cut_off))
         return cls(trainer), events

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlhf_studio.config import RewardModelRunConfig
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.ends import model_ends
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.saving.folder import contiguous
 from rlhf_studio.engine.saving.weights import restore_weights
@@ -158,7 +159,7 @@ def build_reward_stage(config: RewardModelRunConfig, compute: Compute, report: O
     Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
     """
     built, settings, seed = build_reward_model(config, compute, report), config.reward_model, config.engine.seed
-    end = built.tokenizer.eos_token_id if settings.append_eos else None
+    end = model_ends(built.model, built.tokenizer, chat=config.data.chat_template).end if settings.append_eos else None
     pairs = load_pairs(config.data, built.tokenizer, seed, report, whole_texts=True, ties=True, end=end)
     objective = BradleyTerryObjective(
         built.model.config.get_text_config().pad_token_id, centering=settings.centering, label_smoothing=settings.label_smoothing

@@ -9,8 +9,9 @@ from typing import Any
 from rlhf_studio.config import SFTRunConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective, counted_places
+from rlhf_studio.engine.stages.stage_run import ends_event
 from rlhf_studio.engine.stages.supervised.examples import load_demonstrations
-from rlhf_studio.engine.stages.supervised.loading import load_learner
+from rlhf_studio.engine.stages.supervised.loading import ends_in_training, load_learner
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.stages.supervised.watching import ExampleRecorder, Watched, watch
@@ -28,7 +29,7 @@ class SFTStage(SupervisedStage):
     def __init__(self, *parts: Any, held_out: Sequence[EncodedExample], watched: Watched):
         super().__init__(*parts)
         self._held_out, self._watched = list(held_out), watched
-        self._recorder = ExampleRecorder(self.tokenizer, self.compute)
+        self._recorder = ExampleRecorder(self.tokenizer, self.compute, watched.stop_ids)
 
     def learned(self, numbers: StepNumbers) -> dict[str, float]:
         """The batch's perplexity: among how many equally likely tokens the model chose, on average."""
@@ -62,11 +63,13 @@ def build_sft(config: SFTRunConfig, compute: Compute, report: OnProgress) -> tup
     Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
     """
     learner, seed = load_learner(config, compute, report), config.engine.seed
-    examples = load_demonstrations(config.data, config.sft.loss_on, learner.tokenizer, seed, report)
+    ends, stops = ends_in_training(config, learner)
+    examples = load_demonstrations(config.data, config.sft.loss_on, learner.tokenizer, seed, report, end=ends.end)
     training, held_out = examples.training.items, [item for item in examples.held_out.items if counted_places(item)]
     skips = config.engine.non_finite == "skip"
     trainer = SupervisedTrainer(learner.model, training, LanguageModelObjective(), config.sft, compute, seed, skip_non_finite=skips)
     starts = [(item.ids, places[0]) for item in held_out or training if (places := counted_places(item))]
-    watched = watch(starts, config.engine, config.generation, learner.model, learner.tokenizer)
+    watched = watch(starts, config.engine, config.generation, learner.model, learner.tokenizer, stops)
     stage = SFTStage(config, compute, learner.model, learner.tokenizer, trainer, held_out=held_out, watched=watched)
-    return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *examples.notes]] + [examples.told]
+    told = [ends_event(config.generation, ends, stops), examples.told]
+    return stage, [EventRecord("info", "health", note) for note in [*learner.notes, *examples.notes]] + told

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlhf_studio.config import StageConfig
+from rlhf_studio.config import GenerationConfig, StageConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.types import OnProgress, StepSoFar
+from rlhf_studio.inputs.ends import Ends
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
@@ -103,3 +104,8 @@ class StageRun(Protocol):
 
     def plan_change(self, setting: str, value: float, first: int) -> float:
         """Put a setting's new value into force from step ``first`` on. Returns its value until then."""
+
+
+def ends_event(settings: GenerationConfig, ends: Ends, stops: tuple[int, ...]) -> EventRecord:
+    """Says where answers end, for people and for the doctor (:mod:`rlhf_studio.analysis.doctor.checks.text`)."""
+    return EventRecord("info", "ends", ends.sentence(settings, stops), {"ids": list(stops), "end": ends.end})

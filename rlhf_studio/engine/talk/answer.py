@@ -106,7 +106,7 @@ def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Iterato
     with models.reference.active() as reference, models.policy.merged():
         reader = _Reader(reference, prompts.ids.shape[1] + settings.response_length, settings.temperature)
         rows = (prompts.ids, prompts.mask, settings)
-        steps = sampling_steps(models.policy, *rows, uniforms=uniforms, stop_id=models.stop_id, pad_id=models.pad_id)
+        steps = sampling_steps(models.policy, *rows, uniforms=uniforms, stop_ids=models.stop_ids, pad_id=models.pad_id)
         unread = prompts.ids
         while True:
             # The other side takes its turn between two tokens: what belongs to the whole thread holds for one token only.
@@ -183,7 +183,7 @@ def _likeliest(logprobs: Tensor, table: PieceTable) -> list[list[Any]]:
 def _scored(talker: Talker, prompts: PromptBatch, tokens: TokenBatch, kl_sum: float, last_kl: float) -> Json:
     """What the rewards say of the answer. A component that fails takes the score away, not the answer."""
     models = talker.models
-    stopped = ends_with_stop(tokens, models.stop_id)
+    stopped = ends_with_stop(tokens, models.stop_ids)
     responses = decode_responses(models, tokens)
     episodes = episodes_of(prompts, tokens, responses, stopped)
     parts, problem = {}, talker.no_score

@@ -23,7 +23,8 @@ from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, choose_compute, placed
 from rlhf_studio.engine.compute.lanes import better_with_one_thread
-from rlhf_studio.engine.loop.build import pad_id, stop_id, with_lora
+from rlhf_studio.engine.ends import model_ends, stop_ids
+from rlhf_studio.engine.loop.build import pad_id, with_lora
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.models.adapters import merge_adapter, sharing
 from rlhf_studio.engine.models.critic import make_value_head
@@ -163,6 +164,7 @@ def load_talker(start: Start, step: int | None) -> Talker:
         elif config.ppo.reference_ema:
             notes.append(MOVED_REFERENCE)
     tokenizer = start.loaded.tokenizer
+    ends = model_ends(policy.model, tokenizer, chat=config.data.chat_template)
     models = Models(
         policy=policy.requires_grad_(False),
         reference=reference,
@@ -170,7 +172,8 @@ def load_talker(start: Start, step: int | None) -> Talker:
         tokenizer=tokenizer,
         config=config,
         compute=compute,
-        stop_id=stop_id(config, policy, tokenizer),
+        stop_ids=stop_ids(config.generation, ends, policy.model),
+        ends=ends,
         pad_id=pad_id(tokenizer, policy.model),
     )
     charged = config.ppo.kl_placement == "reward" and RunReader(start.run_dir).status().stage == "ppo"

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from rlhf_studio.config import DPORunConfig, GenerationConfig, LoraConfig, RunConfig
 from rlhf_studio.config.model import TrainedModelConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.inputs.chat import ChatError, find_template
+from rlhf_studio.inputs.ends import Ends, ends_of_files
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING, REFUSED_WITH_LORA
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import Hub, ModelError
@@ -17,17 +19,38 @@ from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
     """Stop token, quantization and LoRA settings that this policy does not allow."""
-    yield from stop_problems(config.generation, policy)
+    yield from stop_problems(config.generation, policy, chat=config.data.chat_template)
     yield from adapter_problems(config.model, config.lora, policy)
 
 
-def stop_problems(generation: GenerationConfig, policy: ModelFacts) -> Iterator[Problem]:
-    """A stop token that this policy does not have."""
-    stop = generation.stop_token
-    if stop == "eos" and policy.has_end is False:
-        yield Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")
-    if stop.isdigit() and policy.vocab_size is not None and int(stop) >= policy.vocab_size:
-        yield Problem("generation.stop_token", f"there is no token {stop}; the model has tokens 0 to {policy.vocab_size - 1:,}")
+def stop_problems(generation: GenerationConfig, policy: ModelFacts, *, chat: bool) -> Iterator[Problem]:
+    """Stop tokens that this policy does not have; ``chat``: its chat template is in use."""
+    ends = _ends(policy, chat)
+    if "eos" in generation.stop_tokens and not (ends.ids if ends else policy.has_end is not False):
+        if policy.has_end is False:
+            yield Problem("generation.stop_token", "the tokenizer has no end token; use none or a token id")
+        return  # its class may have one of its own: the engine will see
+    if ends is not None:
+        try:
+            ends.chosen(generation, policy.vocab_size)
+        except ConfigError as error:
+            yield from error.problems
+
+
+def stop_note(generation: GenerationConfig, policy: ModelFacts, *, chat: bool) -> str | None:
+    """Where answers end, unless that is at the tokenizer's own end token alone, as most expect, or not known before the start."""
+    ends = _ends(policy, chat)
+    if ends is None or not ends.ids or next(stop_problems(generation, policy, chat=chat), None):
+        return None
+    stops = ends.chosen(generation, policy.vocab_size)
+    return None if stops == ends.ids == (ends.of_tokenizer,) else ends.sentence(generation, stops)
+
+
+def _ends(policy: ModelFacts, chat: bool) -> Ends | None:
+    try:
+        return ends_of_files(policy, find_template(policy.tokenizer_files) if chat else None)
+    except ChatError:  # the check of the prompts says what is wrong with the template
+        return ends_of_files(policy, None)
 
 
 def adapter_problems(model: TrainedModelConfig, lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:

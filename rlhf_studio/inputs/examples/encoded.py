@@ -65,8 +65,8 @@ class PreparedDemonstrations:
         lengths: tokens of each demonstration that is left, before anything is cut.
         texts: prompt (or the front of a chat) and response of each demonstration that is left, as they were encoded.
         left_out: demonstrations left out here, by reason.
-        counts: what else happened, by kind: ``cut``, ``divided``, ``spaced``, ``stuck``, ``special``; ``followed`` are all
-            responses that were looked at for being spaced or stuck.
+        counts: what else happened, by kind: ``cut``, ``divided``, ``spaced``, ``stuck``, ``special``, ``unmarked_end``; ``followed`` are
+            all responses that were looked at for being spaced or stuck.
         fields: what chats say beside role and content.
     """
 
@@ -112,6 +112,8 @@ def _changes(counts: Counter[str], total: int, data: DemonstrationsConfig | Pair
         "spaced": f"{counts['spaced']:,} responses got a space in front, which would else stick to the form of their prompt.",
         "stuck": f"Nothing stands between the prompt and {counts['stuck']:,} of {counts['followed']:,} responses, not even a space; "
         "data.prompt_format can say what does.",
+        "unmarked_end": f"The chat template's {{% generation %}} marks leave out the token that ends an answer, in "
+        f"{counts['unmarked_end']:,} of {total:,}. It is learned as well, else the model would never stop.",
     }
     noun = "demonstrations" if isinstance(data, DemonstrationsConfig) else "pairs"
     special = special_note(counts["special"], total, noun)

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.chat import ChatTemplate
+from rlhf_studio.inputs.ends import turn_end
 from rlhf_studio.inputs.examples.encoded import IGNORED, EncodedExample, EncodedPair, Length, PreparedDemonstrations, PreparedPairs
 from rlhf_studio.inputs.examples.pieces import encode_pieces, encode_whole
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
@@ -41,13 +42,15 @@ def prepare_demonstrations(
     Args:
         chat: the model's template, needed when ``data.chat_template`` is on.
         loss_on: whether the tokens of prompts count too.
-        end: the end token, which follows each response; a chat ends as its template says. None: nothing follows.
+        end: the end token, which follows each response; a chat's only where its template closes an answer with no token of its own.
+            None: nothing follows.
         tick: called now and then; may raise to give up.
         keep_texts: how many of the first texts to keep, to be looked at.
 
     Raises :class:`PromptsError` when the template refuses a row.
     """
     done, numbers, finds_special = PreparedDemonstrations(), Numbers(), special_finder(encoder)
+    end = _end_beside(chat, data, end)
     for pack in _packs(rows, data):
         texts = demonstration_parts(pack, data, chat, done.counts, tick, done.fields)
         ids = encode_pieces([[text for text, _ in parts] for parts in texts], encoder, not data.chat_template, tick)
@@ -55,11 +58,11 @@ def prepare_demonstrations(
             if not parts:
                 done.left_out["silent"] += 1
                 continue
-            pieces[-1] = pieces[-1] if data.chat_template else _ended(pieces[-1], end)
+            last = _last_answer(parts)
+            pieces[last] = _ended(pieces[last], end)
             if _add_demonstration(done, row, parts, pieces, data, encoder, loss_on, numbers):
                 done.counts["special"] += finds_special(row.prompt, row.completion)
                 if len(done.texts) < keep_texts:
-                    last = _last_answer(parts)
                     done.texts.append(("".join(text for text, _ in parts[:last]), "".join(text for text, _ in parts[last:])))
     return done
 
@@ -82,13 +85,13 @@ def prepare_pairs(
         whole_texts: prompt and response are encoded as one text, as a reward model reads them; the prompt is then what the ids of both
             begin with. Else prompt and response are apart.
         ties: whether pairs of equally good responses can be used; else they are left out.
-        end: the end token, which follows each response; in chats only where ``whole_texts`` is on. None: nothing follows.
+        end: as there; where ``whole_texts`` is on, it follows each chat.
     """
     done, numbers, finds_special = PreparedPairs(), Numbers(), special_finder(encoder)
     usable = [row for row in rows if ties or not row.tie]
     if len(usable) < len(rows):
         done.left_out["tie"] = len(rows) - len(usable)
-    end = None if data.chat_template and not whole_texts else end
+    end = end if whole_texts else _end_beside(chat, data, end)
     for pack in _packs(usable, data):
         both = zip(pack, pair_texts(pack, data, chat, done.counts, tick, done.fields), strict=True)
         spoken = [(row, text) for row, text in both if text is not None]
@@ -108,6 +111,11 @@ def _packs(rows: Sequence[Row], data: DemonstrationsConfig | PairsConfig) -> Ite
     size = CHAT_PACK_ROWS if data.chat_template else PACK_ROWS
     for first in range(0, len(rows), size):
         yield rows[first : first + size]
+
+
+def _end_beside(chat: ChatTemplate | None, data: DemonstrationsConfig | PairsConfig, end: int | None) -> int | None:
+    """The end token that follows a response, beside what a chat template writes there: none where that closes it with one of its own."""
+    return None if data.chat_template and chat is not None and turn_end(chat) else end
 
 
 def _ended(ids: list[int], end: int | None) -> list[int]:

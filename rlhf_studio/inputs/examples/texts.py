@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_chats, write_chats
+from rlhf_studio.inputs.ends import turn_end
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import WEIGHT, Fields, Message, said
@@ -28,7 +29,7 @@ def demonstration_parts(
     ``counts`` takes what was done to them, ``fields`` what chats say beside role and content. Raises :class:`PromptsError` with the row.
     """
     if data.chat_template:
-        return _chat_parts(rows, data, chat, tick, fields)
+        return _chat_parts(rows, data, chat, counts, tick, fields)
     for row in rows:
         fields.add(row.messages or ())
     return [_plain_parts(row, data, counts) for row in rows]
@@ -84,12 +85,16 @@ def _spaced(prompt: str, response: str, data: DemonstrationsConfig | PairsConfig
 
 
 def _chat_parts(
-    rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, tick: Tick, fields: Fields
+    rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick, fields: Fields
 ) -> list[list[Part]]:
-    """Each chat as parts in turn, each with whether the assistant is to write it."""
+    """Each chat as parts in turn, each with whether the assistant is to write it.
+
+    The token with which the template closes an answer is the assistant's, too, also where the template's marks leave it out: a model that
+    never learns it never stops.
+    """
     conversations = [_conversation(row, row.completion if row.messages is None else None, data) for row in rows]
     marked = _guarded(rows, lambda: write_chats(_needed(chat), conversations, "marked", tick))
-    result: list[list[Part]] = []
+    closing, result = turn_end(_needed(chat)), list[list[Part]]()
     for row, messages, (text, spans, idle, silent) in zip(rows, conversations, marked, strict=True):
         fields.add(messages, idle)
         if silent:
@@ -97,10 +102,20 @@ def _chat_parts(
             continue
         if not spans:
             raise PromptsError("data.chat_template", f"row {row.number}: the chat template marks no answer to learn")
-        edges = [0, *(edge for span in spans for edge in span), len(text)]
+        whole = [[first, _closed(text, first, last, closing)] for first, last in spans] if closing else spans
+        counts["unmarked_end"] += whole != spans
+        edges = [0, *(edge for span in whole for edge in span), len(text)]
         parts = [(text[first:last], place % 2 == 1) for place, (first, last) in enumerate(zip(edges, edges[1:], strict=False))]
         result.append([part for part in parts if part[0]])
     return result
+
+
+def _closed(text: str, first: int, last: int, closing: str) -> int:
+    """Where an answer ends with its closing token, if that stands right behind it or, with white space alone between, soon after."""
+    behind = text[last:]
+    if closing in text[first:last] or not behind.lstrip().startswith(closing):
+        return last
+    return last + behind.index(closing) + len(closing)
 
 
 def _chat_texts(

@@ -24,6 +24,9 @@ ENCODER_TYPES = {
 
 DROPS_UNLESS_TOLD = {"gpt2", "gpt_bigcode"}
 
+END_LISTS = ("generation_config.json", "config.json")
+"""Files that list which tokens end what a model writes."""
+
 COUNTED_FROM_PAD = {"roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "xmod"}
 
 
@@ -38,6 +41,7 @@ class ModelFacts:
         labels: names of a classifier's outputs, in order.
         has_pad: whether the tokenizer names such a token; None when the files do not say.
         has_end: whether the tokenizer has an end token; None when its files name none and its class may have one of its own.
+        end_lists: what ``eos_token_id`` is in generation_config.json and config.json.
         max_positions: longest text in tokens, prompt and response together; None when there is no fixed limit.
         attends_to: tokens to which sparse attention is cut down in a longer text; None where all are attended to.
         tensors: names and shapes of the weights, when they are on this machine.
@@ -59,6 +63,7 @@ class ModelFacts:
     has_pad: bool | None = None
     has_end: bool | None = None
     pad_equals_eos: bool = False
+    end_lists: tuple[tuple[str, Any], ...] = ()
     vocab_size: int | None = None
     max_positions: int | None = None
     attends_to: int | None = None
@@ -152,6 +157,7 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
         parameters=sum(tensor.values for tensor in tensors.values()) or None,
         labels=_labels(config),
         **pad_and_end(files),
+        end_lists=_end_lists(files, text_config),
         vocab_size=vocab_size,
         max_positions=_smallest(_max_positions(text_config), _attends_to(text_config)),
         attends_to=_attends_to(text_config),
@@ -164,6 +170,11 @@ def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bo
         attention_dropout=_attention_dropout(text_config),
         heads=next((heads for key in HEADS if (heads := _whole_number(text_config, key))), None),
     )
+
+
+def _end_lists(files: ModelFiles, config: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    sampling = read_json(files, "generation_config.json") if "generation_config.json" in files.sizes else {}
+    return tuple((name, settings.get("eos_token_id")) for name, settings in zip(END_LISTS, (sampling, config), strict=True))
 
 
 def _adapter_facts(files: ModelFiles, hub: Hub | None) -> ModelFacts:

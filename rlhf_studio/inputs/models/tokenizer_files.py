@@ -22,9 +22,10 @@ def check_vocabulary(name: str, tokenizer: Path | None, vocab_size: int | None) 
     if tokenizer is None:
         return
     stat = tokenizer.stat()
-    tokens = _tokenizer_size(tokenizer, stat.st_mtime_ns, stat.st_size)
-    if tokens is None:
+    read = _read_tokenizer(tokenizer, stat.st_mtime_ns, stat.st_size)
+    if read is None:
         raise ModelError(f"tokenizer.json of {name} cannot be read; save the tokenizer again")
+    tokens, _ = read
     if vocab_size is not None and tokens > vocab_size:
         raise ModelError(
             f"the tokenizer of {name} has {tokens:,} tokens, but the model knows only {vocab_size:,}; they do not belong together"
@@ -32,15 +33,31 @@ def check_vocabulary(name: str, tokenizer: Path | None, vocab_size: int | None) 
 
 
 @lru_cache(maxsize=32)
-def _tokenizer_size(path: Path, modified: int, size: int) -> int | None:
-    """Highest token id + 1, or None when the file is not a tokenizer; ``modified`` and ``size`` make the cache notice a new file."""
+def _read_tokenizer(path: Path, modified: int, size: int) -> tuple[int, dict[str, int]] | None:
+    """(Highest token id + 1, :func:`added_tokens`), or None when the file is not a tokenizer.
+
+    ``modified`` and ``size`` make the cache notice a new file.
+    """
     from tokenizers import Tokenizer
 
     try:
-        vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception:  # noqa: BLE001 - the library raises bare Exception for every kind of bad file
         return None
-    return max(vocabulary.values(), default=-1) + 1
+    added = {token.content: number for number, token in tokenizer.get_added_tokens_decoder().items()}
+    return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1, added
+
+
+def added_tokens(tokenizer: Path) -> dict[str, int]:
+    """The texts of all tokens that a ``tokenizer.json`` keeps whole -> their ids; none of a file that cannot be read."""
+    stat = tokenizer.stat()
+    read = _read_tokenizer(tokenizer, stat.st_mtime_ns, stat.st_size)
+    return {} if read is None else read[1]
+
+
+def read_end(files: ModelFiles) -> str:
+    """The text of the end token, as the tokenizer's files name it; empty when they do not."""
+    return _special_tokens(files)[1]
 
 
 def pad_and_end(files: ModelFiles) -> dict[str, Any]:

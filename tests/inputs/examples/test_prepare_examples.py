@@ -41,7 +41,8 @@ WORLD = Path(__file__).resolve().parents[3] / "assets" / "world" / "policy" / "t
 USER, ASSISTANT = {"role": "user"}, {"role": "assistant"}
 TURNS = ChatTemplate(
     "{% for m in messages %}{{ '7 ' if m.role == 'user' else '8 ' }}{{ m.content }} {{ '9 ' if m.role == 'assistant' }}{% endfor %}"
-    "{% if add_generation_prompt %}8 {% endif %}"
+    "{% if add_generation_prompt %}8 {% endif %}",
+    kept_whole=("9", "8"),
 )
 
 
@@ -327,8 +328,11 @@ def test_held_out_data_is_read_like_the_data(tmp_path: Path) -> None:
 def test_chatml_of_real_templates_is_learned_to_its_end_token() -> None:
     encoder = load_encoder(WORLD)
     assert encoder is not None
-    data = DemonstrationsConfig(chat_template=True)
-    done = prepare_demonstrations([Demonstration(1, "Hi", "Yes.")], data, encoder, ChatTemplate(CHATML), "response", end=1, keep_texts=1)
+    data, chat = DemonstrationsConfig(chat_template=True), ChatTemplate(CHATML, kept_whole=("<|im_start|>", "<|im_end|>"))
+    done = prepare_demonstrations([Demonstration(1, "Hi", "Yes.")], data, encoder, chat, "response", end=1, keep_texts=1)
     assert done.texts[0][1] == "Yes.<|im_end|>\n" and done.texts[0][0].endswith("Hi<|im_end|>\n<|im_start|>assistant\n")
     learned = [label for label in done.items[0].labels if label != -100]
     assert encoder.decode(learned) == "Yes.<|im_end|>\n" and learned[-1] != 1
+    # A tokenizer that does not keep the template's mark whole: no single token ends an answer, so the end token follows.
+    (item,) = prepare_demonstrations([Demonstration(1, "Hi", "Yes.")], data, encoder, ChatTemplate(CHATML), "response", end=1).items
+    assert item.labels == (*done.items[0].labels, 1)

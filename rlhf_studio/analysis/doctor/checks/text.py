@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,8 @@ ALWAYS_PAYS = "The policy found one answer that always pays and gives it to ever
 PHRASE_PAYS = "The reward likes this phrase more than what it should judge, so the policy adds it everywhere."
 UNPAID = "Where the score did not rise with it, the policy is damaged: its steps were too large."
 DAMAGED = "The score did not rise with it, so the reward does not pay for this: the policy is damaged, as after steps that were too large."
+OTHER_END = "The model closes its answers with a token at which this run does not stop (generation.stop_token)."
+END_THERE = "Let answers end where the model ends them: stop token eos."
 MEND = "Go back to before it began, and go on with a lower learning rate."
 
 
@@ -72,11 +75,16 @@ def _of_reward(run: RunData, course: Course, cause: str) -> Course:
 def all_cut_off(run: RunData) -> Course | None:
     if run.config.generation.stop_token == "none":
         return None
+    told = run.told("ends")
+    never_seen = told.get("end") is not None and told["end"] not in told.get("ids", [])
     cut = run.column("tokens/cut_off")
     all_cut, lost = streak(cut >= ALL, END_STEPS), at_start(cut) <= ENDED_BEFORE
     none, penalised = np.zeros(len(cut), dtype=bool), run.config.reward.missing_eos_penalty > 0
     found = levels(note=all_cut, warning=all_cut if penalised else none, alarm=all_cut if lost else none)
     evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {at_start(cut):.2f} at the start")
+    if never_seen:
+        changes: dict[str, Any] = {"generation.stop_token": "eos"}
+        return Course(found, evidence, cause=OTHER_END, advice=END_THERE, changes=changes, length=END_STEPS, from_start=True)
     longer = min(8192, 2 * run.config.generation.response_length)
     changes = calmer(run.in_force) if lost else {"generation.response_length": longer}
     return Course(found, evidence, changes=changes, length=END_STEPS, from_start=not lost)

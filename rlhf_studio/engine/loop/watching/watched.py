@@ -74,7 +74,7 @@ def answer_watched(models: Models, prompts: PromptStream) -> Answers | None:
 def score_watched(models: Models, answers: Answers) -> list[WatchRecord]:
     """The answers with their scores and every token's numbers. Raises :class:`RewardError`."""
     tokens, responses = answers.tokens, decode_responses(models, answers.tokens)
-    stopped = ends_with_stop(tokens, models.stop_id)
+    stopped = ends_with_stop(tokens, models.stop_ids)
     episodes = episodes_of(answers.prompts, tokens, responses, stopped)
     if models.scorer.people():  # nobody is asked for these, so they have no score
         scores = [math.nan] * len(responses)

@@ -52,7 +52,7 @@ def sample(models: Models, prompts: PromptBatch, seed: int) -> Sampled:
     generator = torch.Generator(device=models.compute.device).manual_seed(seed)
     tokens, output = generate(models, prompts, models.config.generation, generator)
     output = exact(models, tokens, output, 0)
-    return Sampled(decode_responses(models, tokens), tokens, ends_with_stop(tokens, models.stop_id).tolist(), output.logprobs)
+    return Sampled(decode_responses(models, tokens), tokens, ends_with_stop(tokens, models.stop_ids).tolist(), output.logprobs)
 
 
 def kl_from_reference(models: Models, sampled: Sampled, *, greedy: bool) -> Tensor:

@@ -21,7 +21,8 @@ from torch import Tensor
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
-from rlhf_studio.engine.loop.build import pad_id, stop_id
+from rlhf_studio.engine.ends import model_ends, stop_ids
+from rlhf_studio.engine.loop.build import pad_id
 from rlhf_studio.engine.loop.models import Models, traced
 from rlhf_studio.engine.loop.prompts import TokenizerEncoder
 from rlhf_studio.engine.models.adapters import adapter_weights, is_adapter, load_adapter, sharing
@@ -149,6 +150,7 @@ class Policies:
         if self.compute.device.type == "cpu":
             policy.enable_packing()
             reference.enable_packing()
+        ends = model_ends(policy.model, loaded.tokenizer, chat=self._config.data.chat_template)
         models = Models(
             policy=policy,
             reference=reference,
@@ -156,7 +158,8 @@ class Policies:
             tokenizer=loaded.tokenizer,
             config=self._config,
             compute=self.compute,
-            stop_id=stop_id(self._config, policy, loaded.tokenizer),
+            stop_ids=stop_ids(self._config.generation, ends, policy.model),
+            ends=ends,
             pad_id=pad_id(loaded.tokenizer, policy.model),
             traced_step=traced(policy, self._config, self.compute)[0],
         )

@@ -48,12 +48,21 @@ class StagePairs:
 
 
 def load_demonstrations(
-    data: DemonstrationsConfig, loss_on: Literal["response", "text"], tokenizer: PreTrainedTokenizerBase, seed: int, report: OnProgress
+    data: DemonstrationsConfig,
+    loss_on: Literal["response", "text"],
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+    report: OnProgress,
+    *,
+    end: int | None,
 ) -> StageDemonstrations:
-    """Read and encode demonstrations. Raises :class:`PromptsError`, also when none is left to learn from."""
+    """Read and encode demonstrations, with ``end`` as in :func:`prepare_demonstrations`.
+
+    Raises :class:`PromptsError`, also when none is left to learn from.
+    """
     training, aside, notes, before = _read(read_demonstrations, data, seed, report, "demonstrations")
     given = (TokenizerEncoder(tokenizer), chat_template(tokenizer) if data.chat_template else None, loss_on)
-    end, tick = tokenizer.eos_token_id, lambda: report("Encoding the demonstrations", None)
+    tick = lambda: report("Encoding the demonstrations", None)  # noqa: E731
     learned, held_out = (prepare_demonstrations(rows, data, *given, end=end, tick=tick) for rows in (training, aside))
     _check(data, len(learned.items), learned.left_out)
     notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "demonstrations")]

@@ -14,10 +14,12 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
+from rlhf_studio.engine.ends import model_ends, sample_as, stop_ids
 from rlhf_studio.engine.models.adapters import add_lora, name_base
 from rlhf_studio.engine.models.load_model import UNUSABLE, LoadedModel, fetch, load_causal_lm, load_options, load_tokenizer
 from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.ends import Ends
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,14 @@ def load_learner(config: SFTRunConfig | DPORunConfig, compute: Compute, report: 
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(ResponseModel(model)):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     return Learner(model.eval(), loaded.tokenizer, list(loaded.notes), start)
+
+
+def ends_in_training(config: SFTRunConfig | DPORunConfig, learner: Learner) -> tuple[Ends, tuple[int, ...]]:
+    """(The model's end tokens, those at which answers end), with which it will be saved. Raises :class:`ConfigError` for a wrong one."""
+    ends = model_ends(learner.model, learner.tokenizer, chat=config.data.chat_template)
+    stops = stop_ids(config.generation, ends, learner.model)
+    sample_as(learner.model, config.generation, stops)
+    return ends, stops
 
 
 def draw_model(name: str, revision: str, seed: int, dtype: torch.dtype, report: OnProgress) -> LoadedModel:

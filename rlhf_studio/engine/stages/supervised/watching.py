@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import EngineConfig, GenerationConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.loop.build import pad_id, stop_token
+from rlhf_studio.engine.loop.build import pad_id
 from rlhf_studio.engine.loop.generate import ends_with_stop, response_texts
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.forward import TOP_K
@@ -33,13 +33,13 @@ class Watched:
 
     Attributes:
         prompts: token ids of each.
-        stop_id: the token that ends an answer; None where only the length does.
+        stop_ids: the tokens that end an answer; empty where only the length does.
     """
 
     prompts: list[tuple[int, ...]]
     generation: GenerationConfig
     seed: int
-    stop_id: int | None
+    stop_ids: tuple[int, ...]
     pad_id: int
 
     def answer(self, model: Any, tokenizer: PreTrainedTokenizerBase, compute: Compute) -> list[WatchRecord]:
@@ -54,10 +54,10 @@ class Watched:
         shape = (len(self.prompts), self.generation.response_length)
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
         with compute.autocast():
-            ends = {"uniforms": uniforms, "stop_id": self.stop_id, "pad_id": self.pad_id}
+            ends = {"uniforms": uniforms, "stop_ids": self.stop_ids, "pad_id": self.pad_id}
             tokens, output = sample_responses(policy, ids.to(device), mask.to(device), self.generation, ranks=compute.ranks, **ends)
         model.train(was_training)
-        texts, stopped = response_texts(tokenizer, tokens), ends_with_stop(tokens, self.stop_id)
+        texts, stopped = response_texts(tokenizer, tokens), ends_with_stop(tokens, self.stop_ids)
         columns = {name: getattr(output, name).float().cpu().numpy() for name in ("logprobs", "entropy")}
         return [
             WatchRecord(
@@ -89,17 +89,17 @@ def watch(
     generation: GenerationConfig,
     model: Any,
     tokenizer: PreTrainedTokenizerBase,
+    stops: tuple[int, ...],
 ) -> Watched:
-    """The prompts of these examples as a run watches them. Raises :class:`ConfigError` when there is no such stop token."""
-    stop = stop_token(generation, len(model.get_input_embeddings().weight), tokenizer)
-    return Watched(watched_prompts(examples, engine.watch_prompts), generation, engine.seed + 2, stop, pad_id(tokenizer, model))
+    """The prompts of these examples as a run watches them; ``stops``: the tokens that end an answer."""
+    return Watched(watched_prompts(examples, engine.watch_prompts), generation, engine.seed + 2, stops, pad_id(tokenizer, model))
 
 
 class ExampleRecorder:
     """Records examples token by token: log-probability and entropy of every response token, and the likeliest tokens there."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, compute: Compute):
-        self._tokenizer, self._compute = tokenizer, compute
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, compute: Compute, stops: tuple[int, ...]):
+        self._tokenizer, self._compute, self._stops = tokenizer, compute, stops
         self._pieces, self._decoder = PieceTable(tokenizer), remembering_decoder(tokenizer)
 
     def record(self, model: Any, texts: Sequence[tuple[Sequence[int], int]]) -> list[RolloutRecord]:
@@ -129,7 +129,7 @@ class ExampleRecorder:
             gold=None,
             kl=float("nan"),
             length=len(ids) - start,
-            stopped=ids[-1] == self._tokenizer.eos_token_id,
+            stopped=not self._stops or not set(ids[start:]).isdisjoint(self._stops),  # a template may write more behind the end
             tokens=TokenRecord(
                 prompt_ids=np.array(ids[:start], dtype=np.int32),
                 response_ids=np.array(ids[start:], dtype=np.int32),

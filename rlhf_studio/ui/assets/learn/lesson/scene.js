@@ -98,7 +98,7 @@ export class Scene {
     if (open) this.reveal(begins);
   }
 
-  /** What came with the lesson: it is there to be read, until the app has computed its own and its controls can be moved. */
+  /** What came with the lesson: it is there to be read, until the app has computed its own. */
   prepare(description) {
     if (!description?.shown) return;
     this.prepared = true;
