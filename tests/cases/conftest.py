@@ -19,3 +19,11 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return save_chat_model(kind, tmp_path_factory.mktemp(kind) / "model")
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def chat_judge(chat_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reward model of the kind ``chatml`` that was trained on chats; nobody writes to its folder."""
+    from tests.cases.chat_judge import train_chat_judge
+
+    return train_chat_judge(chat_model("chatml"), tmp_path_factory.mktemp("chat_judge"))

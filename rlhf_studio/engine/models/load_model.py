@@ -40,8 +40,8 @@ from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
-from rlhf_studio.inputs.models.trained_text import TrainedText
 from rlhf_studio.inputs.trained import DamagedError, require_intact
+from rlhf_studio.inputs.trained_text import TrainedText
 
 REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk
 NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # the base error of the HTTP library that the installed hub client uses

@@ -27,7 +27,7 @@ from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.text import chat_template
 from rlhf_studio.engine.types import OnProgress
-from rlhf_studio.inputs.models.trained_text import TrainedText, text_form
+from rlhf_studio.inputs.trained_text import TrainedText, text_form
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
 
 TRAINED = "trained"  # the folder of a checkpoint with the adapters as they are trained

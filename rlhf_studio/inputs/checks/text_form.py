@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlhf_studio.config import ClassifierReward, DataConfig, Finding
-from rlhf_studio.inputs.models.trained_text import TrainedText, template_digest
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.prepare import prompt_texts
+from rlhf_studio.inputs.trained_text import TrainedText, template_digest
 
 MOST_LOOKED_AT = 200
 """Prompts that are looked at before a run; the engine looks at each."""

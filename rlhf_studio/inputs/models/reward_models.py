@@ -15,7 +15,7 @@ from typing import Any
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.models.facts import ENCODER_TYPES, ModelFacts, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model, read_json
-from rlhf_studio.inputs.models.trained_text import TrainedText, read_trained_text
+from rlhf_studio.inputs.trained_text import TrainedText, read_trained_text
 
 REWARD_FILE = "reward_model.json"
 ENSEMBLE_FILE = "ensemble.json"

@@ -15,7 +15,7 @@ from rlhf_studio.engine.text import chat_template
 from rlhf_studio.inputs.chat import ChatError, Messages, compile_template, render_chats
 from rlhf_studio.inputs.checks.text_form import form_findings, is_chat
 from rlhf_studio.inputs.error_text import first_line
-from rlhf_studio.inputs.models.trained_text import TrainedText
+from rlhf_studio.inputs.trained_text import TrainedText
 
 TRY: Messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 

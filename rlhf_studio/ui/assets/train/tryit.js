@@ -52,8 +52,8 @@ export class TryIt {
       el(
         "p",
         { class: "rs-help" },
-        "Score a text with these rewards, before any run. The prompt is written as the Data section says; the response " +
-          "follows as it is, so a space between them belongs to one of the two.",
+        "Score a text with these rewards, before any run. The prompt is written as the Data section says, and the " +
+          "response follows as it is: a space between them belongs to one of the two.",
       ),
       el("div", { class: "rs-try-texts" }, this.prompt.node, this.response.node, this.reference.node),
       el(
