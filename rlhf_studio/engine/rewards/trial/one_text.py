@@ -69,7 +69,7 @@ class Trial:
                 row |= self._row(component, name, field, compute, episodes, before)
             rows.append(row)
         found = {"components": rows, **_final(config, rows, episodes, tokens), "tokens": tokens}
-        if prompt != text.prompt:
+        if prompt != text.prompt and not any(row.get("texts") for row in rows):  # which would show it
             found["notes"].append(f"The prompt was written as the policy reads it: {prompt!r}.")
         return found
 
