@@ -41,10 +41,11 @@ class ClassifierReward(Component):
         "both", "Reads", "both: prompt and response as one text. response: the response alone, as for a sentiment classifier that should "
         "not be swayed by the prompt.",
     )  # fmt: skip
-    chat_template: Literal["policy", "own"] = setting(
-        "policy", "Chat form",
+    chat_template: Literal["auto", "policy", "own"] = setting(
+        "auto", "Chat form",
         "policy: the model reads prompt and response as the policy does. own: prompt and response are written as a chat in the form that "
-        "the reward model's own tokenizer defines; a prompt that is no chat is what the user says.",
+        "the reward model's own tokenizer defines; a prompt that is no chat is what the user says. auto: as the model was trained, where "
+        "that is on record (models trained here); for others as policy.",
     )  # fmt: skip
     dtype: Literal["auto", "float32", "bfloat16"] = setting(
         "auto", "Number format", "Format of the model's weights and products. auto follows the run's; bfloat16 takes half the memory."

@@ -24,6 +24,7 @@ from rlhf_studio.export.weights import BASE, Base, Chosen
 from rlhf_studio.inputs.bundled import BUNDLED, resolve
 from rlhf_studio.inputs.models.files import HUB_ID
 from rlhf_studio.inputs.models.reward_models import RewardFile
+from rlhf_studio.inputs.trained_text import TrainedText
 from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.runs.lab.fault import EVENT as FAULT
 from rlhf_studio.runs.records import WatchRecord
@@ -190,8 +191,10 @@ def snippet(exported: Exported) -> str:
 
 
 def _scoring(name: str, judge: RewardFile) -> str:
-    """Python that loads a reward model and scores one text, which ends as those do that it was trained on."""
-    end = " + tokenizer.eos_token" if judge.append_eos else ""
+    """Python that loads a reward model and scores one text, written as those are that it was trained on."""
+    trained = judge.trained_on or TrainedText()
+    written = "tokenizer.eos_token" if trained.end_id is None else f"tokenizer.decode([{trained.end_id}])"
+    end = f" + {written}" if judge.append_eos else ""
     folder = f"folder = {name}  # or its name on the hub"
     if judge.head == "linear":
         lines = ["from transformers import AutoModelForSequenceClassification, AutoTokenizer", "", folder]
@@ -201,7 +204,12 @@ def _scoring(name: str, judge: RewardFile) -> str:
         lines = ["import torch", "from rlhf_studio.engine.models.load_model import load_reward_model", "", folder]
         lines += ['loaded = load_reward_model(folder, "main", "", torch.float32, lambda text, done: None, "reward")']
         lines += ["model, tokenizer = loaded.model, loaded.tokenizer"]
-    lines += [f'inputs = tokenizer("Your prompt, and the response behind it"{end}, return_tensors="pt")']
+    if trained.chat_template:
+        lines += ['chat = [{"role": "user", "content": "Your prompt"}, {"role": "assistant", "content": "The response"}]']
+        lines += ["text = tokenizer.apply_chat_template(chat, tokenize=False)"]
+        lines += [f'inputs = tokenizer(text{end}, add_special_tokens=False, return_tensors="pt")']
+    else:
+        lines += [f'inputs = tokenizer("Your prompt, and the response behind it"{end}, return_tensors="pt")']
     return "\n".join([*lines, "print(model(**inputs).logits[0, 0].item())"])
 
 

@@ -36,7 +36,7 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     reference = _model(own_reference, revision, look, problems, *REFERENCE) if own_reference else None
     as_ppo = _as_ppo(config)
     rewards = check_rewards(as_ppo, look.hub, problems, look.permissions)
-    judge = check_judge(config.evaluation.judge, look.hub, problems)
+    judge = check_judge(config.evaluation.judge, look.hub, problems, config.data)
     check_text(config.evaluation, problems)
     prompts = check_prompts(as_ppo, policy)
     problems.extend(prompts.problems)

@@ -18,6 +18,7 @@ import gradio as gr
 from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.config.stages import PROMPT_WRITING
 from rlhf_studio.config_io import ConfigError, Problem, parse_ppo
 from rlhf_studio.ui import problems
 from rlhf_studio.ui.access import Access
@@ -205,10 +206,15 @@ def request_of(sent: Json) -> Json:
 
 
 def trial_config(values: Any) -> RunConfig:
-    """The settings that scoring needs; other sections than the rewards take their defaults when wrong. Raises :class:`ConfigError`."""
-    sent = {name: value for name, value in nested(values).items() if name in ("reward", "model", "generation", "engine")}
+    """The settings that scoring needs: the rewards, and of the data how prompts are written. Other sections take their defaults when wrong.
+
+    Raises :class:`ConfigError`.
+    """
+    sent = {name: value for name, value in nested(values).items() if name in ("reward", "model", "generation", "engine", "data")}
+    if isinstance(sent.get("data"), dict):
+        sent["data"] = {name: value for name, value in sent["data"].items() if name in PROMPT_WRITING}
     try:
         return parse_ppo(sent)
     except ConfigError as error:
-        wrong = {problem.field.split(".")[0] for problem in error.problems} - {"reward"}
+        wrong = {problem.field.split(".")[0] for problem in error.problems} - {"reward", "data"}
         return parse_ppo({name: value for name, value in sent.items() if name not in wrong})

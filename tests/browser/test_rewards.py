@@ -31,7 +31,7 @@ def row(component, text):
     raw = float(len(text))
     members = {"<b>one</b>": raw - 1} if component["kind"] == "reward_model" else {}
     return {"name": component["name"] or component["kind"], "kind": "x", "weight": component["weight"], "raw": raw,
-            "weighted": raw * component["weight"], "members": members}
+            "weighted": raw * component["weight"], "members": members, "texts": []}
 for line in sys.stdin:
     asked = json.loads(line)
     say({"progress": "Loading the reward model bundled/world-reward", "fraction": 0.25})

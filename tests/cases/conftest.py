@@ -31,3 +31,11 @@ def taught_chat_model(chat_model: Callable[[str], Path], tmp_path_factory: pytes
         return teach_chat_model(chat_model(kind), tmp_path_factory.mktemp(kind) / "run")
 
     return run
+
+
+@pytest.fixture(scope="session")
+def chat_judge(chat_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reward model of the kind ``chatml`` that was trained on chats; nobody writes to its folder."""
+    from tests.cases.chat_judge import train_chat_judge
+
+    return train_chat_judge(chat_model("chatml"), tmp_path_factory.mktemp("chat_judge"))

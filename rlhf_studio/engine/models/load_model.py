@@ -41,6 +41,7 @@ from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
 from rlhf_studio.inputs.trained import DamagedError, require_intact
+from rlhf_studio.inputs.trained_text import TrainedText
 
 REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk
 NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # the base error of the HTTP library that the installed hub client uses
@@ -240,11 +241,13 @@ class LoadedRewardModel:
 
     Attributes:
         label: index of the output that is the score.
+        trained_on: the form of the texts that it was trained on, where that is on record.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     label: int
+    trained_on: TrainedText | None = None
 
 
 def check_same_tokens(
@@ -284,7 +287,8 @@ def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, 
     except UNUSABLE as error:
         raise error if isinstance(error, ConfigError) else _cannot_load(name, place, error) from error
     fuse_activations(model)
-    return LoadedRewardModel(model.eval().requires_grad_(False), tokenizer, _label_index(model, label, f"{field}.label"))
+    index = _label_index(model, label, f"{field}.label")
+    return LoadedRewardModel(model.eval().requires_grad_(False), tokenizer, index, saved.trained_on)
 
 
 def _saved_classifier(name: str, folder: Path, saved: RewardFile, dtype: torch.dtype, field: str) -> PreTrainedModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
 from rlhf_studio.engine.stages.supervised.examples import StagePairs, load_pairs
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.text import chat_template
 from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.trained_text import TrainedText, text_form
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
 
 TRAINED = "trained"  # the folder of a checkpoint with the adapters as they are trained
@@ -41,7 +44,7 @@ class RewardModelStage(SupervisedStage):
     def __init__(self, *parts: Any, built: BuiltRewardModel, pairs: StagePairs, in_world: bool):
         super().__init__(*parts)
         self._built, self._pairs, self._in_world = built, pairs, in_world
-        self._texts = [PairTexts(*texts) for texts in pairs.held_out.texts]
+        self._texts, self._end = _without_end(pairs.held_out.texts, built.head.trained_on)
         self._measured: tuple[int, dict[str, Any]] | None = None  # the step of the newest measurement, and its record
 
     def learned(self, numbers: StepNumbers) -> dict[str, float]:
@@ -65,9 +68,10 @@ class RewardModelStage(SupervisedStage):
 
     def _encode(self, prompt: str, response: str) -> Sequence[int]:
         """The ids of a text that somebody rewrote, made as those of the pairs are: a chat has its special tokens in its text."""
-        end = self.tokenizer.eos_token_id
-        ids: list[int] = self.tokenizer(prompt + response, add_special_tokens=not self.config.data.chat_template)["input_ids"]
-        if self.config.reward_model.append_eos and ids[-1:] != [end]:
+        text = prompt + response + self._end
+        ids: list[int] = self.tokenizer(text, add_special_tokens=not self.config.data.chat_template)["input_ids"]
+        end = self._built.head.trained_on.end_id if self._built.head.trained_on else None
+        if end is not None and ids[-1:] != [end]:
             ids = [*ids, end]
         return ids[-self.config.data.max_tokens :]
 
@@ -135,6 +139,14 @@ class RewardModelStage(SupervisedStage):
         return found[:most], f"{' and '.join(used)} examples"
 
 
+def _without_end(texts: Sequence[tuple[str, str, str]], trained: TrainedText | None) -> tuple[list[PairTexts], str]:
+    """The texts of pairs without what the template wrote behind each answer, which nobody may rewrite; and that end."""
+    end = "" if trained is None else trained.end
+    if not all(response.endswith(end) for _, *responses in texts for response in responses):
+        end = ""
+    return [PairTexts(prompt, *(response.removesuffix(end) for response in responses)) for prompt, *responses in texts], end
+
+
 @contextlib.contextmanager
 def _unchanged(model: Any) -> Iterator[dict[str, Tensor]]:
     """Gives copies of what normalising may change (the head, and every vector); afterwards the model is as it was, bit for bit."""
@@ -161,6 +173,8 @@ def build_reward_stage(config: RewardModelRunConfig, compute: Compute, report: O
     built, settings, seed = build_reward_model(config, compute, report), config.reward_model, config.engine.seed
     end = model_ends(built.model, built.tokenizer, chat=config.data.chat_template).end if settings.append_eos else None
     pairs = load_pairs(config.data, built.tokenizer, seed, report, whole_texts=True, ties=True, end=end)
+    chat = chat_template(built.tokenizer) if config.data.chat_template else None
+    built = replace(built, head=replace(built.head, trained_on=text_form(chat, end, config.data.system_text)))
     objective = BradleyTerryObjective(
         built.model.config.get_text_config().pad_token_id, centering=settings.centering, label_smoothing=settings.label_smoothing
     )

@@ -25,15 +25,15 @@ def judge_settings(name: str) -> RewardConfig:
     return RewardConfig.model_validate({"components": [judge]})
 
 
-def check_judge(name: str, hub: Hub | None, problems: list[Problem]) -> list[ModelFacts]:
-    """Facts of the judge, where there is one that can be used; what is wrong goes to ``problems``."""
+def check_judge(name: str, hub: Hub | None, problems: list[Problem], data: DataConfig) -> list[ModelFacts]:
+    """Facts of the judge of answers to the prompts of ``data``, where there is one that can be used; what is wrong goes to ``problems``."""
     if not name:
         return []
     found: list[Problem] = []
     facts: list[ModelFacts] = []
     try:
         for component in judge_settings(name).components:
-            facts += check_component(component, JUDGE, hub, found, NOTHING_ALLOWED)
+            facts += check_component(component, JUDGE, hub, found, NOTHING_ALLOWED, data)
     except ModelError as error:
         found.append(Problem(JUDGE, str(error)))
     problems += [Problem(JUDGE, problem.message) for problem in found]

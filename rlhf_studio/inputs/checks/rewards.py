@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlhf_studio.config import NOTHING_ALLOWED, ClassifierReward, Finding, Permissions, RewardComponent, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, ClassifierReward, DataConfig, Finding, Permissions, RewardComponent, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
+from rlhf_studio.inputs.checks.text_form import form_findings, is_chat
 from rlhf_studio.inputs.models.facts import ModelFacts, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
-from rlhf_studio.inputs.models.reward_models import read_reward_file
+from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
 
 
 def check_rewards(
@@ -26,7 +27,7 @@ def check_rewards(
             message = f"component {seen[name] + 1} is called {name} too; give each its own name, so that their curves can be told apart"
             problems.append(Problem(f"{field_name}.name", message))
         seen.setdefault(name, index)
-        facts += check_component(component, field_name, hub, problems, permissions)
+        facts += check_component(component, field_name, hub, problems, permissions, config.data)
         problems += [_problem(field_name, finding) for finding in component.problems_with_batches(config.ppo.batch_size)]
         if component.asks_people and (config.engine.processes > 1 or config.engine.accelerate_config):
             message = "people's ratings need a run of one process; set engine.processes to 1 and leave engine.accelerate_config empty"
@@ -51,22 +52,34 @@ def refuse_without_permission(components: Sequence[RewardComponent], permissions
 
 
 def check_component(
-    component: RewardComponent, field_name: str, hub: Hub | None, problems: list[Problem], permissions: Permissions
+    component: RewardComponent,
+    field_name: str,
+    hub: Hub | None,
+    problems: list[Problem],
+    permissions: Permissions,
+    data: DataConfig | None = None,
 ) -> list[ModelFacts]:
-    """The same for one component by itself."""
+    """The same for one component by itself; ``data`` are the prompts that it is to score, where they are known."""
     problems += [_problem(field_name, finding) for finding in component.problems(permissions)]
-    return _models(component, field_name, hub, problems) if isinstance(component, ClassifierReward) else []
+    return _models(component, field_name, hub, problems, data) if isinstance(component, ClassifierReward) else []
 
 
-def _models(component: ClassifierReward, field_name: str, hub: Hub | None, problems: list[Problem]) -> list[ModelFacts]:
+def _models(
+    component: ClassifierReward, field_name: str, hub: Hub | None, problems: list[Problem], data: DataConfig | None
+) -> list[ModelFacts]:
     facts = []
     for name in dict.fromkeys(component.model_names()):
         try:
             facts.append(check_reward_model(name, component.revision, component.label, hub))
-            if component.chat_template == "own" and find_template(facts[-1].tokenizer_files) is None:
+            saved = None if facts[-1].path is None else read_reward_file(facts[-1].path)
+            trained = None if saved is None else saved.trained_on
+            template = find_template(facts[-1].tokenizer_files) if is_chat(component, trained) else None
+            if component.chat_template == "own" and template is None:
                 message = f"{name} has no chat template; use policy, or a model trained on chats"
                 problems.append(Problem(f"{field_name}.chat_template", message))
-            problems += _end_token_problems(component, name, facts[-1], field_name)
+            found = form_findings(name, component, trained, None if template is None else template.source, data)
+            problems += [_problem(field_name, finding) for finding in found]
+            problems += _end_token_problems(component, name, saved, field_name)
         except ChatError as error:
             problems.append(Problem(f"{field_name}.chat_template", str(error)))
         except ModelError as error:
@@ -75,9 +88,8 @@ def _models(component: ClassifierReward, field_name: str, hub: Hub | None, probl
     return facts
 
 
-def _end_token_problems(component: ClassifierReward, name: str, facts: ModelFacts, field_name: str) -> list[Problem]:
+def _end_token_problems(component: ClassifierReward, name: str, saved: RewardFile | None, field_name: str) -> list[Problem]:
     """A model that was trained here says whether its texts ended with the end token; used otherwise, its scores are of other texts."""
-    saved = None if facts.path is None else read_reward_file(facts.path)
     if saved is None or saved.append_eos == component.append_eos:
         return []
     what, use = ("with", "on") if saved.append_eos else ("without", "off")

@@ -15,6 +15,7 @@ from typing import Any
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.models.facts import ENCODER_TYPES, ModelFacts, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model, read_json
+from rlhf_studio.inputs.trained_text import TrainedText, read_trained_text
 
 REWARD_FILE = "reward_model.json"
 ENSEMBLE_FILE = "ensemble.json"
@@ -51,6 +52,7 @@ class RewardFile:
         append_eos: whether the model was trained on texts that end with the end token.
         normalised: None where the scores are as training left them.
         criteria: weight of each of the outputs that the score is the sum of; empty for one output.
+        trained_on: the form of the texts that it was trained on; None in files of earlier versions, which do not say it.
     """
 
     head: str = "linear"
@@ -58,6 +60,7 @@ class RewardFile:
     append_eos: bool = False
     normalised: Normalisation | None = None
     criteria: dict[str, float] = field(default_factory=dict)
+    trained_on: TrainedText | None = None
 
     def text(self) -> str:
         """As it stands in the file."""
@@ -119,7 +122,11 @@ def _reward_file(data: dict[str, Any], name: str) -> RewardFile:
         raise wrong("normalised", "null, or the numbers responses, mean and std") from None
     if stored and not (_is_number(stored.mean) and _is_number(stored.std) and stored.std > 0):
         raise wrong("normalised", "null, or the numbers responses, mean and std above 0")
-    return RewardFile(head, activation, data.get("append_eos", False), stored, dict(criteria))
+    try:
+        trained_on = read_trained_text(data.get("trained_on"))
+    except ValueError:
+        raise wrong("trained_on", "null, or the form of its texts with all its members") from None
+    return RewardFile(head, activation, data.get("append_eos", False), stored, dict(criteria), trained_on)
 
 
 def _is_number(value: Any) -> bool:
@@ -181,6 +188,7 @@ class RewardModelDescription:
     append_eos: bool = False
     normalised: Normalisation | None = None
     criteria: dict[str, float] = field(default_factory=dict)
+    trained_on: TrainedText | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -228,6 +236,7 @@ def describe_reward_model(name: str, revision: str = "main", label: str = "", hu
         append_eos=saved.append_eos,
         normalised=saved.normalised,
         criteria=saved.criteria,
+        trained_on=saved.trained_on,
         notes=_notes(saved, encoder, pad_id, tokens),
     )
 
@@ -283,6 +292,9 @@ def _notes(saved: RewardFile, encoder: bool, pad_id: int | None, tokens: dict[st
     notes = []
     if saved.head == "hidden":
         notes.append("The score head has a hidden layer: only this program loads it; plain transformers refuses the file.")
+    if saved.trained_on is not None and saved.trained_on.chat_template:
+        end = f", which closes an answer with {saved.trained_on.end!r}" if saved.trained_on.end else ""
+        notes.append(f"It was trained on whole chats in the form of its own template{end}.")
     if pad_id is not None and pad_id == tokens["end"][0]:
         notes.append(
             "config.json names the end token as pad token. Plain transformers then passes over real end tokens; here the last token of a "

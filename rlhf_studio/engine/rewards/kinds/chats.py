@@ -1,4 +1,4 @@
-"""Conversations in the form of a reward model's own chat template, for models that were not trained on the policy's form."""
+"""Conversations in the form of a reward model's own chat template: for models that were trained on chats, or not on the policy's form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.text import chat_template
 from rlhf_studio.inputs.chat import ChatError, Messages, compile_template, render_chats
+from rlhf_studio.inputs.checks.text_form import form_findings, is_chat
 from rlhf_studio.inputs.error_text import first_line
+from rlhf_studio.inputs.trained_text import TrainedText
 
 TRY: Messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 
@@ -24,11 +26,13 @@ OwnChat = Callable[[Episodes], list[str]]
 def own_chat(loaded: LoadedRewardModel, name: str, settings: ClassifierReward, field: str) -> OwnChat | None:
     """What writes the conversations for this model, or None when it reads the policy's text.
 
-    Raises :class:`ConfigError` when the model has no template, or one that does not work.
+    Raises :class:`ConfigError` when the model has no template, or one that does not work, and for a form that it was not trained on.
     """
-    if settings.chat_template == "policy":
+    template, trained = chat_template(loaded.tokenizer), loaded.trained_on
+    if wrong := list(form_findings(name, settings, trained, None if template is None else template.source)):
+        raise ConfigError([Problem(f"{field}.{finding.setting}", finding.message) for finding in wrong])
+    if not is_chat(settings, trained):
         return None
-    template = chat_template(loaded.tokenizer)
     if template is None:
         raise ConfigError([Problem(f"{field}.chat_template", f"{name} has no chat template; use policy, or a model trained on chats")])
     try:
@@ -36,7 +40,27 @@ def own_chat(loaded: LoadedRewardModel, name: str, settings: ClassifierReward, f
         render = compile_template(template.source, dict(template.tokens), answered=True)
     except ChatError as error:
         raise ConfigError([Problem(f"{field}.chat_template", f"{name}: {error}")]) from error
-    return lambda episodes: [_written(render, messages, row) for row, messages in enumerate(conversations(episodes))]
+    if trained is not None and settings.chat_template == "auto":
+        return lambda episodes: _as_trained(render, trained, episodes)
+    return lambda episodes: _all_written(render, conversations(episodes))
+
+
+def _all_written(render: Callable[[Messages], str], chats: list[Messages]) -> list[str]:
+    return [_written(render, messages, row) for row, messages in enumerate(chats)]
+
+
+def _as_trained(render: Callable[[Messages], str], trained: TrainedText, episodes: Episodes) -> list[str]:
+    """As the model's training wrote them: also prompts that the template has written already, but no plain ones."""
+    if episodes.chats is not None:
+        return _all_written(render, conversations(episodes))
+    for row, prompt in enumerate(episodes.prompts):
+        if not trained.opens(prompt):
+            raise ComponentError(
+                "the model was trained on chats, and this prompt is plain text; give prompts as chats (data.chat_template), or set "
+                "chat_template to own, which takes a whole prompt as what the user says",
+                row,
+            )
+    return [prompt + response + trained.end for prompt, response in zip(episodes.prompts, episodes.responses, strict=True)]
 
 
 def conversations(episodes: Episodes) -> list[Messages]:

@@ -70,10 +70,11 @@ class RewardModelScorer:
     ):
         """``name`` is the model's, for people. With ``chat`` each text is the whole conversation as the model's own template writes it."""
         self.name, self.half = name, compute.dtype is not torch.float32
-        self._chat = chat
+        self._chat, self.reads_chats = chat, chat is not None
         self._model = loaded.model.to(compute.device)
         self._tokenizer = loaded.tokenizer
         self._label = loaded.label
+        self._trained = loaded.trained_on
         self._settings = settings
         self._compute = compute
         positions = longest_text(loaded.model) or settings.max_tokens
@@ -149,13 +150,18 @@ class RewardModelScorer:
         options = {"truncation": False, "verbose": False, "add_special_tokens": self._chat is None}
         encoded = self._tokenizer(text, return_offsets_mapping=self._tokenizer.is_fast, **options)
         whole, offsets = encoded["input_ids"], encoded.get("offset_mapping") or []
-        if whole[:2] == [self._tokenizer.bos_token_id] * 2:
+        if self._begins_twice(whole):
             whole, offsets = whole[1:], offsets[1:]
         ended = len(ids) > len(whole) or (len(ids) == len(whole) and ids != whole)
         missing = len(whole) + ended - len(ids)
-        start = text.rfind(episodes.responses[0]) if episodes.responses[0] else len(text)
+        response = episodes.responses[0].strip() if self._chat is not None else episodes.responses[0]  # templates may strip it
+        start = text.rfind(response) if response else len(text)
         first = next((place for place, (_, end) in enumerate(offsets) if end > start), len(whole))
         return TextTokens(ids, max(0, first - missing), missing, ended)
+
+    def text_read(self, episodes: Episodes) -> str:
+        """What the model reads of the first of the episodes, special tokens included."""
+        return self._tokenizer.decode(self.tokens(episodes).ids, clean_up_tokenization_spaces=False)
 
     @torch.no_grad()
     def prefix_scores(self, episodes: Episodes) -> list[float] | None:
@@ -190,13 +196,19 @@ class RewardModelScorer:
     def _encode(self, text: str, stopped: bool) -> _Text:
         encoded = self._tokenizer(text, truncation=False, verbose=False, add_special_tokens=self._chat is None)
         ids, types = encoded["input_ids"], encoded.get("token_type_ids") if self._takes_types else None
-        if ids[:2] == [self._tokenizer.bos_token_id] * 2:  # a chat template wrote it already
+        if self._begins_twice(ids):
             ids, types = ids[1:], None if types is None else types[1:]
-        eos = self._tokenizer.eos_token_id
+        eos, trained = self._tokenizer.eos_token_id, self._trained
+        if trained is not None:  # a chat is closed behind a response that was cut off too
+            eos, stopped = eos if trained.end_id is None else trained.end_id, stopped or trained.chat_template
         if self._settings.append_eos and stopped and eos is not None and ids[-1:] != [eos]:
             ids, types = [*ids, eos], None if types is None else [*types, *types[-1:]]
         ids = cut_left(ids, self._longest, self._tokenizer) or [eos or 0]
         return _Text(ids, None if types is None else (types[len(types) - len(ids) :] or [0] * len(ids)))
+
+    def _begins_twice(self, ids: list[int]) -> bool:
+        """Whether a chat template wrote the beginning-of-text token that the tokenizer writes too. Training here leaves both."""
+        return self._trained is None and ids[:2] == [self._tokenizer.bos_token_id] * 2
 
     def _alone(self, text: _Text) -> Tensor:
         self._model.config.get_text_config().pad_token_id = self._unused_id([text])

@@ -35,9 +35,10 @@ class Question:
     stopped: bool = True
 
     def episodes(self, responses: Sequence[str]) -> Episodes:
-        """The same prompt with other responses."""
+        """The same prompt with other responses. For a model that reads chats the prompt is what the user says."""
         count = len(responses)
-        return Episodes([self.prompt] * count, list(responses), [self.stopped] * count, [1] * count)
+        chats = [[{"role": "user", "content": self.prompt}]] * count
+        return Episodes([self.prompt] * count, list(responses), [self.stopped] * count, [1] * count, None, chats)
 
 
 def facts_of(scorer: RewardModelScorer) -> Json:
@@ -65,6 +66,8 @@ def look(scorer: RewardModelScorer, question: Question) -> Json:
         prefixes = None
     if text.cut:
         notes.append(f"The text is longer than the model reads: its first {text.cut:,} tokens were cut off.")
+    if scorer.reads_chats:
+        notes.append("The model reads chats: the prompt is what the user says, and the rest is written as its template does.")
     if text.ended:
         notes.append("The end token was put behind the response, as this model was trained.")
     return {

@@ -33,6 +33,7 @@ def as_table(result: dict[str, Any]) -> str:
             continue
         lines.append(f"{row['name']:{width}}  {row['raw']:10.4f}  {row['weight']:8g}  {row['weighted']:10.4f}")
         lines += [f"  {name}: {value:.4f}" for name, value in row["members"].items()]
+        lines += [f"  reads {text!r}" for text in row["texts"]]
     for name in ("sum", "final"):
         lines.append(f"{name:{width}}  {'':10}  {'':8}  " + ("         -" if result[name] is None else f"{result[name]:10.4f}"))
     return "\n".join([*lines, *result["notes"]])

@@ -20,9 +20,13 @@ from rlhf_studio.engine.rewards.registry import BuildContext, build_source
 from rlhf_studio.engine.rewards.scorer import component_names, shaped_scores
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.chat import ChatError, Messages, find_template
 from rlhf_studio.inputs.checks.rewards import check_component
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.prompts.cells import Prompt
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.prepare import chat_of, prompt_texts
 from rlhf_studio.ppo.rewards import RunningMoments
 
 
@@ -44,15 +48,16 @@ class Trial:
         self._held: dict[str, Source] = {}
 
     def score(self, config: RunConfig, text: Text) -> dict[str, Any]:
-        """Plain data: ``components`` with ``name``, ``kind``, ``weight`` and either ``raw``, ``weighted``, ``members`` or
-        ``error`` and ``field``; ``sum`` and ``final``, None when a component failed; ``tokens``; ``notes``.
+        """Plain data: ``components`` with ``name``, ``kind``, ``weight`` and either ``raw``, ``weighted``, ``members``, ``texts`` (what
+        its reward models have read) or ``error`` and ``field``; ``sum`` and ``final``, None when a component failed; ``tokens``; ``notes``.
 
-        Raises :class:`ConfigError` when not even the device can be used.
+        Raises :class:`ConfigError` when not even the device can be used, or the prompt cannot be written as the policy reads it.
         """
         compute = choose_compute(config)
         tokens, uncounted = count_response_tokens(config, text)
         references = None if text.reference is None else [text.reference]
-        episodes = Episodes([text.prompt], [text.response], [text.stopped], [tokens or 0], references)
+        prompt, chat = written_prompt(config, text.prompt)
+        episodes = Episodes([prompt], [text.response], [text.stopped], [tokens or 0], references, None if chat is None else [chat])
         rows = []
         before, self._held = self._held, {}
         for index, (name, component) in enumerate(zip(component_names(config.reward), config.reward.components, strict=True)):
@@ -63,7 +68,10 @@ class Trial:
             else:
                 row |= self._row(component, name, field, compute, episodes, before)
             rows.append(row)
-        return {"components": rows, **_final(config, rows, episodes, tokens), "tokens": tokens}
+        found = {"components": rows, **_final(config, rows, episodes, tokens), "tokens": tokens}
+        if prompt != text.prompt and not any(row.get("texts") for row in rows):  # which would show it
+            found["notes"].append(f"The prompt was written as the policy reads it: {prompt!r}.")
+        return found
 
     def _row(
         self, component: RewardComponent, name: str, field: str, compute: Compute, episodes: Episodes, before: dict[str, Source]
@@ -75,7 +83,8 @@ class Trial:
         try:
             source = self._held[key] = before.get(key) or self._source(component, field, compute)
             self._report(f"Scoring with {name}", None)
-            answer = Component(name, component.weight, source).answer(episodes)
+            asked = Component(name, component.weight, source)
+            answer = asked.answer(episodes)
         except ConfigError as error:
             return {"error": "; ".join(problem.message for problem in error.problems), "field": error.problems[0].field}
         except RewardError as error:
@@ -83,7 +92,8 @@ class Trial:
             return {"error": str(cause), "field": field}
         raw = float(answer.scores[0])
         members = {member: float(scores[0]) for member, scores in answer.members.items()}
-        return {"raw": raw, "weighted": component.weight * raw, "members": members}
+        texts = list(dict.fromkeys(model.text_read(episodes) for model in asked.models))
+        return {"raw": raw, "weighted": component.weight * raw, "members": members, "texts": texts}
 
     def _source(self, component: RewardComponent, field: str, compute: Compute) -> Source:
         problems: list[Problem] = []
@@ -91,6 +101,29 @@ class Trial:
         if problems:
             raise ConfigError(problems)
         return build_source(component, BuildContext(field, compute, self._report, self._permissions))
+
+
+def written_prompt(config: RunConfig, prompt: str) -> tuple[str, Messages | None]:
+    """The prompt as the policy would read it, and with a chat template the conversation behind it.
+
+    One that is written already stays as it is, without a conversation. Raises :class:`ConfigError`.
+    """
+    data, row = config.data, Prompt(1, prompt)
+    try:
+        chat = find_template(check_causal_lm(config.model.policy, config.model.revision).tokenizer_files) if data.chat_template else None
+        [text] = prompt_texts([row], data, chat)
+    except ModelError as error:
+        raise ConfigError([Problem("model.policy", str(error))]) from error
+    except ChatError as error:
+        raise ConfigError([Problem("data.chat_template", str(error))]) from error
+    except PromptsError as error:
+        raise ConfigError([Problem(error.field, error.message)]) from error
+    if not data.chat_template:
+        return text, None
+    opening = text.rpartition(prompt)[2]
+    if opening.strip() and prompt.endswith(opening):
+        return prompt, None
+    return text, chat_of(row, data.system_text)
 
 
 def _versions(component: RewardComponent) -> list[int]:

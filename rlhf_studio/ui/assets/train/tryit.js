@@ -1,7 +1,7 @@
 // "Try it": the scores of the reward components for one text, before any run. A process of its own computes them;
 // this page asks it how far it is.
 import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { counted, number } from "../shared/format.js";
+import { counted, number, readable } from "../shared/format.js";
 import { pause } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
@@ -52,8 +52,8 @@ export class TryIt {
       el(
         "p",
         { class: "rs-help" },
-        "Score a text with these rewards, before any run. Prompt and response are joined as they are: " +
-          "a space between them belongs to one of the two.",
+        "Score a text with these rewards, before any run. The prompt is written as the Data section says, and the " +
+          "response follows as it is: a space between them belongs to one of the two.",
       ),
       el("div", { class: "rs-try-texts" }, this.prompt.node, this.response.node, this.reference.node),
       el(
@@ -127,7 +127,14 @@ export class TryIt {
       "missing_eos_penalty",
       "missing_eos_mode",
     ].map((name) => this.value(`reward.${name}`));
-    return JSON.stringify([shaping, this.value("model.policy"), this.value("generation.stop_token"), this.texts()]);
+    const written = ["chat_template", "prompt_format", "system_text"].map((name) => this.value(`data.${name}`));
+    return JSON.stringify([
+      shaping,
+      written,
+      this.value("model.policy"),
+      this.value("generation.stop_token"),
+      this.texts(),
+    ]);
   }
 
   texts() {
@@ -237,6 +244,14 @@ export class TryIt {
           numeric(number(row.weighted, DIGITS)),
         ),
         ...members,
+        ...row.texts.map((text) =>
+          el(
+            "tr",
+            { class: "rs-try-member" },
+            el("th", { scope: "row" }, "It reads"),
+            el("td", { colspan: 3, class: "rs-try-read" }, readable(text, 60000)),
+          ),
+        ),
       ];
     });
     const total = (title, value) =>

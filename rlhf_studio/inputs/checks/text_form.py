@@ -1,0 +1,59 @@
+"""Whether a reward model will read texts in the form that it was trained on, where that is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlhf_studio.config import ClassifierReward, DataConfig, Finding
+from rlhf_studio.inputs.prompts.cached import read_once
+from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.prompts.prepare import prompt_texts
+from rlhf_studio.inputs.trained_text import TrainedText, template_digest
+
+MOST_LOOKED_AT = 200
+"""Prompts that are looked at before a run; the engine looks at each."""
+
+
+def is_chat(component: ClassifierReward, trained: TrainedText | None) -> bool:
+    """Whether the model reads whole chats in its own template's form: as it is told to, or as it was trained."""
+    return component.chat_template == "own" or (component.chat_template == "auto" and trained is not None and trained.chat_template)
+
+
+def form_findings(
+    name: str, component: ClassifierReward, trained: TrainedText | None, template: str | None, data: DataConfig | None = None
+) -> Iterator[Finding]:
+    """What keeps the model ``name`` from reading texts in the form that it was trained on; nothing where that is not on record.
+
+    Args:
+        template: of the model's tokenizer, None where it has none.
+        data: the prompts that it is to score; None where they come one by one, and each is looked at when it is there.
+    """
+    if trained is None:
+        return
+    if not trained.chat_template:
+        if component.chat_template == "own":
+            yield Finding("chat_template", f"{name} was trained on plain text, not on chats in the form of its template; use auto")
+        return
+    if component.reads == "response":
+        yield Finding("reads", f"{name} was trained on whole chats, so a response alone has no score that means anything; use both")
+    elif component.chat_template == "policy":
+        message = f"{name} was trained on whole chats in the form of its own template, whose end the policy does not write; use auto"
+        yield Finding("chat_template", message)
+    elif template is None or template_digest(template) != trained.template_sha256:
+        message = f"the chat template of {name} is not the one that it was trained with; put back the tokenizer that was saved with it"
+        yield Finding("chat_template", message)
+    elif component.chat_template == "auto" and data is not None and not data.chat_template and not _opens_all(trained, data):
+        message = (
+            f"{name} was trained on chats, and the prompts are plain text; switch data.chat_template on, or use own, which takes a whole "
+            "prompt as what the user says"
+        )
+        yield Finding("chat_template", message)
+
+
+def _opens_all(trained: TrainedText, data: DataConfig) -> bool:
+    """Whether the prompts are chats that the template has written already; what is wrong with a file, its own check tells."""
+    try:
+        prompts = prompt_texts(read_once(data).rows[:MOST_LOOKED_AT], data, None)
+    except PromptsError:
+        return True
+    return all(trained.opens(prompt) for prompt in prompts)
