@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rlhf_studio.analysis import trend
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, filled, window_mean
 
@@ -14,7 +15,7 @@ WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about
 SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2
 FALL_SHARE = 1 / 3  # of what was gained before; smaller falls are the noise of a policy that moves on
 FALL_OF_SPREAD = 0.25  # standard deviations of single scores at the start, where nothing was gained before
-SURE_RISE = 4.0  # standard errors; the score is looked at at every step, so that 2 would be reached by chance
+SURE_RISE, LIKELY_RISE = trend.SURE, trend.LIKELY  # standard errors: beyond chance at whatever step it is looked at; not yet so, but likely
 REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
 FIRST_EPISODES = 32  # at least so many make "the start"
 FEWEST_EPISODES = 4  # below this many in a step, the spread between steps stands for the error
@@ -205,8 +206,23 @@ def rise(series: Series) -> tuple[np.ndarray, np.ndarray]:
     return series.carried(gain), series.carried(error)
 
 
-def risen(series: Series) -> np.ndarray:
-    """Whether the last tenth is above the start by more than chance, and by more than next to nothing, at each step, shape (S,)."""
+def sureness(series: Series) -> tuple[np.ndarray, np.ndarray]:
+    """(how surely it rises, how surely it falls) at each step, in standard errors, shapes (S,); a fall is negative. NaN where not known.
+
+    The surer of two tests: the trend over all steps (:func:`rlhf_studio.analysis.trend.trend`), and the last tenth against the start, which
+    sees a score that jumps in the first steps and stays. The latter only where the error of a step is known from its responses.
+    """
+    errors = None if series.by_steps else series.errors[series.known]
+    rises, falls = (series.carried(part) for part in trend.trend(series.values[series.known], errors))
+    if series.by_steps:
+        return rises, falls
     gain, error = rise(series)
-    found: np.ndarray = (gain > SURE_RISE * error) & (gain > REAL_RISE * series.spread)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ends = np.where((series.counts >= trend.FEWEST) & (error > 0), gain / error, np.nan)
+    return np.fmax(rises, ends), np.fmin(falls, ends)
+
+
+def risen(series: Series, sure: float = SURE_RISE) -> np.ndarray:
+    """Whether it rises by more than chance, and its last tenth is above the start by more than next to nothing, at each step, (S,)."""
+    found: np.ndarray = (sureness(series)[0] > sure) & (rise(series)[0] > REAL_RISE * series.spread)
     return found
