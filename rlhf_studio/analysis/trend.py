@@ -1,8 +1,8 @@
 """Whether a series of one number per step rises or falls by more than chance, judged at every step from all steps up to it.
 
-**Statistic.** The values y₁ … y_n are held against three rising curves x_i: log i (a rise that comes early), i (a steady one) and i³ (a late
-one). For each curve t = Σ (x_i − x̄) y_i / √V, the estimate of a regression on that curve over its standard error. The largest of the
-three says how surely the series rises, the smallest how surely it falls.
+**Statistic.** The values y₁ … y_n are held against three rising curves x_i: log i (a rise that comes early), i (a steady one) and i³ (a
+late one). For each curve t = Σ (x_i − x̄) y_i / √V, the estimate of a regression on that curve over its standard error. The largest of
+the three says how surely the series rises, the smallest how surely it falls.
 
 **Noise.** V is the largest of some variances of the numerator. One takes the standard errors of the steps, where they are known, and
 steps as independent: new responses are drawn for each. The others are taken from the series alone, so that they also hold a policy that
@@ -15,9 +15,9 @@ of the means of 4 and of 16 steps, once there are enough of them, tells noise th
 without a trend it is reached at any step in at most 5 %, and in the end in at most 1 %; :data:`LIKELY` is reached in the end in at most
 5 %. The figures are simulated in the tests, for 5 to 1,000 steps and correlations of 0 to 0.6; docs/doctor.md has them.
 
-Sources: the variance of a regression with AR(1) errors, as in Newey and West 1987, "A Simple, Positive Semi-Definite, Heteroskedasticity and
-Autocorrelation Consistent Covariance Matrix", with all lags of AR(1) in place of a window; differences for the noise: von Neumann 1941,
-"Distribution of the Ratio of the Mean Square Successive Difference to the Variance".
+Sources: the variance of a regression with AR(1) errors, as in Newey and West 1987, "A Simple, Positive Semi-Definite, Heteroskedasticity
+and Autocorrelation Consistent Covariance Matrix", with the lags of AR(1) in place of a window; differences for the noise: von Neumann
+1941, "Distribution of the Ratio of the Mean Square Successive Difference to the Variance".
 """
 
 from __future__ import annotations
@@ -69,6 +69,19 @@ def trend(values: np.ndarray, errors: np.ndarray | None = None) -> tuple[np.ndar
     table = np.stack(found)
     table[:, : FEWEST - 1] = np.nan
     return table.max(axis=0), table.min(axis=0)
+
+
+def variance_of_mean(values: np.ndarray, taken: int) -> float:
+    """The variance of the mean of the last ``taken`` values by the noise from step to step, as :func:`trend` knows it.
+
+    Infinite, for not known, with fewer than :data:`FEWEST` values.
+    """
+    if len(values) < FEWEST:
+        return float("inf")
+    variance, alike = (float(part[-1]) for part in _noise(values))
+    lags = np.arange(1, taken)
+    shared = 1 + 2 * float(((1 - lags / taken) * alike**lags).sum())
+    return max(variance * shared, float(_slow_noise(values)[-1])) / taken
 
 
 def _noise(values: np.ndarray, cautious: bool = True) -> tuple[np.ndarray, np.ndarray]:

@@ -12,12 +12,13 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, filled, window_mean
 
 WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about 0.03 of the recipes' gold
-SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2
+SURE_FALL = 5.5  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5.5 and not 2
 FALL_SHARE = 1 / 3  # of what was gained before; smaller falls are the noise of a policy that moves on
 FALL_OF_SPREAD = 0.25  # standard deviations of single scores at the start, where nothing was gained before
 SURE_RISE, LIKELY_RISE = trend.SURE, trend.LIKELY  # standard errors: beyond chance at whatever step it is looked at; not yet so, but likely
 REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
 FIRST_EPISODES = 32  # at least so many make "the start"
+POOLED_PROMPTS = 64  # errors from fewer are uncertain: the most surprising of many steps would be the one whose error is small by chance
 FEWEST_EPISODES = 4  # below this many in a step, the spread between steps stands for the error
 FEWEST_DIFFERENCES = 4  # between steps, before their spread stands for an error that a log does not give
 USUAL_EPISODES = 64  # in a step, where nothing says how many there are
@@ -132,6 +133,17 @@ def between_steps(values: np.ndarray, exact: bool) -> np.ndarray:
     return np.asarray(errors)
 
 
+def pooled(errors: np.ndarray, length: int) -> np.ndarray:
+    """Root mean square of the newest ``length`` standard errors that are known, at the first steps of fewer; NaN stays. Shape (K,)."""
+    found = errors.copy()
+    known = errors[np.isfinite(errors)]
+    sums = np.concatenate([np.zeros(1), np.cumsum(known**2)])
+    ends = np.arange(1, len(known) + 1)
+    begins = np.maximum(0, ends - length)
+    found[np.isfinite(errors)] = np.sqrt((sums[ends] - sums[begins]) / (ends - begins))
+    return found
+
+
 def _changed_after(run: RunData, metric: str) -> int:
     """The last step that was scored with another reward than the newest one; 0 for none. Gold has a setting of its own."""
     own = [step for step, setting in run.reward_changes if metric == "gold/score" or setting != "reward.gold"]
@@ -148,6 +160,8 @@ def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
     by_steps = few or not np.isfinite(there).any()
     if by_steps:
         there = between_steps(values[known], exact=not few)
+    elif prompts is not None:
+        there = pooled(there, -(-POOLED_PROMPTS // prompts))
     errors = np.full(len(values), np.nan)
     errors[known] = filled(there)
     sure = there[np.isfinite(there)][:first]

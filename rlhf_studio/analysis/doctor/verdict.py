@@ -25,6 +25,7 @@ DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss
 BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
 FEWEST_SIGNS = 2
 MOST_SIGNS = 3  # named in the sentence
+STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have learned nothing
 EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
 
 KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed")
@@ -164,11 +165,12 @@ def _early_words(run: RunData, score: judges.Series, compared: str, sure: str) -
 def left_out(run: RunData) -> str:
     """How many steps, and responses, taught nothing because a number was not finite or a reward failed; empty where none."""
     said = [event for event in run.step_events if event.kind == "skip" and event.text.startswith(("This update", *"123456789"))]
-    whole, partly = (sorted({event.step for event in said if event.text.startswith("This update") == is_whole}) for is_whole in (True, False))
     if not said:
         return ""
-    broken = sum("not finite" in event.text for event in said)
-    cause = "a number was not finite" if broken == len(said) else "a reward failed" if not broken else "a number was not finite or a reward failed"
+    whole = {event.step for event in said if event.text.startswith("This update")}
+    partly = {event.step for event in said} - whole
+    broken = ["not finite" in event.text for event in said]
+    cause = " or ".join([*(["a number was not finite"] if any(broken) else []), *(["a reward failed"] if not all(broken) else [])])
     total = len(run.steps)
     parts = [f"the updates of {len(whole)} of {total} steps, with {len(whole) * run.batch:,} responses"] if whole else []
     parts += [f"minibatches of {len(partly)} of {total} steps"] if partly else []
@@ -239,6 +241,8 @@ def _notes(run: RunData, kind: VerdictKind, found: Mapping[str, Course], finding
     if kind in ("collapsed", "exploiting the reward", "nothing learned"):
         risky = [one for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
         notes += [f"{one.title}." if one.until is None else f"{one.title} ({one.when})." for one in risky]
+    if kind in ("nothing learned", "too early"):
+        notes += [f"{one.title}." for one in now if one.check in STILL_SIGNS]
     said = {"one-phrase"}  # and what the sentence or the reason has
     if kind == "collapsed":
         said |= _signs(run, found).keys()
@@ -249,9 +253,8 @@ def _notes(run: RunData, kind: VerdictKind, found: Mapping[str, Course], finding
     gold = judges.gold(run)
     if gold is None and kind in ("improving", "improved"):
         notes.append("No gold score: nothing independent of the reward judges this run.")
-    if gold is not None and kind in ("improving", "improved"):
-        if not sureness(gold)[0][-1] > LIKELY_RISE:
-            notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
+    if gold is not None and kind in ("improving", "improved") and not sureness(gold)[0][-1] > LIKELY_RISE:
+        notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
     if kind != "collapsed":
         notes += _failure(run)
     if run.broke_off and run.state != "failed" and kind not in ("too early", "improving"):

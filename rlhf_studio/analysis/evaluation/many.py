@@ -6,7 +6,10 @@ claims, over all pairs and measures together, is at most :data:`LEVEL`, whicheve
 
 The unit is the prompt. If two policies are equally good, the sign of their difference on a prompt is as likely one as the other. Drawing
 one sign for each prompt, the same for all pairs and measures, therefore gives what chance can do, and keeps how pairs and measures hang
-together. Source: Romano and Wolf 2005, "Exact and Approximate Stepdown Methods for Multiple Hypothesis Testing"; Westfall and Young 1993,
+together. The statistic is |Σ d| / √(Σ d²) over the prompts' differences d, which orders draws as Student's t does. Fewer than six prompts
+have so few signs that nothing reaches the level.
+
+Sources: Romano and Wolf 2005, "Exact and Approximate Stepdown Methods for Multiple Hypothesis Testing"; Westfall and Young 1993,
 *Resampling-Based Multiple Testing*.
 """
 
@@ -32,27 +35,17 @@ def p_values(tables: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, np.nd
     """
     first, second = np.triu_indices(next(iter(tables.values())).shape[1], 1)
     gaps = np.concatenate([table[:, first] - table[:, second] for table in tables.values()], axis=1)  # (G, pairs of all measures)
-    known = np.isfinite(gaps)
-    gaps, counts = np.where(known, gaps, 0.0), known.sum(axis=0)
+    compared = np.isfinite(gaps).sum(axis=0) >= 2
+    gaps = np.where(np.isfinite(gaps) & compared, gaps, 0.0)
+    gaps /= np.maximum(np.sqrt((gaps**2).sum(axis=0)), 1e-300)
+    observed = np.abs(gaps.sum(axis=0))
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], (DRAWS, len(gaps)))
-    observed, largest = np.zeros(gaps.shape[1]), np.zeros(DRAWS)
+    largest = np.zeros(DRAWS)
     for start in range(0, gaps.shape[1], COLUMNS):
-        part, of = gaps[:, start : start + COLUMNS], counts[start : start + COLUMNS]
-        observed[start : start + COLUMNS] = _sizes(part.sum(axis=0), part, of)
-        largest = np.maximum(largest, _sizes(signs @ part, part, of).max(axis=1, initial=0.0))
-    reached = (largest[:, None] >= observed * (1 - 1e-9)).sum(axis=0)
+        largest = np.maximum(largest, np.abs(signs @ gaps[:, start : start + COLUMNS]).max(axis=1))
+    reached = DRAWS - np.searchsorted(np.sort(largest), observed * (1 - 1e-9))
     adjusted = np.split(np.where(observed > 0, (1 + reached) / (1 + DRAWS), 1.0), len(tables))
     found = {name: np.ones((table.shape[1], table.shape[1])) for name, table in tables.items()}
     for matrix, values in zip(found.values(), adjusted, strict=True):
         matrix[first, second] = matrix[second, first] = values
     return found
-
-
-def _sizes(sums: np.ndarray, gaps: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """|t| of each comparison (..., P) from the sums (..., P) of its signed differences (G, P); 0 with fewer than two prompts."""
-    n = np.maximum(counts, 2)
-    squares = (gaps**2).sum(axis=0) / n
-    means = sums / n
-    variance = np.maximum(squares - means**2, 1e-12 * squares) / (n - 1)
-    sizes: np.ndarray = np.where((counts >= 2) & (squares > 0), np.abs(means) / np.sqrt(np.where(squares > 0, variance, 1.0)), 0.0)
-    return sizes
