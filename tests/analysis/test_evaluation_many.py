@@ -56,7 +56,7 @@ def test_equal_policies_are_seldom_called_over_optimised() -> None:
 @pytest.mark.parametrize("count", [2, 5, 10, 30])
 def test_the_level_holds_and_a_real_fall_is_found(count: int, alike: float) -> None:
     """The figures of docs/evaluation.md. ``pytest -m long -s tests/analysis/test_evaluation_many.py`` prints them."""
-    draw, tries = np.random.default_rng(1), 500 if count == 30 else 1000
+    draw, tries = np.random.default_rng(1), 300 if count == 30 else 1000
     wrong = claimed(draw, tries, prompts=128, count=count, alike=alike)
     found = [claimed(draw, tries // 5, prompts=prompts, count=count, alike=alike, fall=0.3) for prompts in (128, 300, 600)]
     print(f"\n| {count} | {alike:g} | {wrong:.1%} | " + " | ".join(f"{share:.0%}" for share in found) + " |")

@@ -259,7 +259,7 @@ def _other_way(results: Sequence[Result], scored: Sequence[Result]) -> list[str]
     """Where the score surely names another winner than gold does: what was trained on may be won at the cost of what was wanted."""
     places = {tuple(result.group.runs): result for result in scored}
     best = places.get(tuple(results[0].group.runs))
-    # The best score is the luckiest too, among all settings but one. Between the best two no correction is needed: luck brings them together.
+    # The best score is the luckiest too, among all settings but one. Between the best two no correction is needed: luck brings them near.
     if best is None or best is scored[0] or scored[0].value - best.value <= _margin(scored[0], best, scored, len(scored) - 1):
         return []
     top = scored[0]

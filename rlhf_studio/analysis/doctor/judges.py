@@ -12,7 +12,8 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, filled, window_mean
 
 WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about 0.03 of the recipes' gold
-SURE_FALL = 5.5  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5.5 and not 2
+SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2
+MORE_SURE, FROM_STEPS = 0.5, 30  # added for each tenfold of steps after so many: the more windows, the higher the best one is by chance
 FALL_SHARE = 1 / 3  # of what was gained before; smaller falls are the noise of a policy that moves on
 FALL_OF_SPREAD = 0.25  # standard deviations of single scores at the start, where nothing was gained before
 SURE_RISE, LIKELY_RISE = trend.SURE, trend.LIKELY  # standard errors: beyond chance at whatever step it is looked at; not yet so, but likely
@@ -197,7 +198,8 @@ def fall(series: Series) -> Fall:
             top, at, top_error = mean, index, error[index]
         best[index], best_at[index], best_error[index] = top, at, top_error
     drop, gain = best - now, best - series.start
-    sure = drop > SURE_FALL * np.sqrt(error**2 + best_error**2)
+    needed = SURE_FALL + MORE_SURE * np.log10(np.maximum(series.counts / FROM_STEPS, 1.0))
+    sure = drop > needed * np.sqrt(error**2 + best_error**2)
     material = drop > np.maximum(FALL_SHARE * gain, FALL_OF_SPREAD * series.spread)
     return Fall(best, now, best_at, sure & material)
 

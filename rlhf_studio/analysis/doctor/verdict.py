@@ -20,6 +20,7 @@ from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictK
 FEWEST_STEPS = 5  # of evidence before the score may be spoken of; a collapse is told at once
 SMALL_GAIN, REAL_LOSS = 0.5, 0.5  # the same unit: a policy whose score gained less than this while its judge lost this is spoilt
 LONG_ENOUGH = 20  # steps after which a run that goes on may be said to have learned nothing, when half of it is over
+LONG_BY_STEPS = 40  # the same where nothing but the steps themselves tells what chance can do: fewer hide a rise that is over soon
 
 DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
 BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
@@ -56,9 +57,10 @@ def _kinds(run: RunData, found: Mapping[str, Course]) -> np.ndarray:
     count = score.counts
     risen = judges.risen(score)
     kinds = np.full(len(run.steps), TOO_EARLY)
-    late = (count >= LONG_ENOUGH) & (2 * run.steps >= run.total_steps)
-    if run.over:  # nothing more will come; so few numbers do not tell their own error, only their responses do
-        late[-1] = count[-1] >= (LONG_ENOUGH if score.by_steps else FEWEST_STEPS)
+    enough = LONG_BY_STEPS if score.by_steps else LONG_ENOUGH
+    late = (count >= enough) & (2 * run.steps >= run.total_steps)
+    if run.over:  # nothing more will come
+        late[-1] = count[-1] >= (enough if score.by_steps else FEWEST_STEPS)
     kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # where the score, or its error, is not known, nobody can tell
     kinds[judges.risen(score, LIKELY_RISE) & (count >= FEWEST_STEPS)] = RISING
     kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING

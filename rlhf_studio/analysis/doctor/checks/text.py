@@ -150,9 +150,9 @@ def length_drift(run: RunData) -> Course | None:
     length = run.column("tokens/response_length")
     first, window = max(2, run.steps_of(ENOUGH)), max(DRIFT_STEPS, run.steps_of(ENOUGH))
     start, mean = at_start(length, first), window_mean(length, window)
-    error = np.full(len(length), np.nan)
-    known = np.isfinite(length)
-    error[known] = judges.between_steps(length[known], exact=False) * np.sqrt(1 / first + 1 / window)
+    known = np.flatnonzero(np.isfinite(length))
+    error = np.zeros(len(length))  # from the steps before the newest window, whose own change is no noise
+    error[known[window:]] = judges.between_steps(length[known], exact=False)[: len(known[window:])] * np.sqrt(1 / first + 1 / window)
     times = np.where(np.abs(mean - start) > DRIFT_SURE * error, np.maximum(mean / start, start / mean), 1.0)
     wanted = any(one.kind == "length" for one in run.config.reward.components) or run.config.reward.length_penalty > 0
     far = streak(times > DRIFT_FAR, 2) & (not wanted)
