@@ -173,8 +173,8 @@ def _length_correlations(run: RunData) -> dict[int, float]:
     FAMILY,
     title="The score rises while the gold score falls",
     rule=f"mean gold of {judges.WINDOW} steps below its best by more than {judges.SURE_FALL:g} standard errors ({judges.MORE_SURE:g} more "
-    f"for each tenfold of steps after {judges.FROM_STEPS}) and a third of what it had gained, while the score is no lower than then and above "
-    f"its start by {GOLD_ROSE:g} standard deviations, {FALL_STEPS} steps in a row",
+    f"for each tenfold of steps after {judges.FROM_STEPS}) and a third of what it had gained, while the score is no lower than then and "
+    f"above its start by {GOLD_ROSE:g} standard deviations, {FALL_STEPS} steps in a row",
     cause="The policy found what the reward model likes, not what it stands for: it exploits the reward (Gao et al. "
     "2022, arXiv:2210.10760).",
     advice="Take the policy from before the fall, and go on from there with a stronger KL coefficient; stop when gold turns.",
