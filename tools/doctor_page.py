@@ -109,11 +109,11 @@ def _verdicts() -> list[str]:
         "yet |",
         f"| learning, learned | the newest held-out loss is below the first by more than {losses.REAL_FALL:g} nats; without two "
         f"measurements the mean training loss of the last tenth of the steps is below that of the first {losses.WINDOW} by as much and by "
-        f"more than {losses.SURE:g} standard errors; not where `accuracy-at-chance` is a warning; *learned* when the run has ended |",
+        f"more than {losses.SURE:g} standard errors; not where `accuracy-at-chance` is a warning; *learned* when the run is over |",
         "| overfits | `overfitting` is a warning at the newest step |",
         "| diverged | `loss-rises` is an alarm at the newest step, or the run died of numbers that are not finite |",
         f"| got worse | the newest held-out loss is above the first by {losses.ROSE:g} nats |",
-        f"| nothing learned | none of these when the run has ended with {2 * losses.WINDOW} steps or more, or after "
+        f"| nothing learned | none of these when the run is over with {2 * losses.WINDOW} steps or more, or after "
         f"{stage_verdict.LATE_STEPS} steps and half of it; also where the loss fell, but `accuracy-at-chance` is a warning at the newest "
         f"step: of {losses.FEWEST_PAIRS} held-out pairs or more, no more are right than by chance, and surely less than "
         f"{percent(losses.USEFUL_ACCURACY)} |",

@@ -165,14 +165,14 @@ def _early_words(run: RunData, score: judges.Series, compared: str, sure: str) -
 
 
 def left_out(run: RunData) -> str:
-    """How many steps, and responses, taught nothing because a number was not finite or a reward failed; empty where none."""
+    """How many steps, and responses, taught nothing because a number was not finite or a reward was missing; empty where none."""
     said = [event for event in run.step_events if event.kind == "skip" and event.text.startswith(("This update", *"123456789"))]
     if not said:
         return ""
     whole = {event.step for event in said if event.text.startswith("This update")}
     partly = {event.step for event in said} - whole
     broken = ["not finite" in event.text for event in said]
-    cause = " or ".join([*(["a number was not finite"] if any(broken) else []), *(["a reward failed"] if not all(broken) else [])])
+    cause = " or ".join([*(["a number was not finite"] if any(broken) else []), *(["a reward was missing"] if not all(broken) else [])])
     total = len(run.steps)
     parts = [f"the updates of {len(whole)} of {total} steps, with {len(whole) * run.batch:,} responses"] if whole else []
     parts += [f"minibatches of {len(partly)} of {total} steps"] if partly else []
