@@ -12,14 +12,15 @@ from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the che
 from rlhf_studio.analysis.doctor import verdict as verdicts
 from rlhf_studio.analysis.doctor.check import CHECKS, Check
 from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
-from rlhf_studio.analysis.doctor.judges import FALL_SHARE, REAL_RISE, SURE_FALL, SURE_RISE, WINDOW
+from rlhf_studio.analysis.doctor.judges import FALL_SHARE, LIKELY_RISE, REAL_RISE, SURE_FALL, SURE_RISE, WINDOW
 from rlhf_studio.analysis.doctor.stages import losses
 from rlhf_studio.analysis.doctor.stages import settings as stage_settings
 from rlhf_studio.analysis.doctor.stages import verdict as stage_verdict
 from rlhf_studio.config import STAGE_TITLES
 from rlhf_studio.units import percent
 
-TRIALS = Path(__file__).parents[1] / "benchmarks" / "results" / "trials.md"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+TRIALS, CHANCE = RESULTS / "trials.md", RESULTS / "chance.md"
 JUDGED = """## Judged on trained runs
 
 Lines that `python -m benchmarks.trials TRIAL --seeds SEED ...` printed (`benchmarks/results/trials.md`), one for each run that was trained
@@ -71,8 +72,10 @@ def _verdicts() -> list[str]:
         "| verdict | rule |",
         "|---|---|",
         f"| too early | fewer than {verdicts.FEWEST_STEPS} steps, or none of the others yet |",
-        f"| improving, improved | the mean score of the last tenth of the steps is above the first step's by more than {sure} standard "
-        f"errors and {real} standard deviations of single scores; *improved* when the run has ended |",
+        f"| improving, improved | the score rises by more than {sure} standard errors, in the trend over all steps or in the last tenth "
+        f"of them against the start; and the last tenth is above the start by {real} standard deviations of single scores; *improved* when "
+        "the run is over |",
+        f"| rising | the same with {LIKELY_RISE:g} standard errors: not yet certain |",
         f"| exploiting the reward | `judge-falls`: the mean gold of {WINDOW} steps is below its best by more than {SURE_FALL:g} standard "
         f"errors and {percent(FALL_SHARE)} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and "
         f"has not fallen with it, {FALL_STEPS} steps in a row. Without a gold score: the score rose, and "
@@ -82,14 +85,21 @@ def _verdicts() -> list[str]:
         f"{verdicts.SMALL_GAIN:g} standard deviations; or, far from the reference (`kl-exploding` or `repetition` a warning), the judge "
         f"lost {verdicts.REAL_LOSS:g} while the score gained less than {verdicts.SMALL_GAIN:g}; or a run that died of numbers that are not "
         "finite. It stays until the judge is back at its start and no such alarm holds |",
-        f"| nothing learned | none of these when the run has ended with {verdicts.FEWEST_STEPS} steps or more, or after "
-        f"{verdicts.LONG_ENOUGH} steps and half of it; not where no score, or not its standard error, is known |",
+        f"| nothing learned | none of these when the run is over with {verdicts.FEWEST_STEPS} steps or more, or after "
+        f"{verdicts.LONG_ENOUGH} steps and half of it ({verdicts.LONG_BY_STEPS} where only the steps themselves tell the error); not where "
+        "no score, or not its standard error, is known |",
         "",
         "A collapse comes before exploitation, and exploitation before improvement. Without a gold score the verdict says so: then nothing "
         "independent of the reward judges the run.",
         "",
         "Responses to the same prompt count as one where standard errors are concerned. Where a fork or a resume changed the reward, "
         "scores are compared from there on. Steps without a score do not count.",
+        "",
+        "A run is over when it has finished, or ended at its last planned step. One that was stopped, interrupted or failed before can go "
+        "on: its verdict is the one that it had while it went on, with the step at which it broke off. Updates that were left out "
+        "(`engine.non_finite: skip`) are counted beside the verdict.",
+        "",
+        *CHANCE.read_text(encoding="utf-8").strip().splitlines(),
         "",
         "### Fine-tuning, reward models and DPO",
         "",
@@ -99,11 +109,11 @@ def _verdicts() -> list[str]:
         "yet |",
         f"| learning, learned | the newest held-out loss is below the first by more than {losses.REAL_FALL:g} nats; without two "
         f"measurements the mean training loss of the last tenth of the steps is below that of the first {losses.WINDOW} by as much and by "
-        f"more than {losses.SURE:g} standard errors; not where `accuracy-at-chance` is a warning; *learned* when the run has ended |",
+        f"more than {losses.SURE:g} standard errors; not where `accuracy-at-chance` is a warning; *learned* when the run is over |",
         "| overfits | `overfitting` is a warning at the newest step |",
         "| diverged | `loss-rises` is an alarm at the newest step, or the run died of numbers that are not finite |",
         f"| got worse | the newest held-out loss is above the first by {losses.ROSE:g} nats |",
-        f"| nothing learned | none of these when the run has ended with {2 * losses.WINDOW} steps or more, or after "
+        f"| nothing learned | none of these when the run is over with {2 * losses.WINDOW} steps or more, or after "
         f"{stage_verdict.LATE_STEPS} steps and half of it; also where the loss fell, but `accuracy-at-chance` is a warning at the newest "
         f"step: of {losses.FEWEST_PAIRS} held-out pairs or more, no more are right than by chance, and surely less than "
         f"{percent(losses.USEFUL_ACCURACY)} |",

@@ -56,6 +56,9 @@ TRIALS: dict[str, Trial] = {
     "rate-x10": Trial(settings={"ppo.learning_rate": 2e-3}, verdicts=("exploiting the reward", "collapsed"), by_gold=True),
     "rate-x50": Trial(settings={"ppo.learning_rate": 1e-2}, verdicts=("collapsed",)),
     "rate-x4500": Trial(settings={"ppo.learning_rate": 0.9}, verdicts=("collapsed",), checks=("kl-exploding", "entropy-collapse")),
+    "rate-d100": Trial(
+        settings={"ppo.learning_rate": 2e-6}, verdicts=("nothing learned", "rising"), checks=("learning-rate-too-small",), silent=True
+    ),
     "rate-1e-12": Trial(settings={"ppo.learning_rate": 1e-12}, verdicts=("nothing learned",), checks=("not-training",), silent=True),
     "rate-0": Trial(settings={"ppo.critic_warmup_steps": 30}, verdicts=("nothing learned",), silent=True),
     "entropy": Trial(

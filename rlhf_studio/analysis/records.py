@@ -9,10 +9,11 @@ Level = Literal["note", "warning", "alarm"]
 """note: worth knowing, often normal. warning: the run is probably not doing what was wanted. alarm: numbers or policy are spoilt."""
 
 VerdictKind = Literal[
-    "too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
+    "too early", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
     "learning", "learned", "overfits", "got worse", "diverged", "evaluated",
 ]  # fmt: skip
-"""``too early`` before enough steps are recorded to say anything. Of PPO ``improving`` while the run goes on, ``improved`` when it ended.
+"""``too early`` before enough steps are recorded to say anything. Of PPO ``improving`` while the run goes on, ``improved`` when it
+is over, and ``rising`` where the score rises, but chance may have done it. A run that was stopped can go on, so that it is not over.
 
 Of fine-tuning, reward models and DPO in the same way ``learning`` and ``learned``, or ``overfits``, ``got worse``, ``diverged``,
 ``nothing learned``; of an evaluation, which trains nothing, ``evaluated``.

@@ -65,7 +65,6 @@ def test_what_is_not_known_is_left_out_and_one_prompt_has_no_interval() -> None:
     assert mean(np.array([np.nan, 4.0]), np.array([0, 1])) == Interval(4.0, None, None, 1)
     assert mean(np.empty(0), np.empty(0, int)) == NOTHING
     assert share(np.empty(0), np.empty(0, int)) == NOTHING
-    assert not Interval(4.0).excludes_zero and Interval(2.0, 1.0, 3.0).excludes_zero and not Interval(2.0, -1.0, 3.0).excludes_zero
 
 
 def test_a_share_is_wilsons_interval_with_t() -> None:
@@ -235,12 +234,12 @@ def test_word_differences_by_hand() -> None:
 
 
 def over_optimised() -> list[Answer]:
-    """Three snapshots: score rises all the way, gold turns after the second. Four prompts that differ a little."""
+    """Three snapshots: score rises all the way, gold turns after the second. Eight prompts that differ a little."""
     shape = {"start": (0.0, 0.0, 0.0), "middle": (1.0, 4.0, 0.8), "late": (2.0, 16.0, 0.2)}
     return [
         answer(name, place, score=score + 0.02 * place, kl=kl, gold=gold + 0.02 * place)
         for name, (score, kl, gold) in shape.items()
-        for place in range(4)
+        for place in range(8)
     ]
 
 
@@ -249,7 +248,7 @@ def test_the_frontier_names_what_is_over_optimised() -> None:
     found = frontier(policies, known_measures(policies))
     assert [(point.policy, point.root_kl) for point in found.points] == [("start", 0.0), ("middle", 2.0), ("late", 4.0)]
     assert (found.best, found.over_optimised) == ("middle", ["late"])
-    assert "from middle to late the score rises from 1.03 to 2.03 and gold falls from 0.83 to 0.23" in found.sentence
+    assert "from middle to late the score rises from 1.07 to 2.07 and gold falls from 0.87 to 0.27" in found.sentence
     assert (
         "no policy has a higher score and a lower gold"
         in frontier({n: policies[n] for n in ("start", "middle")}, ["score", "gold"]).sentence
@@ -260,10 +259,7 @@ def test_the_frontier_tells_what_is_missing_from_what_is_unsure() -> None:
     """One prompt: the late policy scores higher and has less gold, and nobody knows how much of that is chance."""
     alone = by_policy([one for one in over_optimised() if one.place == 0])
     found = frontier(alone, known_measures(alone))
-    assert (
-        found.over_optimised == []
-        and "late has a higher score and a lower gold, but on so few prompts that may be chance" in found.sentence
-    )
+    assert found.over_optimised == [] and "late has a higher score and a lower gold, but that may be chance" in found.sentence
 
 
 def test_a_frontier_without_gold_or_kl_says_nothing() -> None:
@@ -280,15 +276,15 @@ def test_thinned_keeps_both_ends() -> None:
 def test_a_whole_report_by_hand() -> None:
     text = {TEXT_LOGPROB + "late": -20.0, TEXT_TOKENS + "late": 10.0}
     found = report(by_policy(over_optimised()), text)
-    assert (found.measures, found.decides, found.first, found.prompts) == (["score", "gold"], "gold", "start", 4)
+    assert (found.measures, found.decides, found.first, found.prompts) == (["score", "gold"], "gold", "start", 8)
     start, middle, late = found.policies
     assert start.differences == {} and start.win_rates == {}
     assert late.differences["gold"].value == pytest.approx(0.2)
     assert late.differences["kl"].value == pytest.approx(16.0)
-    assert middle.win_rates["gold"].wins == 4
+    assert middle.win_rates["gold"].wins == 8
     assert (late.text_perplexity, start.text_perplexity) == (pytest.approx(math.exp(2)), None)
     assert late.perplexity.value == pytest.approx(math.exp(0.5))  # −2 nats over 4 tokens
-    assert (late.stopped, late.length.value, late.answers) == (1.0, 4.0, 4)
+    assert (late.stopped, late.length.value, late.answers) == (1.0, 4.0, 8)
     assert late.agreements["score"].against.value == 1.0
     assert [row.name for row in report(by_policy(over_optimised()), {}, first="late").policies if not row.differences] == ["late"]
 

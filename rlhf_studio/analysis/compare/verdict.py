@@ -10,6 +10,7 @@ step to step can be taken into account, and the notes say so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, Group, SettingRow
 from rlhf_studio.analysis.compare.wording import difference, shown, teaches, title
+from rlhf_studio.analysis.evaluation.intervals import student_t
+from rlhf_studio.analysis.trend import variance_of_mean
 from rlhf_studio.config import STAGE_TITLES
 from rlhf_studio.metrics.stages import HEADLINES
 from rlhf_studio.metrics.table import METRICS
@@ -30,12 +33,12 @@ NAMES = {GOLD: "gold score", SCORE: "score"} | {
 NAMES[SCORE] = "score"
 FALLS = frozenset(name for told in HEADLINES.values() if told.falls for name in told.names)
 """Metrics of which the lowest is the best."""
-T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09)
-"""Two-sided 95 % points of Student's t for 1 to 19 degrees of freedom."""
-FEWEST_DIFFERENCES = 4
-"""With fewer of them, from one step to the next, nothing is said of the noise."""
-FEWEST_STEPS = 10
+LEVEL = 0.05
+"""Chance of a wrong statement of a comparison."""
+RECENT_STEPS = 20
 """The noise from step to step is taken from at least so many of the last steps."""
+STEPS_FREE = 8
+"""Degrees of freedom of that noise: so many steps tell its variance and how alike neighbours are."""
 
 
 @dataclass(frozen=True)
@@ -178,17 +181,12 @@ def _result(group: Group, runs: Sequence[ComparedRun], there: Sequence[int], met
 
 
 def _alone(readers: Sequence[RunReader], there: Sequence[int], metric: str) -> dict[int, float]:
-    """The variance of each run's last tenth by the noise from step to step: from differences of successive steps, which no trend moves.
-
-    Infinite, for not known, with fewer than :data:`FEWEST_DIFFERENCES`.
-    """
+    """The variance of each run's last tenth by the noise from step to step, which no trend moves; infinite where it is not known."""
     found = {}
     for run in there:
         steps, columns = readers[run].columns([metric])
-        values = columns[metric][~np.isnan(columns[metric])]
-        taken = tenth(len(steps))
-        recent = np.diff(values[-max(FEWEST_STEPS, taken) - 1 :])
-        found[run] = float((recent**2).mean() / 2 / taken) if len(recent) >= FEWEST_DIFFERENCES else np.inf
+        values, taken = columns[metric][~np.isnan(columns[metric])], tenth(len(steps))
+        found[run] = variance_of_mean(values[-max(RECENT_STEPS, taken) :], taken)
     return found
 
 
@@ -210,11 +208,10 @@ def _pooled(results: list[Result]) -> list[Result]:
     return [Result(r.group, r.text, r.runs, r.value, r.values, r.kl, pooled / len(r.values)) for r in results]
 
 
-def _margin(one: Result, other: Result, results: Sequence[Result]) -> float:
-    """Half the 95 % interval of the difference of two means."""
+def _margin(one: Result, other: Result, results: Sequence[Result], comparisons: int = 1) -> float:
+    """Half the 95 % interval of the difference of two means; of as many comparisons, all of which are to hold together (Bonferroni)."""
     free = sum(len(result.values) - 1 for result in results)
-    factor = 2.0 if free == 0 or free > len(T_95) else T_95[free - 1]
-    return float(factor * np.sqrt(one.variance + other.variance))
+    return student_t(free or STEPS_FREE, level=1 - LEVEL / comparisons) * math.sqrt(one.variance + other.variance)
 
 
 def _kl(best: Result, other: Result | None = None) -> str:
@@ -262,11 +259,12 @@ def _other_way(results: Sequence[Result], scored: Sequence[Result]) -> list[str]
     """Where the score surely names another winner than gold does: what was trained on may be won at the cost of what was wanted."""
     places = {tuple(result.group.runs): result for result in scored}
     best = places.get(tuple(results[0].group.runs))
-    if best is None or best is scored[0] or scored[0].value - best.value <= _margin(scored[0], best, scored):
+    # The best score is the luckiest too, among all settings but one. Between the best two no correction is needed: luck brings them near.
+    if best is None or best is scored[0] or scored[0].value - best.value <= _margin(scored[0], best, scored, len(scored) - 1):
         return []
     top = scored[0]
     gold = next(result for result in results if result.group == top.group)
-    sure = results[0].value - gold.value > _margin(results[0], gold, results)
+    sure = results[0].value - gold.value > _margin(results[0], gold, results, len(results) - 1)
     end = "the gold score says otherwise" if sure else "the gold score does not tell the two apart"
     figures = f"{_number(top.value)} against {_number(best.value)} for {best.text}"
     return [f"By the score that they were trained on, {top.text} is ahead, with {figures}; {end}."]

@@ -7,16 +7,19 @@ from functools import cached_property
 
 import numpy as np
 
+from rlhf_studio.analysis import trend
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, filled, window_mean
 
 WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about 0.03 of the recipes' gold
 SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2
+MORE_SURE, FROM_STEPS = 0.5, 30  # added for each tenfold of steps after so many: the more windows, the higher the best one is by chance
 FALL_SHARE = 1 / 3  # of what was gained before; smaller falls are the noise of a policy that moves on
 FALL_OF_SPREAD = 0.25  # standard deviations of single scores at the start, where nothing was gained before
-SURE_RISE = 4.0  # standard errors; the score is looked at at every step, so that 2 would be reached by chance
+SURE_RISE, LIKELY_RISE = trend.SURE, trend.LIKELY  # standard errors: beyond chance at whatever step it is looked at; not yet so, but likely
 REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
 FIRST_EPISODES = 32  # at least so many make "the start"
+POOLED_PROMPTS = 64  # errors from fewer are uncertain: the most surprising of many steps would be the one whose error is small by chance
 FEWEST_EPISODES = 4  # below this many in a step, the spread between steps stands for the error
 FEWEST_DIFFERENCES = 4  # between steps, before their spread stands for an error that a log does not give
 USUAL_EPISODES = 64  # in a step, where nothing says how many there are
@@ -131,6 +134,17 @@ def between_steps(values: np.ndarray, exact: bool) -> np.ndarray:
     return np.asarray(errors)
 
 
+def pooled(errors: np.ndarray, length: int) -> np.ndarray:
+    """Root mean square of the newest ``length`` standard errors that are known, at the first steps of fewer; NaN stays. Shape (K,)."""
+    found = errors.copy()
+    known = errors[np.isfinite(errors)]
+    sums = np.concatenate([np.zeros(1), np.cumsum(known**2)])
+    ends = np.arange(1, len(known) + 1)
+    begins = np.maximum(0, ends - length)
+    found[np.isfinite(errors)] = np.sqrt((sums[ends] - sums[begins]) / (ends - begins))
+    return found
+
+
 def _changed_after(run: RunData, metric: str) -> int:
     """The last step that was scored with another reward than the newest one; 0 for none. Gold has a setting of its own."""
     own = [step for step, setting in run.reward_changes if metric == "gold/score" or setting != "reward.gold"]
@@ -147,6 +161,8 @@ def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
     by_steps = few or not np.isfinite(there).any()
     if by_steps:
         there = between_steps(values[known], exact=not few)
+    elif prompts is not None:
+        there = pooled(there, -(-POOLED_PROMPTS // prompts))
     errors = np.full(len(values), np.nan)
     errors[known] = filled(there)
     sure = there[np.isfinite(there)][:first]
@@ -182,7 +198,8 @@ def fall(series: Series) -> Fall:
             top, at, top_error = mean, index, error[index]
         best[index], best_at[index], best_error[index] = top, at, top_error
     drop, gain = best - now, best - series.start
-    sure = drop > SURE_FALL * np.sqrt(error**2 + best_error**2)
+    needed = SURE_FALL + MORE_SURE * np.log10(np.maximum(series.counts / FROM_STEPS, 1.0))
+    sure = drop > needed * np.sqrt(error**2 + best_error**2)
     material = drop > np.maximum(FALL_SHARE * gain, FALL_OF_SPREAD * series.spread)
     return Fall(best, now, best_at, sure & material)
 
@@ -205,8 +222,23 @@ def rise(series: Series) -> tuple[np.ndarray, np.ndarray]:
     return series.carried(gain), series.carried(error)
 
 
-def risen(series: Series) -> np.ndarray:
-    """Whether the last tenth is above the start by more than chance, and by more than next to nothing, at each step, shape (S,)."""
+def sureness(series: Series) -> tuple[np.ndarray, np.ndarray]:
+    """(how surely it rises, how surely it falls) at each step, in standard errors, shapes (S,); a fall is negative. NaN where not known.
+
+    The surer of two tests: the trend over all steps (:func:`rlhf_studio.analysis.trend.trend`), and the last tenth against the start, which
+    sees a score that jumps in the first steps and stays. The latter only where the error of a step is known from its responses.
+    """
+    errors = None if series.by_steps else series.errors[series.known]
+    rises, falls = (series.carried(part) for part in trend.trend(series.values[series.known], errors))
+    if series.by_steps:
+        return rises, falls
     gain, error = rise(series)
-    found: np.ndarray = (gain > SURE_RISE * error) & (gain > REAL_RISE * series.spread)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ends = np.where((series.counts >= trend.FEWEST) & (error > 0), gain / error, np.nan)
+    return np.fmax(rises, ends), np.fmin(falls, ends)
+
+
+def risen(series: Series, sure: float = SURE_RISE) -> np.ndarray:
+    """Whether it rises by more than chance, and its last tenth is above the start by more than next to nothing, at each step, (S,)."""
+    found: np.ndarray = (sureness(series)[0] > sure) & (rise(series)[0] > REAL_RISE * series.spread)
     return found

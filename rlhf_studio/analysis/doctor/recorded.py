@@ -49,6 +49,20 @@ class Recorded:
         """Whether no more steps come by themselves."""
         return self.state in ENDED
 
+    @property
+    def over(self) -> bool:
+        """Whether it is done: it finished, or ended at its last planned step. One that was stopped before can go on."""
+        newest = int(self.steps[-1]) if len(self.steps) else 0
+        return self.ended and (self.state == "finished" or 0 < self.total_steps <= newest)
+
+    @property
+    def broke_off(self) -> str:
+        """How and when a run ended that is not over, such as "was stopped after step 30 of 60"; empty for all others."""
+        if not self.ended or self.over or not len(self.steps):
+            return ""
+        planned = f" of {self.total_steps:,}" if self.total_steps else ""
+        return f"{'failed' if self.state == 'failed' else f'was {self.state}'} after step {int(self.steps[-1]):,}{planned}"
+
     def column(self, name: str) -> np.ndarray:
         """A metric by name, shape (S,); all NaN when the run has none of that name."""
         found = self.metrics.get(name)

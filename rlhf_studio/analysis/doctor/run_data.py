@@ -19,6 +19,8 @@ from rlhf_studio.runs.records import RolloutRecord, SettingChange, StoredEvent
 
 PAGE = 500
 MOST_EVENTS = 2000
+ENOUGH = 64
+"""Responses that a mean is taken over before a check that looks at every step compares it: in small batches over more steps."""
 
 
 def is_looked_at(step: int) -> bool:
@@ -58,6 +60,10 @@ class RunData(Recorded):
         """Episodes in a step; where the settings are not known, the most recorded responses of one."""
         recorded = max((len(rows) for rows in self.responses.values()), default=0)
         return self.config.ppo.batch_size if self.settings_known or not recorded else recorded
+
+    def steps_of(self, responses: int) -> int:
+        """How many steps have so many responses together, at least 1: what a few say is mostly chance."""
+        return max(1, -(-responses // max(1, self.batch)))
 
     def setting(self, name: str) -> np.ndarray:
         """A setting that may change while a run goes on (``ppo.kl_target``), as each step was trained with it, shape (S,)."""

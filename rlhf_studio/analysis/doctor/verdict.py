@@ -1,4 +1,4 @@
-"""What a run came to, in one sentence: improving, improved, exploiting the reward, collapsed, or nothing learned.
+"""What a run came to, in one sentence: rising, improving, improved, exploiting the reward, collapsed, or nothing learned.
 
 The verdict is worked out for every step from what was known then, so that it also has the step since which it stands.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.check import CHECKS, Course, figure
-from rlhf_studio.analysis.doctor.judges import SURE_RISE, last_means, rise
+from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, rise, sureness
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
@@ -20,15 +20,17 @@ from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictK
 FEWEST_STEPS = 5  # of evidence before the score may be spoken of; a collapse is told at once
 SMALL_GAIN, REAL_LOSS = 0.5, 0.5  # the same unit: a policy whose score gained less than this while its judge lost this is spoilt
 LONG_ENOUGH = 20  # steps after which a run that goes on may be said to have learned nothing, when half of it is over
+LONG_BY_STEPS = 40  # the same where nothing but the steps themselves tells what chance can do: fewer hide a rise that is over soon
 
 DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
 BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
 FEWEST_SIGNS = 2
 MOST_SIGNS = 3  # named in the sentence
+STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have learned nothing
 EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
 
-KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "improving", "exploiting the reward", "collapsed")
-TOO_EARLY, NOTHING, IMPROVING, EXPLOITING, COLLAPSED = range(5)
+KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed")
+TOO_EARLY, NOTHING, RISING, IMPROVING, EXPLOITING, COLLAPSED = range(6)
 
 
 def verdict(run: RunData, found: Mapping[str, Course], findings: list[Finding]) -> Verdict:
@@ -40,7 +42,7 @@ def verdict(run: RunData, found: Mapping[str, Course], findings: list[Finding]) 
         now = int(kinds[-1])
         changed = np.flatnonzero(kinds != now)
         since = int(run.steps[changed[-1] + 1 if len(changed) else 0])
-        kind: VerdictKind = "improved" if now == IMPROVING and run.ended else KINDS[now]
+        kind: VerdictKind = "improved" if now == IMPROVING and run.over else KINDS[now]
         sentence, reason = _words(run, kind, found)
         return Verdict(kind, sentence, reason, _notes(run, kind, found, findings), since)
 
@@ -55,10 +57,12 @@ def _kinds(run: RunData, found: Mapping[str, Course]) -> np.ndarray:
     count = score.counts
     risen = judges.risen(score)
     kinds = np.full(len(run.steps), TOO_EARLY)
-    late = (count >= LONG_ENOUGH) & (2 * run.steps >= run.total_steps)
-    if run.ended:  # nothing more will come
-        late[-1] = count[-1] >= FEWEST_STEPS
-    kinds[late & np.isfinite(rise(score)).all(axis=0)] = NOTHING  # where the score, or its error, is not known, nobody can tell
+    enough = LONG_BY_STEPS if score.by_steps else LONG_ENOUGH
+    late = (count >= enough) & (2 * run.steps >= run.total_steps)
+    if run.over:  # nothing more will come
+        late[-1] = count[-1] >= (enough if score.by_steps else FEWEST_STEPS)
+    kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # where the score, or its error, is not known, nobody can tell
+    kinds[judges.risen(score, LIKELY_RISE) & (count >= FEWEST_STEPS)] = RISING
     kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
     kinds[_exploiting(run, found, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
     kinds[_collapsed(run, found, score, gold)] = COLLAPSED
@@ -104,11 +108,13 @@ def _until(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tuple[str, str]:
     score, gold = judges.score(run), judges.gold(run)
-    gain, error = rise(score)
+    gain = rise(score)[0]
     change = f"Score {_change(score, gain[-1])}"
     if gold is not None:
         change += f", gold {_change(gold, rise(gold)[0][-1])}"
-    compared, sure = _compared(run, score), _sure(score, gain[-1], error[-1])
+    rises, falls = (float(part[-1]) for part in sureness(score))
+    fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
+    compared, sure = _compared(run, score), _sure(score, falls if fell else rises)
     if kind == "too early":
         return _early_words(run, score, compared, sure)
     if kind == "collapsed":
@@ -117,14 +123,17 @@ def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tupl
     if kind == "exploiting the reward":
         return _exploit_words(run, change, gold, found)
     if kind == "nothing learned":
-        fell = gain[-1] < -SURE_RISE * error[-1]
-        what = "The score fell" if fell else "Nothing learned: the score did not rise beyond chance"
+        so_far = "" if run.over else " so far"
+        what = "The score fell" if fell else f"Nothing learned{so_far}: the score did not rise beyond chance"
         return f"{what}. {change}.", f"{compared}: {sure}."
-    word = "Improved" if kind == "improved" else "Improving"
+    change = change[0].lower() + change[1:]
+    if kind == "rising":
+        return f"Rising, not yet certain: {change}.", f"{compared}: {sure}. More steps, or more responses in each, would tell."
+    word = "Improved" if kind == "improved" else f"Improving when it {run.broke_off}" if run.broke_off else "Improving"
     kl = run.column("objective/kl")
     reason = f"{compared}: the score rose by {figure(gain[-1])}. {sure.capitalize()}."
     distance = f", KL {figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)} nats" if np.isfinite(kl).any() else ""
-    return f"{word}: {change[0].lower()}{change[1:]}{distance}.", reason
+    return f"{word}: {change}{distance}.", reason
 
 
 def _compared(run: RunData, score: judges.Series) -> str:
@@ -134,21 +143,40 @@ def _compared(run: RunData, score: judges.Series) -> str:
     steps = f"{count} steps" if count == np.sum(run.steps > changed) else f"{count} steps with a score"
     since = f"The reward was changed after step {changed}, and scores before and after it are not the same quantity. " if changed else ""
     first = "step" if score.first_steps == 1 else f"{score.first_steps} steps"
-    return f"{since}Compared are the first {first} and the last tenth of {steps}{' since then' if changed else ''}"
+    then = " since then" if changed else ""
+    return f"{since}Looked at is the trend over {steps}{then}, and the first {first} beside the last tenth"
 
 
 def _early_words(run: RunData, score: judges.Series, compared: str, sure: str) -> tuple[str, str]:
     """The sentence and the reason where nothing can be said: too few steps, no score, or not more than chance."""
     count, since = len(score.known), " since the reward was changed" if score.changed_after else ""
     with_score = "" if count == len(run.steps) or since else " with a score"
+    early = f"Too early to say: it {run.broke_off}." if run.broke_off else "Too early to say."
+    if count < FEWEST_STEPS and (lost := left_out(run)):
+        return f"Not known: {lost[0].lower()}{lost[1:]}.", f"A verdict needs {FEWEST_STEPS} steps with a score; there are {count}."
     if not count and len(run.steps) >= FEWEST_STEPS:
         return "Not known: no score is recorded.", "A verdict needs the mean score of each step."
     if count < FEWEST_STEPS:
         there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
-        return "Too early to say.", f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."
-    if not np.isfinite(rise(score)[1][-1]):
+        return early, f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."
+    if not np.isfinite(sureness(score)[0][-1]) or (run.over and score.by_steps):
         return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
-    return "Too early to say.", f"The score has not risen by more than chance could do: {sure}."
+    return early, f"The score has not risen by more than chance could do: {sure}."
+
+
+def left_out(run: RunData) -> str:
+    """How many steps, and responses, taught nothing because a number was not finite or a reward was missing; empty where none."""
+    said = [event for event in run.step_events if event.kind == "skip" and event.text.startswith(("This update", *"123456789"))]
+    if not said:
+        return ""
+    whole = {event.step for event in said if event.text.startswith("This update")}
+    partly = {event.step for event in said} - whole
+    broken = ["not finite" in event.text for event in said]
+    cause = " or ".join([*(["a number was not finite"] if any(broken) else []), *(["a reward was missing"] if not all(broken) else [])])
+    total = len(run.steps)
+    parts = [f"the updates of {len(whole)} of {total} steps, with {len(whole) * run.batch:,} responses"] if whole else []
+    parts += [f"minibatches of {len(partly)} of {total} steps"] if partly else []
+    return f"Left out: {_joined(parts)}, as {cause}"
 
 
 def _change(series: judges.Series, gain: float) -> str:
@@ -157,16 +185,17 @@ def _change(series: judges.Series, gain: float) -> str:
     return f"{series.start:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
-def _sure(score: judges.Series, gain: float, error: float) -> str:
-    if not np.isfinite(gain):
+def _sure(score: judges.Series, times: float) -> str:
+    """How sure a rise, or a fall, is, and by which rule."""
+    if not np.isfinite(score.start):
         return "no score is known"
-    if not np.isfinite(error):
+    if not np.isfinite(times):
         return "the standard error of the score is not known"
-    if error <= 1e-9:
+    if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
         return "all scores are the same, so there is no chance to compare with"
-    times = f"{gain / error:.1f}".replace("-", "−")
     by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
-    return f"the change is {times} times its standard error{by_steps}, and from {SURE_RISE:g} times on it is more than chance"
+    said = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
+    return f"{said}, and from {SURE_RISE:g} times on it is more than chance: of runs that learn nothing at most 1 in 20 ever gets there"
 
 
 def _signs(run: RunData, found: Mapping[str, Course]) -> dict[str, str]:
@@ -214,6 +243,8 @@ def _notes(run: RunData, kind: VerdictKind, found: Mapping[str, Course], finding
     if kind in ("collapsed", "exploiting the reward", "nothing learned"):
         risky = [one for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
         notes += [f"{one.title}." if one.until is None else f"{one.title} ({one.when})." for one in risky]
+    if kind in ("nothing learned", "too early"):
+        notes += [f"{one.title}." for one in now if one.check in STILL_SIGNS]
     said = {"one-phrase"}  # and what the sentence or the reason has
     if kind == "collapsed":
         said |= _signs(run, found).keys()
@@ -224,13 +255,14 @@ def _notes(run: RunData, kind: VerdictKind, found: Mapping[str, Course], finding
     gold = judges.gold(run)
     if gold is None and kind in ("improving", "improved"):
         notes.append("No gold score: nothing independent of the reward judges this run.")
-    if gold is not None and kind in ("improving", "improved"):
-        gain, error = (float(part[-1]) for part in rise(gold))
-        if gain < 2 * error:
-            notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
+    if gold is not None and kind in ("improving", "improved") and not sureness(gold)[0][-1] > LIKELY_RISE:
+        notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
     if kind != "collapsed":
         notes += _failure(run)
-    return notes
+    if run.broke_off and run.state != "failed" and kind not in ("too early", "improving"):
+        notes.append(f"It {run.broke_off}, and can go on.")
+    lost = left_out(run)
+    return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
 
 
 def _failure(run: RunData) -> list[str]:

@@ -40,12 +40,13 @@ def _numbers_of(policy: PolicyAnswers, measure: str) -> np.ndarray:
 
 def paired(ours: np.ndarray, our_prompts: np.ndarray, theirs: np.ndarray, their_prompts: np.ndarray) -> Interval:
     """The mean over prompts of (mean of ours − mean of theirs) on each prompt; shapes (N,), (N,), (M,), (M,)."""
-    mine, yours = _means(ours, our_prompts), _means(theirs, their_prompts)
+    mine, yours = prompt_means(ours, our_prompts), prompt_means(theirs, their_prompts)
     both = sorted(set(mine) & set(yours))
     return mean(np.array([mine[prompt] - yours[prompt] for prompt in both], float), np.array(both, np.int64))
 
 
-def _means(values: np.ndarray, prompts: np.ndarray) -> dict[int, float]:
+def prompt_means(values: np.ndarray, prompts: np.ndarray) -> dict[int, float]:
+    """The mean of the values (N,) on each prompt, by its place; prompts (N,) without any finite value are left out."""
     known = np.isfinite(values)
     return {int(prompt): float(values[known & (prompts == prompt)].mean()) for prompt in np.unique(prompts[known])}
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlhf_studio.analysis.evaluation.answers import GOLD, SCORE, PolicyAnswers
-from rlhf_studio.analysis.evaluation.compare import difference
+from rlhf_studio.analysis.evaluation.compare import prompt_means
 from rlhf_studio.analysis.evaluation.intervals import Interval, mean
+from rlhf_studio.analysis.evaluation.many import LEVEL, p_values
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Frontier:
 
     Attributes:
         best: the policy with the highest gold; empty without gold.
-        over_optimised: policies with a higher score and a lower gold than ``best``, both by more than chance explains.
+        over_optimised: policies with a higher score and a lower gold than ``best``, both by more than chance explains. The chance that
+            one or more are named wrongly is at most 5 %, however many policies there are (:mod:`.many`).
         sentence: what it shows, for people; empty where there is nothing to say.
     """
 
@@ -63,7 +65,7 @@ def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Fron
     if len(golden) < 2 or not all(_has(point, SCORE) for point in points):
         return Frontier(points, golden[0][1] if golden else "", [], "")
     best = max(golden, key=lambda pair: pair[0])[1]
-    over = [point.policy for point in points if _over(policies[point.policy], policies[best])]
+    over = _over_optimised([policies[point.policy] for point in points], best)
     return Frontier(points, best, over, _sentence(points, best, over))
 
 
@@ -75,9 +77,22 @@ def _value(point: Point, measure: str) -> float:
     return point.measures[measure].value or 0.0
 
 
-def _over(policy: PolicyAnswers, best: PolicyAnswers) -> bool:
-    gold, score = difference(policy, best, GOLD), difference(policy, best, SCORE)
-    return gold.excludes_zero and score.excludes_zero and (gold.value or 0.0) < 0 < (score.value or 0.0)
+def _over_optimised(policies: list[PolicyAnswers], best: str) -> list[str]:
+    """Those with a surely higher score and a surely lower gold than ``best``, in the order given."""
+    prompts = sorted({int(place) for policy in policies for place in policy.places})
+    tables = {}
+    for measure in (GOLD, SCORE):
+        means = [prompt_means(policy.measures[measure], policy.places) for policy in policies]
+        tables[measure] = np.array([[own.get(prompt, np.nan) for own in means] for prompt in prompts], float)  # (prompts, policies)
+    top = next(place for place, policy in enumerate(policies) if policy.name == best)
+    chance = p_values(tables)
+    sure = (chance[GOLD][top] <= LEVEL) & (chance[SCORE][top] <= LEVEL)
+    found = []
+    for place in np.flatnonzero(sure).tolist():
+        gold, score = (np.nanmean(table[:, place] - table[:, top]) for table in tables.values())
+        if gold < 0 < score:
+            found.append(policies[place].name)
+    return found
 
 
 def _sentence(points: list[Point], best: str, over: list[str]) -> str:
@@ -90,7 +105,7 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
         if not unsure:
             return f"{begin}; no policy has a higher score and a lower gold."
         named = f"{unsure[0]} has" if len(unsure) == 1 else f"{len(unsure)} policies have"
-        return f"{begin}; {named} a higher score and a lower gold, but on so few prompts that may be chance."
+        return f"{begin}; {named} a higher score and a lower gold, but that may be chance."
     worst = min(over, key=lambda name: at[name].measures[GOLD].value or 0.0)
     then_gold, then_score = (at[worst].measures[name].value or 0.0 for name in (GOLD, SCORE))
     return (

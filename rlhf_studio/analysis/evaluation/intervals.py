@@ -38,11 +38,6 @@ class Interval:
     high: float | None = None
     prompts: int = 0
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the whole interval lies on one side of 0."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
-
 
 NOTHING = Interval(None)
 

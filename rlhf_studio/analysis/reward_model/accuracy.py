@@ -63,6 +63,7 @@ class LengthBias:
         middle: that difference, in tokens.
         longer_chosen: share of the pairs of unequal length in which people preferred the longer one.
         longer_scored: share of the same pairs in which the model scores the longer one higher.
+        error: standard error of the difference of these two, over the same pairs; None for fewer than two pairs.
         correlation: Pearson's, of score and length over all responses; None where one of them does not vary.
     """
 
@@ -70,6 +71,7 @@ class LengthBias:
     middle: float
     longer_chosen: float | None
     longer_scored: float | None
+    error: float | None
     correlation: float | None
 
 
@@ -133,11 +135,13 @@ def length_bias(pairs: ScoredPairs) -> LengthBias:
     inside = [longer < -middle, (longer < 0) & (longer >= -middle), ~unequal, (longer > 0) & (longer <= middle), longer > middle]
     bins = [share_of(name, right[kept]) for name, kept in zip(LENGTH_BINS, inside, strict=True)]
     wins = np.where(longer > 0, right, 1 - right)[unequal]  # whether the longer one scores higher
+    differ = wins - (longer[unequal] > 0)
     return LengthBias(
         bins,
         middle,
         float((longer[unequal] > 0).mean()) if unequal.any() else None,
         float(wins.mean()) if unequal.any() else None,
+        float(differ.std(ddof=1) / math.sqrt(len(differ))) if len(differ) > 1 else None,
         correlation(np.concatenate([pairs.chosen, pairs.rejected]), np.concatenate([pairs.chosen_tokens, pairs.rejected_tokens])),
     )
 

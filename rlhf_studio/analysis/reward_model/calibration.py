@@ -40,6 +40,7 @@ class Calibration:
             itself, from 0 to 1, is this one and its mirror image.
         error: expected calibration error, Σ share of pairs · |predicted − right| over the bins.
         overconfidence: mean predicted less mean right, over all pairs; above 0 the model is too sure.
+        overconfidence_error: its standard error, were the model right as often as it expects; None without pairs.
         temperature: what scores would have to be divided by so that the log loss is least; above 1 they lie too far apart.
         least_log_loss: the log loss at that temperature.
     """
@@ -47,6 +48,7 @@ class Calibration:
     bins: list[CalibrationBin]
     error: float | None
     overconfidence: float | None
+    overconfidence_error: float | None
     temperature: float | None
     least_log_loss: float | None
 
@@ -66,7 +68,7 @@ def calibration(pairs: ScoredPairs) -> Calibration:
     edges = np.linspace(0.5, 1.0, BINS + 1)
     if not len(margins):
         return Calibration(
-            [CalibrationBin(float(low), float(high), 0, None, None) for low, high in zip(edges, edges[1:], strict=False)], *[None] * 4
+            [CalibrationBin(float(low), float(high), 0, None, None) for low, high in zip(edges, edges[1:], strict=False)], *[None] * 5
         )
     sure, right = 1 / (1 + np.exp(-np.abs(margins))), rightness(margins)
     place = np.minimum(((sure - 0.5) * 2 * BINS).astype(int), BINS - 1)
@@ -78,7 +80,8 @@ def calibration(pairs: ScoredPairs) -> Calibration:
     error = sum(part.pairs * abs(part.predicted - part.right) for part in bins if part.predicted is not None and part.right is not None)
     temperature = best_temperature(margins)
     least = None if temperature is None else float(log_losses(margins / temperature).mean())
-    return Calibration(bins, error / len(margins), float(sure.mean() - right.mean()), temperature, least)
+    chance = float(np.sqrt((sure * (1 - sure)).sum())) / len(margins)  # of so many independent pairs
+    return Calibration(bins, error / len(margins), float(sure.mean() - right.mean()), chance, temperature, least)
 
 
 def best_temperature(margins: Numbers) -> float | None:

@@ -25,8 +25,9 @@ from rlhf_studio.analysis.reward_model.pairs import ScoredPairs, scored_pairs
 from rlhf_studio.units import percent
 
 MOST_WRONG = 12
-TOO_SURE = 0.03  # mean predicted less mean right, from which words say so
-SWAYED = 0.1  # how much more often the longer one wins with the model than with people
+TOO_SURE = 0.03  # mean predicted less mean right, from which words say so, where it is beyond chance
+SWAYED = 0.1  # how much more often the longer one wins with the model than with people, where it is beyond chance
+SURE = 2.3  # standard errors; each of two sentences is wrong in at most 2.5 % of reports
 UNSTEADY = 0.25  # standard deviations
 ROUNDING = 1e-3
 
@@ -140,12 +141,14 @@ def in_words(headline: Fit, curve: Calibration, length: LengthBias, gold: GoldAg
 
 
 def _confidence(curve: Calibration, right: float) -> list[str]:
-    over, temperature = curve.overconfidence, curve.temperature
+    over, temperature, error = curve.overconfidence, curve.temperature, curve.overconfidence_error
     if over is None:
         return []
     figures = f"it expects to be right in {_percent(right + over)} of the pairs, and is right in {_percent(right)}"
     if abs(over) < TOO_SURE:
         return [f"It is about as sure as it is right: {figures}."]
+    if error is None or abs(over) <= SURE * error:
+        return [f"It may be as sure as it is right, or not: {figures}, and so few pairs do not tell."]
     if over < 0:
         return [f"It is less sure than it might be: {figures}."]
     advice = "" if temperature is None else f" Its scores lie {temperature:.1f} times too far apart to be read as probabilities."
@@ -157,6 +160,9 @@ def _length(length: LengthBias) -> list[str]:
         return []
     people, model = length.longer_chosen, length.longer_scored
     figures = f"people preferred the longer response in {_percent(people)} of the pairs, the model in {_percent(model)}"
+    beyond = length.error is not None and abs(model - people) > SURE * length.error
+    if abs(model - people) > SWAYED and not beyond:
+        return [f"Whether length sways it, so few pairs do not tell: {figures}."]
     if model - people > SWAYED:
         return [f"It favours length: {figures}. A policy trained on it will probably write longer and longer answers."]
     if people - model > SWAYED:

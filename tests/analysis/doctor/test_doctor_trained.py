@@ -9,13 +9,18 @@ import pytest
 from rlhf_studio.analysis.doctor import Doctor
 from tests.analysis.doctor import stored_runs
 
-HEALTHY = ("world-21", "world-lora-21", "world-lora-24", "llama-21", "length-rule-21", "cut-off-21")
+HEALTHY = ("world-21", "world-lora-21", "world-lora-24", "llama-21", "length-rule-21", "cut-off-21", "rate-d10-0")
 # run -> (verdict, since, {check: (level, since)} of every warning and alarm that the checks end with)
 ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
     "beta-0-21": (
         "exploiting the reward",
         9,
         {"settings-kl": ("warning", 0), "kl-exploding": ("alarm", 13), "judge-falls": ("warning", 9)},
+    ),
+    "rate-d100-0": (
+        "nothing learned",
+        20,
+        {"settings-learning-rate": ("warning", 0), "learning-rate-too-small": ("warning", 10)},
     ),
     "rate-x10-21": (
         "collapsed",

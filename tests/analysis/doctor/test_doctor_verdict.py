@@ -17,6 +17,7 @@ from rlhf_studio.analysis.records import Verdict
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, StoredEvent
+from rlhf_studio.runs.writer import RunWriter
 from tests.analysis.doctor.made_runs import Made, Values, after, sentence, with_texts
 
 
@@ -94,6 +95,50 @@ def test_nothing_learned_is_said_at_the_end(rate: float, tmp_path: Path) -> None
     assert verdict(made, tmp_path / "b", until=12).kind == "too early"
 
 
+# Mean scores of 20 steps as RLOO gave them with a small chat model, 4 prompts with 4 responses each: nearly every one is higher.
+SHORT_RUN = [0.03, 0.05, 0.04, 0.09, 0.11, 0.15, 0.14, 0.20, 0.24, 0.29, 0.28, 0.35, 0.39, 0.44, 0.43, 0.50, 0.55, 0.59, 0.63, 0.68]
+
+
+def short_run(steps: int = 20, **changes: Any) -> Made:
+    settings = {"ppo": {"steps": 20, "batch_size": 16, "mini_batch_size": 16, "responses_per_prompt": 4, "advantage": "rloo"}}
+    metrics = {"objective/scores": SHORT_RUN[:steps], "objective/scores_std": 0.4, "objective/scores_se": 0.18}
+    return Made(steps=steps, metrics=metrics, settings=settings, **changes)
+
+
+def test_a_short_run_that_rises_at_nearly_every_step_has_learned(tmp_path: Path) -> None:
+    """The mean of the first 8 steps against the last 2 is 3.9 standard errors, 0.554 / (0.18 √(1/8 + 1/2)). The trend knows all 20."""
+    assert verdict(short_run(), tmp_path / "a").kind == "improved"
+    early = verdict(short_run(), tmp_path / "b", until=12)
+    assert early.kind == "too early"  # 0.35 − 0.10 in 12 steps: within the error
+    assert "rising" in {verdict(short_run(), tmp_path / "c" / str(until), until=until).kind for until in range(13, 19)}
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_a_run_that_was_stopped_is_not_over(state: Any, tmp_path: Path) -> None:
+    """It can go on, so that nothing is said of it that the same run would not have been told while it went on."""
+    made = Made(steps=10, state=state, cause="the disk is full" if state == "failed" else "")
+
+    def early(metrics: Values) -> Verdict:
+        reader = replace(made, metrics=metrics).write(tmp_path / str(len(list(tmp_path.iterdir()))))
+        with RunWriter(reader.run_dir) as writer:
+            writer.plan(60)
+            writer.set_state(state)
+        return diagnose(reader).verdict
+
+    assert early({}).kind == "improving" and early(FLAT).kind == "too early"
+    assert "after step 10 of 60" in early(FLAT).sentence
+
+
+def test_steps_that_were_left_out_are_counted(tmp_path: Path) -> None:
+    """Rewards that are not finite, with ``non_finite: skip``: 6 of 8 updates are left out, 64 responses each."""
+    event = EventRecord("warning", "skip", "This update was left out: rewards is not finite in episode 3, prompt 'a'.")
+    lost: Values = {"objective/scores": lambda step: math.nan if step > 2 else 0.1, "optim/steps": lambda step: 0.0 if step > 2 else 8.0}
+    found = verdict(Made(steps=8, metrics=lost, events=dict.fromkeys(range(3, 9), event)), tmp_path / "a")
+    assert found.kind == "too early" and "6 of 8 steps, with 384 responses" in found.sentence
+    some = verdict(Made(steps=16, events={4: event, 9: event}), tmp_path / "b")
+    assert some.kind == "improved" and any("2 of 16 steps, with 128 responses" in note for note in some.notes)
+
+
 def test_a_score_that_fell_is_told(tmp_path: Path) -> None:
     found = verdict(Made(metrics={"objective/scores": after(4, -0.9, 0.1)}), tmp_path)
     assert found.kind == "nothing learned" and found.sentence == "The score fell. Score 0.10 → −0.90."
@@ -150,13 +195,11 @@ def test_means_alone_are_judged_by_how_far_successive_steps_lie_apart(tmp_path: 
     """The noise of ±0.05 makes differences of 0.1, and these an error of 0.1 / √2 of each mean."""
     alone = {"objective/scores_std": math.nan}
     still: Values = {"objective/scores": lambda step: 1 + 0.05 * (-1) ** step, **alone}
-    nothing = verdict(Made(steps=24, metrics=still), tmp_path / "a")
+    nothing = verdict(Made(steps=40, metrics=still), tmp_path / "a")
     assert nothing.kind == "nothing learned" and "successive steps" in nothing.reason
     rising: Values = {"objective/scores": lambda step: 0.1 * step + 0.05 * (-1) ** step, **alone}
     found = verdict(Made(steps=24, metrics=rising), tmp_path / "b")
-    # 0.05 → 2.35, the mean of 23 and 24. 12 of 23 differences are 0.2: the last two means have σ² = 0.01 and 0.0104, the start 0.01.
-    # 2.3 / √(0.01 + (0.01 + 0.0104) / 4) = 18.7
-    assert found.kind == "improved" and "rose by 2.30. The change is 18.7 times" in found.reason
+    assert found.kind == "improved" and "rose by 2.30" in found.reason  # 0.05 → 2.35, the mean of 23 and 24
     few = verdict(Made(steps=5, metrics={"objective/scores": [1.0, math.nan, 2.0, math.nan, 3.0], **alone}), tmp_path / "c")
     assert (few.kind, few.reason) == ("too early", "A verdict needs 5 steps with a score; there are 3.")
 
@@ -168,7 +211,7 @@ def test_scores_of_two_rewards_are_not_compared(tmp_path: Path) -> None:
     scores: Values = {"objective/scores": lambda step: (1.0 if step <= 8 else 10.0) + 0.01 * (-1) ** step}
     found = verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "a")
     assert found.kind == "nothing learned" and found.sentence.endswith("Score 9.99 → 10.01.")
-    assert "changed after step 8" in found.reason and "the last tenth of 12 steps since then" in found.reason
+    assert "changed after step 8" in found.reason and "12 steps since then" in found.reason
     other = EventRecord("info", "setting", "Changed after step 8.", {"changes": [{**change, "setting": "ppo.steps"}]})
     assert verdict(Made(steps=20, metrics=scores, events={8: other}), tmp_path / "b").kind == "improved"
     assert verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "c", until=8).kind == "too early"
@@ -193,6 +236,7 @@ def test_only_changes_of_the_steps_as_they_are_now_count() -> None:
 def test_responses_to_one_prompt_are_not_independent(recorded: bool) -> None:
     """16 responses to each of 4 prompts that earn nearly the same, and a policy that stays as it is: 30 draws."""
     config = RunConfig.model_validate({"ppo": {"steps": 30, "batch_size": 64, "mini_batch_size": 64, "responses_per_prompt": 16}})
+    kinds = []
     for seed in range(30):
         draw = np.random.default_rng(seed)
         scores = draw.normal(size=(30, 4, 1)) + 0.2 * draw.normal(size=(30, 4, 16))
@@ -205,9 +249,10 @@ def test_responses_to_one_prompt_are_not_independent(recorded: bool) -> None:
         earlier = {"gold/score_se": gold.std(axis=(1, 2), ddof=1) / 8}
         metrics = {"objective/scores_std": scores.std(axis=(1, 2), ddof=1), **(errors if recorded else earlier)}
         run = RunData(config, "finished", "", "cpu", 30, np.arange(1, 31), metrics | {"objective/scores": scores.mean(axis=(1, 2))})
-        assert diagnosis(run).verdict.kind == "nothing learned"
+        kinds.append(diagnosis(run).verdict.kind)
         gamed = replace(run, metrics=metrics | {"objective/scores": rising, "gold/score": gold.mean(axis=(1, 2))})
         assert diagnosis(gamed).verdict.kind == "improved"  # gold is noise: it does not fall
+    assert set(kinds) <= {"nothing learned", "rising"} and kinds.count("rising") <= 2  # 5 % of 30
 
 
 def test_the_verdict_of_each_step_is_the_one_that_was_given_then(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlhf_studio.analysis.doctor.check import Course, check, figure, seen, worst_token
 from rlhf_studio.analysis.doctor.remedies import calmer, neutral_sampling, tighter
-from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
 from rlhf_studio.analysis.records import Evidence
 
@@ -31,15 +31,17 @@ LOST_KL, LOST_PER_TOKEN = 50.0, 2.5  # nats; 50 and 85 are the over-optimised se
     "kl-negative",
     FAMILY,
     title="The KL is negative",
-    rule=f"mean KL of {NEGATIVE_STEPS} steps below {NEGATIVE_KL} nats by more than {NEGATIVE_SPREADS:g} standard errors; "
+    rule=f"mean KL of {NEGATIVE_STEPS} steps, or as many as have {ENOUGH} responses, "
+    f"below {NEGATIVE_KL} nats by more than {NEGATIVE_SPREADS:g} standard errors; "
     f"alarm: below {CLEARLY_NEGATIVE_KL:g}",
     cause="The responses do not come from the distribution whose probabilities are computed, so that the KL penalty turns into a bonus.",
     advice="Sample from the whole distribution: top-k 0 and top-p 1. Compare the precision of sampling and of learning.",
 )
 def kl_negative(run: RunData) -> Course | None:
     kl = run.column("objective/kl")
-    mean = window_mean(kl, NEGATIVE_STEPS)
-    spread = np.sqrt(np.maximum(window_mean(kl**2, NEGATIVE_STEPS) - mean**2, 0) / (NEGATIVE_STEPS - 1))
+    window = max(NEGATIVE_STEPS, run.steps_of(ENOUGH))  # a single log-ratio scatters by √(2 KL): the mean of 64 cannot be -0.1 by chance
+    mean = window_mean(kl, window)
+    spread = np.sqrt(np.maximum(window_mean(kl**2, window) - mean**2, 0) / (window - 1))
     negative = (mean < NEGATIVE_KL) & (mean + NEGATIVE_SPREADS * spread < 0) & streak(kl < 0, NEGATIVE_STEPS)
     changes = neutral_sampling(run.config)
     names = " and ".join(f"{name.removeprefix('generation.')} {_setting(run, name):g}" for name in changes)
@@ -50,7 +52,7 @@ def kl_negative(run: RunData) -> Course | None:
         lambda since, last: values(since, last) + worst_token(run, int(run.steps[last]), "kl", "KL {} nats"),
         cause=cause,
         changes=changes,
-        length=NEGATIVE_STEPS,
+        length=window,
         from_start=True,
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.check import EVERY, TRAINING, Course, check, figure, seen
 from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
-from rlhf_studio.analysis.doctor.run_data import RunData
-from rlhf_studio.analysis.doctor.series import levels, streak, window_median
+from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
+from rlhf_studio.analysis.doctor.series import levels, streak, window_mean, window_median
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.units import percent
 
@@ -27,6 +28,11 @@ SPIKE, SPIKE_HISTORY = 10.0, 10  # times the median of the steps before; healthy
 MANY_SPIKES, SPIKE_WINDOW = 3, 20
 
 SAME_STEPS, SAME_MOVE, SAME_KL = 5, 1e-11, 1e-6  # nats; float32 rounding of a log-probability leaves about 1e-12 of squared change
+# On the bundled recipes at their own rates an update moves the policy by 1e-3 nats per token, at a tenth of them by 1e-5 to 6e-5, and the
+# score still rises. At a hundredth it is 1e-6 or less, no token is clipped, and 64 responses do not tell the KL of 24 steps from 0.
+HARDLY_STEPS, HARDLY_MOVE, HARDLY_KL = 10, 1e-5, 0.02
+HARDLY_CHANGE = percent(float(np.sqrt(2 * HARDLY_MOVE)), 1)  # the approximate KL is half the mean square of the log-ratio
+NO_SPREAD = 1e-7  # points: where all responses earn the same, nothing is there to move the policy
 DECAYED, DECAYED_STEPS = (
     0.01,
     0.1,
@@ -204,6 +210,29 @@ def not_training(run: RunData) -> Course | None:
         length=SAME_STEPS,
         from_start=True,
     )
+
+
+@check(
+    "learning-rate-too-small",
+    FAMILY,
+    title="The learning rate is too small: the policy hardly moves",
+    rule=f"approximate KL of an update below {HARDLY_MOVE:g} nats per token (its probability changes by {HARDLY_CHANGE}) and no token "
+    f"clipped, {HARDLY_STEPS} steps in a row with a learning rate above 0 and scores that differ, while the mean KL to the reference is "
+    f"below {HARDLY_KL:g} nats and the score has not risen by {judges.LIKELY_RISE:g} standard errors; not after `not-training`",
+    cause="Each update changes the policy by next to nothing, so that so few of them come to nothing. At a usual rate an update moves it a "
+    "hundred times as far.",
+    advice="Raise the learning rate by factors of 3 to 10, as long as the approximate KL of an update stays below 0.01 or so.",
+)
+def learning_rate_too_small(run: RunData) -> Course | None:
+    move = run.column("policy/approxkl_avg")
+    learns = (run.column("lr") > 0) & (run.steps > run.config.ppo.critic_warmup_steps) & (run.column("objective/scores_std") > NO_SPREAD)
+    still = streak(learns & (move < HARDLY_MOVE) & (run.column("policy/clipfrac_avg") == 0), HARDLY_STEPS)
+    near = np.abs(window_mean(run.column("objective/kl"), max(HARDLY_STEPS, run.steps_of(ENOUGH)))) < HARDLY_KL
+    risen = judges.sureness(judges.score(run))[0] > judges.LIKELY_RISE
+    stands = not_training(run)
+    found = still & near & ~risen & (stands is None or np.maximum.accumulate(stands.levels) == 0)
+    evidence = seen(run, "policy/approxkl_avg", "one update moved the policy by {} nats per token")
+    return Course(levels(warning=found), evidence, changes=bolder(run.in_force), length=HARDLY_STEPS, from_start=True)
 
 
 @check(

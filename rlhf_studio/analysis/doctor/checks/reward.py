@@ -9,6 +9,7 @@ from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
 from rlhf_studio.analysis.doctor.remedies import tighter
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import NOTE, WARNING, at_start, carried, levels, streak
+from rlhf_studio.analysis.evaluation.intervals import student_t
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.runs.records import RolloutRecord
 from rlhf_studio.units import percent
@@ -29,6 +30,7 @@ LENGTH_CORRELATION = 0.7
 LENGTH_MOVED = 0.25  # share by which the mean length moved the way that pays; the recipes move by up to 0.13
 
 FALL_STEPS = 3  # a single update that goes too far makes gold dip for three or four steps, and comes back by itself
+HELD_OUT_LEVEL = 0.0002  # the best of many answers is compared with each later one, so a low level; with 8 prompts it is 6.2 errors
 GOLD_ROSE = 0.25  # standard deviations of single scores that the score must have gained for "the score rose"
 
 
@@ -170,8 +172,9 @@ def _length_correlations(run: RunData) -> dict[int, float]:
     "judge-falls",
     FAMILY,
     title="The score rises while the gold score falls",
-    rule=f"mean gold of {judges.WINDOW} steps below its best by more than {judges.SURE_FALL:g} standard errors and a third of what it had "
-    f"gained, while the score is no lower than then and above its start by {GOLD_ROSE:g} standard deviations, {FALL_STEPS} steps in a row",
+    rule=f"mean gold of {judges.WINDOW} steps below its best by more than {judges.SURE_FALL:g} standard errors ({judges.MORE_SURE:g} more "
+    f"for each tenfold of steps after {judges.FROM_STEPS}) and a third of what it had gained, while the score is no lower than then and "
+    f"above its start by {GOLD_ROSE:g} standard deviations, {FALL_STEPS} steps in a row",
     cause="The policy found what the reward model likes, not what it stands for: it exploits the reward (Gao et al. "
     "2022, arXiv:2210.10760).",
     advice="Take the policy from before the fall, and go on from there with a stronger KL coefficient; stop when gold turns.",
@@ -215,8 +218,8 @@ def _widest(run: RunData, until: int) -> list[Evidence]:
     "held-out-falls",
     FAMILY,
     title="The score rises in training and falls on the watched prompts",
-    rule="mean score of the watched prompts below its best by more than 4 standard errors of the paired differences and "
-    "a third of the gain, "
+    rule="mean score of the watched prompts below its best, by more than a third of the gain and by a paired t test at a level of "
+    f"{HELD_OUT_LEVEL:.2%}, "
     "at two answers in a row, with 6 or more watched prompts",
     cause="The policy learns the training prompts by heart instead of the task.",
     advice="Use more prompts, fewer passes over each batch, or stop earlier.",
@@ -229,13 +232,13 @@ def held_out_falls(run: RunData) -> Course | None:
     table = np.stack([scores[step] for step in steps])  # (answers, prompts)
     if table.shape[1] < 6 or not np.isfinite(table).all():
         return None
-    means = table.mean(axis=1)
+    means, sure = table.mean(axis=1), student_t(table.shape[1] - 1, level=1 - 2 * HELD_OUT_LEVEL)
     found, before = {}, False
     for row in range(1, len(steps)):
         best = int(np.argmax(means[: row + 1]))
         drops = table[best] - table[row]
         error = max(float(drops.std(ddof=1) / np.sqrt(len(drops))), 1e-9)
-        falls = drops.mean() > max(4 * error, (means[best] - means[0]) / 3) and means[best] > means[0]
+        falls = drops.mean() > max(sure * error, (means[best] - means[0]) / 3) and means[best] > means[0]
         found[steps[row]] = WARNING * bool(falls and before)
         before = bool(falls)
     training = judges.score(run)

@@ -11,7 +11,7 @@ import numpy as np
 from rlhf_studio.analysis.doctor import judges, phrases
 from rlhf_studio.analysis.doctor.check import Course, check, seen
 from rlhf_studio.analysis.doctor.remedies import calmer, tighter
-from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
 from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, at_start, carried, levels, streak, window_mean
 from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES
 from rlhf_studio.analysis.learned.responses import FEWEST_OF_A_SIDE
@@ -30,6 +30,7 @@ MANY_CUT = 0.3  # share cut off at the start, so that "all end by themselves" is
 AT_ONCE_TOKENS, AT_ONCE_SHARE = 3.0, 0.25  # tokens, the stop token included; share of the length at the start
 
 DRIFT_STEPS = 5
+DRIFT_SURE = 4.0  # standard errors: the newest window is compared with the start at every step
 DRIFT_NOTED, DRIFT_FAR = 1.4, 2.0  # times longer or shorter; the recipes drift by up to 1.15
 
 # Share of 4-grams that a response has had before ("seq-rep-4"): people 0.6 %, greedy GPT-2 44 % (Welleck et al. 2019, arXiv:1908.04319).
@@ -78,16 +79,18 @@ def all_cut_off(run: RunData) -> Course | None:
     told = run.told("ends")
     never_seen = told.get("end") is not None and told["end"] not in told.get("ids", [])
     cut = run.column("tokens/cut_off")
-    all_cut, lost = streak(cut >= ALL, END_STEPS), at_start(cut) <= ENDED_BEFORE
+    steps = max(END_STEPS, run.steps_of(ENOUGH))
+    start = at_start(cut, run.steps_of(ENOUGH))
+    all_cut, lost = streak(cut >= ALL, steps), start <= ENDED_BEFORE
     none, penalised = np.zeros(len(cut), dtype=bool), run.config.reward.missing_eos_penalty > 0
     found = levels(note=all_cut, warning=all_cut if penalised else none, alarm=all_cut if lost else none)
-    evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {at_start(cut):.2f} at the start")
+    evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start")
     if never_seen:
         changes: dict[str, Any] = {"generation.stop_token": "eos"}
-        return Course(found, evidence, cause=OTHER_END, advice=END_THERE, changes=changes, length=END_STEPS, from_start=True)
+        return Course(found, evidence, cause=OTHER_END, advice=END_THERE, changes=changes, length=steps, from_start=True)
     longer = min(8192, 2 * run.config.generation.response_length)
     changes = calmer(run.in_force) if lost else {"generation.response_length": longer}
-    return Course(found, evidence, changes=changes, length=END_STEPS, from_start=not lost)
+    return Course(found, evidence, changes=changes, length=steps, from_start=not lost)
 
 
 @check(
@@ -100,10 +103,11 @@ def all_cut_off(run: RunData) -> Course | None:
 )
 def cut_off_rising(run: RunData) -> Course | None:
     cut = run.column("tokens/cut_off")
-    if run.config.generation.stop_token == "none" or not at_start(cut) <= FEW_CUT:
+    start = at_start(cut, run.steps_of(ENOUGH))
+    if run.config.generation.stop_token == "none" or not start <= FEW_CUT:
         return None
-    evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {at_start(cut):.2f} at the start")
-    rising = streak(cut >= HALF_CUT, CUT_RISING_STEPS)
+    evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start")
+    rising = streak(cut >= HALF_CUT, max(CUT_RISING_STEPS, run.steps_of(ENOUGH)))
     course = Course(levels(warning=rising), evidence, changes={"reward.missing_eos_penalty": 1.0}, length=CUT_RISING_STEPS)
     return _of_reward(run, course, LONGER_PAYS)
 
@@ -118,9 +122,11 @@ def cut_off_rising(run: RunData) -> Course | None:
 )
 def all_end(run: RunData) -> Course | None:
     cut = run.column("tokens/cut_off")
-    if not at_start(cut) >= MANY_CUT:
+    start = at_start(cut, run.steps_of(ENOUGH))
+    if not start >= MANY_CUT:
         return None
-    return Course(levels(note=streak(cut == 0, 5)), seen(run, "tokens/cut_off", f"share cut off {{}}; {at_start(cut):.2f} at the start"))
+    none = streak(cut == 0, max(5, run.steps_of(ENOUGH)))
+    return Course(levels(note=none), seen(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start"))
 
 
 @check(
@@ -133,8 +139,9 @@ def all_end(run: RunData) -> Course | None:
 )
 def ends_at_once(run: RunData) -> Course | None:
     length = run.column("tokens/response_length")
-    short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * at_start(length)), END_STEPS)
-    evidence = seen(run, "tokens/response_length", f"{{}} tokens; {at_start(length):.1f} at the start")
+    start = at_start(length, run.steps_of(ENOUGH))
+    short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * start), max(END_STEPS, run.steps_of(ENOUGH)))
+    evidence = seen(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
     return _of_reward(run, Course(levels(alarm=short), evidence, changes=tighter(run.in_force), length=END_STEPS), SILENCE_PAYS)
 
 
@@ -143,15 +150,18 @@ def ends_at_once(run: RunData) -> Course | None:
     FAMILY,
     title="The responses have changed their length",
     rule=f"mean length of {DRIFT_STEPS} steps more than {DRIFT_NOTED:g} times (warning: {DRIFT_FAR:g} times) "
-    "the start's, or less than that part of it",
+    f"the start's, or less than that part of it, by more than {DRIFT_SURE:g} standard errors",
     cause=LENGTH_PAYS,
     advice="Compare score and length of the responses. A length component or penalty in the reward holds it.",
 )
 def length_drift(run: RunData) -> Course | None:
     length = run.column("tokens/response_length")
-    start = at_start(length, 2)
-    factor = window_mean(length, DRIFT_STEPS) / start
-    times = np.maximum(factor, 1 / factor)
+    first, window = max(2, run.steps_of(ENOUGH)), max(DRIFT_STEPS, run.steps_of(ENOUGH))
+    start, mean = at_start(length, first), window_mean(length, window)
+    known = np.flatnonzero(np.isfinite(length))
+    error = np.zeros(len(length))  # from the steps before the newest window, whose own change is no noise
+    error[known[window:]] = judges.between_steps(length[known], exact=False)[: len(known[window:])] * np.sqrt(1 / first + 1 / window)
+    times = np.where(np.abs(mean - start) > DRIFT_SURE * error, np.maximum(mean / start, start / mean), 1.0)
     wanted = any(one.kind == "length" for one in run.config.reward.components) or run.config.reward.length_penalty > 0
     far = streak(times > DRIFT_FAR, 2) & (not wanted)
     evidence = seen(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")

@@ -154,10 +154,10 @@ def at_all_steps(run: Recorded, places: np.ndarray, found: np.ndarray) -> np.nda
 
 
 def late(run: Recorded, steps: int, fewest: int) -> np.ndarray:
-    """From when on it may be said that nothing was learned, (S,): after so many steps and half of the plan, or when the run has ended."""
+    """From when on it may be said that nothing was learned, (S,): after so many steps and half of the plan, or when the run is over."""
     count = np.cumsum(np.isfinite(run.own("loss")))
     found: np.ndarray = (count >= steps) & (2 * run.steps >= run.total_steps)
-    if run.ended and len(found):
+    if run.over and len(found):
         found[-1] = count[-1] >= fewest
     return found
 

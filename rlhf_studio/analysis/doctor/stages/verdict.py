@@ -59,7 +59,7 @@ def stage_verdict(run: Recorded, found: Mapping[str, Course], findings: list[Fin
         now = int(kinds[-1])
         changed = np.flatnonzero(kinds != now)
         since = int(run.steps[changed[-1] + 1 if len(changed) else 0])
-        kind: VerdictKind = "learned" if now == LEARNING and run.ended else KINDS[now]
+        kind: VerdictKind = "learned" if now == LEARNING and run.over else KINDS[now]
         guessed = bool(_level(run, found, "accuracy-at-chance")[-1] >= WARNING)
         sentence, reason = _words(run, kind, guessed=guessed)
     return Verdict(kind, sentence, reason, _notes(run, kind, findings), since)
@@ -131,7 +131,8 @@ def _words(run: Recorded, kind: VerdictKind, *, guessed: bool) -> tuple[str, str
         return f"Nothing learned{' that tells new pairs apart' if guessed else ''}: {change}.", reason
     if kind == "got worse":
         return f"Got worse: {change}.", f"The model that it started from predicts the held-out examples better. {reason}"
-    return f"{kind.capitalize()}: {change}{_past_best(run, measured)}.", reason
+    word = f"Learning when it {run.broke_off}" if run.broke_off else kind.capitalize()
+    return f"{word}: {change}{_past_best(run, measured)}.", reason
 
 
 def _past_best(run: Recorded, measured: HeldOut) -> str:

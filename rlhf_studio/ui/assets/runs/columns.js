@@ -46,6 +46,7 @@ const VERDICTS = [
   "overfits",
   "nothing learned",
   "too early",
+  "rising",
   "improving",
   "learning",
   "evaluated",
