@@ -21,6 +21,7 @@ from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES, RunConfig, St
 from rlhf_studio.config.base import may_be_empty
 from rlhf_studio.config.wording import sentence, shortened
 from rlhf_studio.from_trl.table import answer
+from rlhf_studio.visible import visible
 
 MAX_YAML_BYTES = 1_000_000
 LONGEST_NAME = 500  # characters of a setting's dotted name
@@ -242,8 +243,10 @@ def config_to_yaml(config: StageConfig) -> str:
 def mapping_to_yaml(data: dict[str, Any]) -> str:
     """A plain mapping as YAML text that :func:`mapping_from_yaml` reads back as it was."""
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
-    # PyYAML writes some rare line separators as they are and reads them back as newlines: escape everything then.
-    return text if yaml.load(text, Loader=_Loader) == data else yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
+    # PyYAML writes hidden characters as they are, and rare line separators, which it reads back as newlines: escape everything then.
+    if visible(text) == text and yaml.load(text, Loader=_Loader) == data:
+        return text
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
 
 
 # --- dotted settings -------------------------------------------------------------------------------------------------------

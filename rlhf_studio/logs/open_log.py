@@ -26,6 +26,7 @@ from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import EventRecord, Origin, ProbeScore, RolloutRecord, SettingChange, StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import MAX_NAME
 from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.visible import refuse_hidden, visible
 
 UNKNOWN = "unknown"
 """The model of a run whose log does not name it."""
@@ -53,14 +54,18 @@ def open_log(file: Path, workspace: Path, name: str = "", told: Told = lambda fr
         ConfigError: the file cannot be used; the line and the field are named. Nothing was made then.
         StoreError: the workspace cannot be written.
     """
-    title = name.strip() or Path(file).stem[:MAX_NAME]
+    title = name.strip() or visible(Path(file).stem, lines=False)[:MAX_NAME]
     if len(title) > MAX_NAME:
         raise wrong(f"a run's name has at most {MAX_NAME} characters, not {len(title)}")
+    try:
+        refuse_hidden(title, "a run's name")
+    except ValueError as error:
+        raise wrong(str(error)) from error
     with _opened(Path(file)) as source:
         size = os.fstat(source.fileno()).st_size
         index = index_of(source, lambda done: told(0.5 * done / max(1, size)))
         _refuse_without_room(Path(workspace), size)
-        config, origin = _settings_of(index, title, called or Path(file).name)
+        config, origin = _settings_of(index, title, visible(called or Path(file).name, lines=False))
         run_id = paths.new_run_id()
         with new_folder(paths.run_dir(Path(workspace), run_id)) as building:
             create_run(building, config, name=title, origin=origin)

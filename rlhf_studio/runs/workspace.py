@@ -22,6 +22,7 @@ from rlhf_studio.runs.records import Marks, Origin, RunStatus
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.visitors.limits import FREE, Admission
 from rlhf_studio.runs.visitors.starters import forget_names, forget_students
+from rlhf_studio.visible import refuse_hidden
 
 MAX_NAME = 120  # characters
 MAX_NOTE = 4000
@@ -293,11 +294,15 @@ class Workspace(RunFolders):
     def mark(self, run_id: str, *, tags: Sequence[str] | None = None, note: str | None = None, archived: bool | None = None) -> None:
         """Note something about a run; what is None stays as it is. The run's own folder is not written.
 
-        Raises ValueError for more than 20 tags, a tag of more than 40 characters, or a note of more than 4,000; and StoreError.
+        Raises ValueError for more than 20 tags, a tag of more than 40 characters, a note of more than 4,000, or a character that nobody
+        sees; and StoreError.
         """
         self.own_dir(run_id)
         if note is not None and len(note) > MAX_NOTE:
             raise ValueError(f"a note has at most {MAX_NOTE:,} characters, not {len(note):,}")
+        refuse_hidden(note or "", "a note", lines=True)
+        for tag in tags or ():
+            refuse_hidden(tag, "a tag")
         checked = None if tags is None else studio.checked_tags(tags)
         with studio.change(self.root) as connection:
             before = studio.load_marks(connection, run_id).get(run_id, Marks())
@@ -363,6 +368,7 @@ class Workspace(RunFolders):
 def _check_name(name: str) -> None:
     if len(name) > MAX_NAME:
         raise ValueError(f"a run's name has at most {MAX_NAME} characters, not {len(name)}")
+    refuse_hidden(name, "a run's name")
 
 
 def _remove(folder: Path) -> None:
