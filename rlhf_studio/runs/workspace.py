@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +41,8 @@ class Workspace(RunFolders):
         on_queued: called with the id of each run that is put into the queue, in the thread of whoever asks for it, before it starts.
 
     Attributes:
-        deleted: is told the id of each run that :meth:`delete` has removed.
+        deleted: is told the id of each run that :meth:`delete` has removed, while its folder is still there under another name: where
+            the app is killed in between, :meth:`adopt` tells it. It may raise OSError.
     """
 
     def __init__(self, root: Path, recordings: Recordings | None = None, on_queued: Callable[[str], None] = lambda run_id: None):
@@ -338,8 +338,9 @@ class Workspace(RunFolders):
                 )
             with studio.change(self.root) as connection:
                 studio.forget(connection, run_id)
-            trash = folder.parent / f"{paths.TRASH_PREFIX}{run_id}-{secrets.token_hex(4)}"
+            trash = folder.parent / paths.trash_name(run_id)
             os.rename(folder, trash)
+            self.deleted(run_id)
         except AlreadyRunning:
             raise AlreadyRunning(f"The run {run_id} is running or just starting. Stop it before deleting it.") from None
         except OSError as error:
@@ -347,7 +348,6 @@ class Workspace(RunFolders):
         finally:
             lock.release()
             ticket.close()
-        self.deleted(run_id)
         _remove(trash)
 
     def adopt(self) -> list[str]:
@@ -357,6 +357,7 @@ class Workspace(RunFolders):
         """
         clear_unfinished(self.root / paths.RUNS)
         for entry in self._leftovers():
+            self.deleted(paths.run_in_trash(entry.name))
             _remove(entry)
         return [folder.name for folder in self.folders() if liveness.is_alive(folder)]
 
