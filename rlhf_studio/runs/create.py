@@ -22,6 +22,7 @@ from typing import Any
 from rlhf_studio import __version__
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_file, config_to_yaml
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
 from rlhf_studio.runs.lineage import keep_sources
@@ -274,7 +275,7 @@ def replace_config(run_dir: Path, config: StageConfig) -> None:
     folder = Path(run_dir).resolve()
     current = folder / paths.CONFIG
     try:
-        write_durably(_first_free(folder), current.read_bytes())
+        write_durably(_first_free(folder), read_regular(current))
     except OSError as error:
         raise store_error(error, current) from error
     complete_config(folder, config)

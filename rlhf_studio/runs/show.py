@@ -105,6 +105,10 @@ def list_text(workspace: Path) -> str:
     if not statuses:
         return f"No runs in {workspace} yet. Start one with: python -m rlhf_studio train --recipe world"
     return "\n".join(
-        f"{status.run_id:24}{status.state:13}{status.step:>6}/{status.total_steps:<6} {visible(status.name, lines=False)}"
+        f"{status.run_id:24}{'unreadable' if status.unreadable else status.state:13}{_progress(status)} {visible(status.name, lines=False)}"
         for status in statuses
     )
+
+
+def _progress(status: RunStatus) -> str:
+    return " " * 13 if status.unreadable else f"{status.step:>6}/{status.total_steps:<6}"
