@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.runs import paths
 from rlhf_studio.runs.hosted import bucket as bucket_module
 from rlhf_studio.runs.hosted import copying
 from rlhf_studio.runs.hosted.bucket import MARK, Bucket, BucketError
@@ -336,7 +335,7 @@ def test_what_was_deleted_stays_deleted_when_the_app_ends_before_the_bucket_answ
     workspace.deleted = keeper.forget
     place.rename(place.with_name("away"))
     workspace.delete(run.run_id)
-    left.folder.rename(left.folder.with_name(paths.trash_name(left.run_id)))  # an app that was killed in the middle of delete
+    left.folder.rename(left.folder.with_name(f".trash-{left.run_id}-0011aabb"))  # an app that was killed in the middle of delete
     with pytest.raises(BucketError):
         keeper.look()
     place.with_name("away").rename(place)
@@ -347,7 +346,7 @@ def test_what_was_deleted_stays_deleted_when_the_app_ends_before_the_bucket_answ
     assert keeper.look() == ""
     assert {one.run_id for one in again.runs()} == {other.run_id}
     assert [path.name for path in place.iterdir()] == [f"{other.run_id}.1"]
-    assert list((workspace.root / paths.DELETED).iterdir()) == []  # nothing is kept of what is gone everywhere
+    assert list((workspace.root / ".deleted").iterdir()) == []  # nothing is kept of what is gone everywhere
 
 
 def test_the_last_round_is_made_when_the_app_ends(workspace: Workspace, place: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config_io import MAX_YAML_BYTES, ConfigError
 from rlhf_studio.runs import paths, studio
 from rlhf_studio.runs.checkpoints import sha256
 from rlhf_studio.runs.classroom.store import ClassStore
@@ -84,7 +84,7 @@ def test_nobody_waits_for_what_is_no_file(name: str, place: Workspace) -> None:
 def test_a_file_without_measure_is_not_read(place: Workspace) -> None:
     folder = place.run_dir(place.submit(config(), "mine"))
     with (folder / paths.CONFIG).open("wb") as file:
-        file.truncate(1 << 40)
+        file.truncate(MAX_YAML_BYTES + 1)
     with pytest.raises((StoreError, ConfigError), match="bytes"):
         RunReader(folder).config()
 
