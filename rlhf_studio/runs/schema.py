@@ -199,8 +199,8 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = SCHE
         raise store_error(error, path) from error
     if version > newest and application == APPLICATION_ID:
         raise StoreError(
-            f"{path} was written by a newer RLHF Studio: it has store version {version}, and RLHF Studio {__version__} reads up to "
-            f"version {newest}. Update RLHF Studio to open it.",
+            f"Written by a newer RLHF Studio: it has store version {version}, and RLHF Studio {__version__} reads up to version {newest}. "
+            f"Update RLHF Studio to open {path}.",
             "version",
         )
     if application != APPLICATION_ID and not (may_be_empty and version == 0 and application == 0):
