@@ -103,9 +103,9 @@ def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_s
     path = Path(path)
     if path.is_symlink():
         raise StoreError(f"{path} is a link to another file; a run's database must lie in its folder.", "damaged")
-    for end in ("-journal", "-wal", "-shm"):  # SQLite opens what lies there, and would wait for a pipe
-        if (side := Path(f"{path}{end}")).exists() and not side.is_file():
-            raise StoreError(f"{side} is not a file; remove it.", "damaged")
+    journal = Path(f"{path}-journal")
+    if journal.exists() and not journal.is_file():  # SQLite would wait for a pipe
+        raise StoreError(f"{journal} is not a file; remove it.", "damaged")
     if not create and not path.is_file():
         raise StoreError(f"There is no run at {path.parent}: {path.name} is missing.", "missing")
     try:
