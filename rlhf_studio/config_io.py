@@ -21,6 +21,8 @@ from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES, RunConfig, St
 from rlhf_studio.config.base import may_be_empty
 from rlhf_studio.config.wording import sentence, shortened
 from rlhf_studio.from_trl.table import answer
+from rlhf_studio.regular import read_regular
+from rlhf_studio.visible import visible
 
 MAX_YAML_BYTES = 1_000_000
 LONGEST_NAME = 500  # characters of a setting's dotted name
@@ -114,7 +116,7 @@ def _problem(finding: Mapping[str, Any], kind: type[StageConfig]) -> Problem:
     message = sentence(finding)
     if finding["type"] == "extra_forbidden":
         message = answer(location[-1]) or message + _did_you_mean(".".join(location), kind)
-    if finding["type"] == "value_error" and (match := re.match(r"([a-z_.]+): (.*)", message)):
+    if finding["type"] == "value_error" and (match := re.match(r"([a-z0-9_.]+): (.*)", message)):
         location.append(match[1])
         message = match[2]
     return Problem(".".join(location), message)
@@ -216,7 +218,7 @@ def config_from_file(path: Path, overrides: Mapping[str, str] | None = None) -> 
     Raises :class:`ConfigError` also when the file cannot be read.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_regular(path, MAX_YAML_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([Problem("", f"cannot read {path}: {error}")]) from None
     if not overrides:
@@ -242,8 +244,10 @@ def config_to_yaml(config: StageConfig) -> str:
 def mapping_to_yaml(data: dict[str, Any]) -> str:
     """A plain mapping as YAML text that :func:`mapping_from_yaml` reads back as it was."""
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
-    # PyYAML writes some rare line separators as they are and reads them back as newlines: escape everything then.
-    return text if yaml.load(text, Loader=_Loader) == data else yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
+    # PyYAML writes hidden characters as they are, and rare line separators, which it reads back as newlines: escape everything then.
+    if visible(text) == text and yaml.load(text, Loader=_Loader) == data:
+        return text
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
 
 
 # --- dotted settings -------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.engine.conftest import small_config
+from tests.runs.store_helpers import call
 
 pytestmark = pytest.mark.slow
 
@@ -184,7 +185,8 @@ def test_the_newest_events_are_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_half_a_surrogate_pair_is_printed_as_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    create_run(tmp_path / "run", RunConfig(), name="half \ud800")
+    create_run(tmp_path / "run", RunConfig(), name="half")
+    call(tmp_path / "run", "half \ud800")
     with RunWriter(tmp_path / "run") as writer:
         writer.commit_step(StepRecord(1, {"odd \udfff": 1.0}, []))
     out = io.TextIOWrapper(io.BytesIO(), "utf-8")
@@ -192,4 +194,4 @@ def test_half_a_surrogate_pair_is_printed_as_its_code(tmp_path: Path, monkeypatc
     assert main(["runs", "show", str(tmp_path / "run")]) == 0
     out.flush()
     shown = out.buffer.getvalue().decode("utf-8")
-    assert "half \\ud800 (run)" in shown and "odd \\udfff" in shown
+    assert "half ⟨U+D800⟩ (run)" in shown and "odd ⟨U+DFFF⟩" in shown

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlhf_studio import config_io
-from rlhf_studio.config import Component, RunConfig
+from rlhf_studio.config import STAGES, Component, RunConfig
 from rlhf_studio.config.ppo import CRITIC_SETTINGS
 from rlhf_studio.config.run import CRITIC_SETTINGS_ELSEWHERE
 from rlhf_studio.config_io import (
@@ -308,3 +308,16 @@ def test_configuration_cannot_be_changed_in_place() -> None:
 def test_docs_table_is_made_from_the_definition() -> None:
     page = Path(__file__).parents[1] / "docs" / "settings.md"
     assert page.read_text(encoding="utf-8") == settings_document(), "run: python -m tools.settings_page > docs/settings.md"
+
+
+def test_no_number_is_too_small_for_float32() -> None:
+    """Divided by a temperature of 1e-300, every logit is infinite; with an Adam epsilon of it, a weight without a gradient becomes NaN."""
+    floats = [(kind, name) for kind in STAGES.values() for name, field in walk_fields(kind) if field.annotation is float]
+    assert len(floats) > 40
+    for kind, name in floats:
+        for number in (1e-300, 5e-324):
+            with pytest.raises(ConfigError) as refused:
+                with_values(kind(), {name: number})
+            assert [problem.field for problem in refused.value.problems] == [name]
+    with pytest.raises(ConfigError, match="temperature"):
+        with_values(RunConfig(), {"generation.temperature": 1e-20})  # a logit of 10 has no square any more

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import numpy as np
 import pytest
 import yaml
 from pydantic import BaseModel
@@ -230,7 +231,7 @@ def outside(field: FieldInfo) -> Iterator[tuple[Any, str]]:
         yield from ((value, "whole number" if whole else "finite number") for value in (math.nan, math.inf, -math.inf))
         for rule, bound in limits.items():
             step, words = RULES[rule]
-            yield type(bound)(bound + step), rf"should be {words} {re.escape(f'{bound:g}' if bound < 1e5 else str(int(bound)))}\b"
+            yield type(bound)(bound + step), rf"should be {words} {re.escape(np.format_float_positional(bound, trim='-'))}\b"
 
 
 RULES = {
@@ -281,6 +282,7 @@ def test_the_stage_decides_which_settings_there_are(stage: Stage) -> None:
 # --- settings that must fit together ---------------------------------------------------------------------------------------------
 
 TOGETHER: list[tuple[dict[str, Any], str, str]] = [
+    ({"ppo": {"kl_target": 1e-40}}, "ppo.kl_target", "should be 0, or at least 1e-30 away from it, not 1e-40"),
     ({"ppo": {"batch_size": 8}}, "ppo.mini_batch_size", "32 is larger than batch_size 8; use at most the batch size"),
     ({"ppo": {"mini_batch_size": 24}}, "ppo.mini_batch_size", "24 does not divide batch_size 64; use a divisor of it"),
     ({"ppo": {"responses_per_prompt": 5}}, "ppo.responses_per_prompt", "5 does not divide batch_size 64; use a divisor of it"),

@@ -21,6 +21,7 @@ from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.runs.evaluation.policies import PolicySource, source_at
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.units import percent
+from rlhf_studio.visible import say
 
 LONGEST_PROMPT = 1024
 """Tokens that a model reads of a prompt where no run says how many."""
@@ -87,7 +88,7 @@ def write_lines(file: Path, lines: Iterable[str], option: str) -> int:
 
 def _told(text: str, fraction: float | None) -> None:
     done = "" if fraction is None else f" ({percent(fraction)})"
-    print(f"{text}{done}", file=sys.stderr, flush=True)
+    say(f"{text}{done}", sys.stderr)
 
 
 def write_completions(options: argparse.Namespace, prompts: Prompts, sampling: dict[str, Any]) -> int:
@@ -109,11 +110,11 @@ def write_completions(options: argparse.Namespace, prompts: Prompts, sampling: d
     except PromptsError as error:
         raise ConfigError([Problem(error.field, error.message)]) from error
     except NonFiniteError as error:
-        print(f"rlhf-studio: {error}", file=sys.stderr)
+        say(f"rlhf-studio: {error}", sys.stderr)
         return FAILED
-    print(f"{count:,} completions in {options.out}")
+    say(f"{count:,} completions in {options.out}")
     for note in found.notes:
-        print(note)
+        say(note)
     return DONE
 
 
@@ -170,8 +171,8 @@ def _label(options: argparse.Namespace) -> int:
         except ConfigError as error:
             raise ConfigError([Problem("--judge", problem.message) for problem in error.problems]) from error
         except RewardError as error:
-            print(f"rlhf-studio: {error}", file=sys.stderr)
+            say(f"rlhf-studio: {error}", sys.stderr)
             return FAILED
     write_lines(options.out, labelled.lines(), "--out")
-    print(labelled.notes())
+    say(labelled.notes())
     return DONE

@@ -7,6 +7,7 @@ import json
 
 from rlhf_studio.cli.options import add_folder
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.visible import say, visible
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -33,9 +34,9 @@ def _doctor(options: argparse.Namespace) -> int:
     diagnosis, status = diagnose(reader, options.until), reader.status()
     if options.json:
         about = {"run_id": status.run_id, "name": status.name, "state": status.state}
-        print(json.dumps({**about, **diagnosis_values(diagnosis)}, indent=1, allow_nan=False))
+        say(json.dumps({**about, **diagnosis_values(diagnosis)}, indent=1, allow_nan=False))
     else:
         folder = "" if status.origin.imported else str(options.folder)
         text = diagnosis_text(diagnosis, folder, [checkpoint.step for checkpoint in reader.checkpoints()])
-        print(f"{status.name} ({status.run_id}), {status.state}, looked at up to step {diagnosis.step}\n{text}")
+        say(f"{visible(status.name, lines=False)} ({status.run_id}), {status.state}, looked at up to step {diagnosis.step}\n{text}")
     return DONE

@@ -12,6 +12,7 @@ from rlhf_studio.exit_codes import DONE
 from rlhf_studio.inputs.places import run_in_full
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.runs import paths
+from rlhf_studio.visible import say
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -47,5 +48,5 @@ def _ensemble(options: argparse.Namespace) -> int:
         gather_ensemble(options.out, models)
     except (ValueError, OSError) as error:  # ConfigError and ModelError are ValueErrors too, and say as much
         raise ConfigError([Problem("", str(error))]) from error
-    print(f"{options.out}: {len(models)} reward models. Use it as a reward of the kind ensemble.")
+    say(f"{options.out}: {len(models)} reward models. Use it as a reward of the kind ensemble.")
     return DONE

@@ -18,6 +18,7 @@ from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import run_named
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.visible import say
 
 OPTIONS = {name: name for name in ("samples", "seed", "judge", "reference", "text")} | {"prompts": "count"}
 """Settings of ``evaluation`` that have an option of their own."""
@@ -102,10 +103,10 @@ def _run(run_dir: Path, config: EvaluationRunConfig, options: argparse.Namespace
     except StoreError as error:
         raise ConfigError([Problem("--run-dir", str(error))]) from error
     print_notes(config, checked.notes)
-    print(f"run folder: {run_dir}", file=sys.stderr, flush=True)
+    say(f"run folder: {run_dir}", sys.stderr)
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
-        print(f"nothing was evaluated: {run_dir} was removed again", file=sys.stderr)
+        say(f"nothing was evaluated: {run_dir} was removed again", sys.stderr)
     return code
 
 
@@ -136,7 +137,7 @@ def _show(run_dir: Path, options: argparse.Namespace) -> int:
         write_lines(options.md, as_markdown(report, refers_to(reader.config())).removesuffix("\n").split("\n"), "--md")
     if options.jsonl is not None:
         write_lines(options.jsonl, answer_lines(reader.answers()), "--jsonl")
-    print(json.dumps(dataclasses.asdict(report), indent=1, allow_nan=False) if options.json else as_text(run_dir))
+    say(json.dumps(dataclasses.asdict(report), indent=1, allow_nan=False) if options.json else as_text(run_dir))
     return DONE
 
 

@@ -14,6 +14,7 @@ from rlhf_studio.config_io import ConfigError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.units import format_bytes
+from rlhf_studio.visible import say
 
 KINDS = {
     "adapter": "the LoRA adapter as a folder that peft loads; PATH.zip for a zip",
@@ -60,9 +61,9 @@ def _export(options: argparse.Namespace) -> int:
         _say({"result": {"files": files, "address": made.address}})
         return DONE
     for path, size in made.files:
-        print(f"{path}  ({format_bytes(size) if size >= 1e6 else f'{max(1, round(size / 1000))} kB'})")
+        say(f"{path}  ({format_bytes(size) if size >= 1e6 else f'{max(1, round(size / 1000))} kB'})")
     if made.address:
-        print(made.address)
+        say(made.address)
     return DONE
 
 
@@ -71,7 +72,7 @@ def _only_the_upload(text: str, fraction: float | None) -> None:
     from rlhf_studio.export.command import PUSHING
 
     if text.startswith(PUSHING):
-        print(text, file=sys.stderr, flush=True)
+        say(text, sys.stderr)
 
 
 def _say(message: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from rlhf_studio.runs.paths import RUNS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED
 from rlhf_studio.runs.start import StartMode
+from rlhf_studio.visible import say, visible
 
 NEWEST, BEST, POLL_SECONDS = "newest", "best", 0.5
 
@@ -69,10 +70,10 @@ def _fork(options: argparse.Namespace) -> int:
         options.overrides, step = {**given, **options.overrides}, None
     run_dir = _prepare(options, step, permissions)
     mode: StartMode = "train" if step is None else "resume"
-    print(f"run folder: {run_dir}", flush=True)
+    say(f"run folder: {run_dir}")
     code = run_folder(run_dir, mode, permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
-        print(f"nothing was trained: {run_dir} was removed again")
+        say(f"nothing was trained: {run_dir} was removed again")
     return code
 
 
@@ -143,10 +144,10 @@ def _sweep(options: argparse.Namespace) -> int:
     estimate = functools.partial(_known, memory)
     made = workspace.submit_sweep(config, axes, config.name or config.recipe, estimate=estimate)
     for run_id in made:
-        print(f"{run_id}  {workspace.status(run_id).name}")
+        say(f"{run_id}  {visible(workspace.status(run_id).name, lines=False)}")
     if options.run_now:
         return _run_all(workspace, made, permissions)
-    print(f"{len(made)} runs are queued in {options.workspace}; the app runs them one after the other: python -m rlhf_studio app")
+    say(f"{len(made)} runs are queued in {options.workspace}; the app runs them one after the other: python -m rlhf_studio app")
     return DONE
 
 
@@ -193,11 +194,9 @@ def _run_all(workspace: Any, made: Sequence[str], permissions: Permissions) -> i
                 if run.state in ENDED:
                     del waiting[run_id]
                     failed += run.state != "finished"
-                    print(
-                        f"{run_id}  {run.state} at step {run.step} of {run.total_steps}{': ' + run.cause if run.cause else ''}", flush=True
-                    )
+                    say(f"{run_id}  {run.state} at step {run.step} of {run.total_steps}{': ' + run.cause if run.cause else ''}")
             time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
-        print(f"{len(waiting)} runs have not ended; the one that trains goes on, and the app runs the others", file=sys.stderr)
+        say(f"{len(waiting)} runs have not ended; the one that trains goes on, and the app runs the others", sys.stderr)
         return FAILED
     return FAILED if failed else DONE

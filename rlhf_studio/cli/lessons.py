@@ -11,6 +11,7 @@ from typing import Any
 from rlhf_studio.cli.completions import REPLACE_HELP, check_target
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.visible import say
 
 SHOWN = {"first": "right at the first try", "second": "right at the second try", "not": "not right", "open": "not answered"}
 
@@ -72,7 +73,7 @@ def _sheet(options: argparse.Namespace) -> int:
         options.out.write_text(page_of(made), encoding="utf-8")
     except OSError as error:
         raise ConfigError([Problem("--out", f"{options.out} cannot be written: {error.strerror}")]) from None
-    print(f"{options.out}: {len(made['questions'])} {'questions with answers' if options.answers else 'questions'}, seed {selection.seed}")
+    say(f"{options.out}: {len(made['questions'])} {'questions with answers' if options.answers else 'questions'}, seed {selection.seed}")
     return DONE
 
 
@@ -80,7 +81,7 @@ def _check(options: argparse.Namespace) -> int:
     from rlhf_studio.lessons.teaching.codes import checked
 
     rows = checked(options.codes)
-    print(json.dumps(rows, indent=1) if options.json else "\n".join(line for row in rows for line in _told(row)))
+    say(json.dumps(rows, indent=1) if options.json else "\n".join(line for row in rows for line in _told(row)))
     return BAD_INPUT if any("problem" in row for row in rows) else DONE
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from rlhf_studio.cli.options import default_workspace
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.visible import say
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -24,15 +25,14 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _open_log(options: argparse.Namespace) -> int:
-    from rlhf_studio.export.text import readable
     from rlhf_studio.logs.open_log import open_log
 
     others = options.overrides.keys() - {"name"}
     if others:
         raise ConfigError([Problem("", f"open-log takes no settings such as --{min(others)}")])
     opened = open_log(options.file, options.workspace, options.overrides.get("name", ""))
-    print(f"run: {options.workspace / 'runs' / opened.run_id}")
-    print(f"{opened.steps} steps, {opened.rollouts} responses")
+    say(f"run: {options.workspace / 'runs' / opened.run_id}")
+    say(f"{opened.steps} steps, {opened.rollouts} responses")
     for note in opened.notes:
-        print(readable(note))
+        say(note)
     return DONE

@@ -14,8 +14,8 @@ from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, for
 from rlhf_studio.cli.options import folder_of_run
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
-from rlhf_studio.export.text import readable
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.visible import say
 
 TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log", "evaluate")
 
@@ -42,10 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except ConfigError as error:
         for problem in error.problems:
-            print(f"rlhf-studio: {readable(str(problem))}", file=sys.stderr)
+            say(f"rlhf-studio: {problem}", sys.stderr)
         return BAD_INPUT
     except StoreError as error:  # a folder that is not a run, or that cannot be read or written
-        print(f"rlhf-studio: {readable(str(error))}", file=sys.stderr)
+        say(f"rlhf-studio: {error}", sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:  # the program that reads our output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain at its end, when it flushes

@@ -13,6 +13,7 @@ from rlhf_studio.config import Permissions, StageConfig, permissions_from_enviro
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
 from rlhf_studio.inputs.places import with_runs_in_full
 from rlhf_studio.runs import paths
+from rlhf_studio.visible import say
 
 Command = Callable[[argparse.Namespace], int]
 """A command: takes its options, returns the exit code."""
@@ -86,9 +87,9 @@ def print_notes(config: StageConfig, notes: Sequence[str]) -> None:
     from rlhf_studio.analysis.doctor import examine_settings
 
     for note in notes:
-        print(f"rlhf-studio: note: {note}", file=sys.stderr)
+        say(f"rlhf-studio: note: {note}", sys.stderr)
     for finding in examine_settings(config):
-        print(f"rlhf-studio: {finding.level}: {finding.title}. {finding.cause} {finding.advice}", file=sys.stderr)
+        say(f"rlhf-studio: {finding.level}: {finding.title}. {finding.cause} {finding.advice}", sys.stderr)
 
 
 def workspace_of(options: argparse.Namespace) -> Path:

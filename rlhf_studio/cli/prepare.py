@@ -11,6 +11,7 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.from_trl.table import answer
 from rlhf_studio.units import format_bytes
+from rlhf_studio.visible import say
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -40,13 +41,13 @@ def _convert(options: argparse.Namespace) -> int:
     from rlhf_studio.inputs.models.pickles import convert
 
     def report(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        say(text, sys.stderr)
 
     try:
         converted = convert(options.model, options.out, options.revision, report=report)
     except ModelError as error:
         raise ConfigError([Problem("", str(error))]) from error
-    print(f"wrote {converted.folder}: {converted.tensors} tensors, {format_bytes(converted.bytes)}; use this folder as the model")
+    say(f"wrote {converted.folder}: {converted.tensors} tensors, {format_bytes(converted.bytes)}; use this folder as the model")
     return DONE
 
 
@@ -60,7 +61,7 @@ def _from_trl(options: argparse.Namespace) -> int:
     if options.processes < 0:
         raise ConfigError([Problem("--processes", f"should be at least 1, not {options.processes}")])
     converted = convert(text, options.file, options.trl, options.processes)
-    print(converted.yaml, end="")
+    say(converted.yaml, end="")
     for line in converted.lines:
-        print(line, file=sys.stderr)
+        say(line, sys.stderr)
     return DONE

@@ -9,6 +9,7 @@ from pathlib import Path
 from rlhf_studio.cli.options import default_workspace
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.visible import say
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -47,7 +48,7 @@ def _world(options: argparse.Namespace) -> int:
         write_road(Road(folder, "the world's road", settings, plan(settings), time.time()))
     except OSError as error:
         raise ConfigError([Problem("--workspace", f"no road can be begun in {options.workspace}: {error}")]) from error
-    print(f"road: {folder}", flush=True)
+    say(f"road: {folder}")
     return _drive(folder, workspace)
 
 
@@ -70,7 +71,7 @@ def _drive(folder: Path, workspace: Path) -> int:
     from rlhf_studio.road.state import AlreadyDriven
 
     try:
-        return drive(folder, workspace, _say)
+        return drive(folder, workspace, say)
     except AlreadyDriven as error:
         raise ConfigError([Problem("", str(error))]) from None
     except OSError as error:
@@ -82,15 +83,11 @@ def _list(options: argparse.Namespace) -> int:
 
     roads = list_roads(options.workspace.resolve())
     for road in roads:
-        print(road.folder)
+        say(str(road.folder))
         for part in road.parts:
-            print(
+            say(
                 f"  {part.state:9}{part.title}{f': {part.headline}' if part.headline else ''}{f' ({part.problem})' if part.problem else ''}"
             )
     if not roads:
-        print(f"No roads in {options.workspace} yet. Start one with: python -m rlhf_studio road world")
+        say(f"No roads in {options.workspace} yet. Start one with: python -m rlhf_studio road world")
     return DONE
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

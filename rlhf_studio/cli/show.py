@@ -11,6 +11,7 @@ from typing import Any
 from rlhf_studio.cli.options import add_folder, default_workspace
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.visible import say
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -48,7 +49,7 @@ def _add_recipes(commands: argparse._SubParsersAction) -> None:
 def _runs_list(options: argparse.Namespace) -> int:
     from rlhf_studio.runs.show import list_text, list_values
 
-    print(json.dumps(list_values(options.workspace), indent=1) if options.json else list_text(options.workspace))
+    say(json.dumps(list_values(options.workspace), indent=1) if options.json else list_text(options.workspace))
     return DONE
 
 
@@ -56,7 +57,7 @@ def _runs_show(options: argparse.Namespace) -> int:
     from rlhf_studio.runs.show import show_text, show_values
 
     values = show_values(options.folder) | _verdict_values(options.folder)
-    print(json.dumps(values, indent=1) if options.json else show_text(values))
+    say(json.dumps(values, indent=1) if options.json else show_text(values))
     return DONE
 
 
@@ -65,7 +66,7 @@ def _runs_config(options: argparse.Namespace) -> int:
     from rlhf_studio.runs.show import config_to_replay
 
     config = config_to_replay(options.folder) if options.with_changes else RunReader(options.folder).config()
-    print(config_to_yaml(config), end="")
+    say(config_to_yaml(config), end="")
     return DONE
 
 
@@ -85,7 +86,7 @@ def _recipes_list(options: argparse.Namespace) -> int:
     from rlhf_studio.recipes import list_recipes
 
     for recipe in list_recipes():
-        print(f"{recipe.name:16}{recipe.title}: {recipe.summary}" + (f" {recipe.first}" if recipe.first else ""))
+        say(f"{recipe.name:16}{recipe.title}: {recipe.summary}" + (f" {recipe.first}" if recipe.first else ""))
     return DONE
 
 
@@ -93,5 +94,5 @@ def _recipes_show(options: argparse.Namespace) -> int:
     from rlhf_studio.recipes import load_recipe
 
     recipe = load_recipe(options.name)
-    print((f"# {recipe.first}\n" if recipe.first else "") + config_to_yaml(recipe.config), end="")
+    say((f"# {recipe.first}\n" if recipe.first else "") + config_to_yaml(recipe.config), end="")
     return DONE

@@ -12,6 +12,7 @@ from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.start import StartMode
+from rlhf_studio.visible import say
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -59,10 +60,10 @@ def _train(options: argparse.Namespace) -> int:
 
     permissions = permissions_of(options)
     run_dir = _prepare(options, permissions)
-    print(f"run folder: {run_dir}", flush=True)
+    say(f"run folder: {run_dir}")
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
-        print(f"nothing was trained: {run_dir} was removed again")
+        say(f"nothing was trained: {run_dir} was removed again")
     return code
 
 
@@ -108,5 +109,5 @@ def _resume(options: argparse.Namespace) -> int:
 def _stop(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import stop
 
-    print(stop(options.folder, now=options.now, discard=options.discard))
+    say(stop(options.folder, now=options.now, discard=options.discard))
     return DONE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
@@ -36,8 +36,14 @@ def setting(
     return Field(default, title=title, description=help, json_schema_extra=extra, **bounds)
 
 
+SMALLEST = 1e-30
+"""The smallest number but 0 that a setting takes. Models compute in float32, which ends at 1e-38: there a smaller one, or the square root
+that is divided by it, is 0 or has no end."""
+
+
 class Section(BaseModel):
-    """Common rules: unknown keys, NaN, infinities and ``true`` as a number are refused; instances are immutable."""
+    """Common rules: unknown keys, NaN, infinities, numbers below :data:`SMALLEST` and ``true`` as a number are refused; instances are
+    immutable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True)
 
@@ -49,6 +55,13 @@ class Section(BaseModel):
             return data
         numbers = {name: str(value) for name, value in data.items() if type(value) is int and may_be_a_number(cls.model_fields.get(name))}
         return {**data, **numbers} if numbers else data
+
+    @model_validator(mode="after")
+    def _float32_holds_it(self) -> Self:
+        for name, value in self:
+            if isinstance(value, float) and 0 < abs(value) < SMALLEST:
+                raise ValueError(f"{name}: should be 0, or at least {SMALLEST:g} away from it, not {value:g}")
+        return self
 
     @model_validator(mode="before")
     @classmethod

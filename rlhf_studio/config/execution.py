@@ -27,7 +27,7 @@ class GenerationConfig(Section):
         unit="episodes", ge=0, le=65536,
     )  # fmt: skip
     temperature: float = setting(
-        1.0, "Temperature", "Logits are divided by this, in sampling and in every log-probability.", level="basic", gt=0, le=10
+        1.0, "Temperature", "Logits are divided by this, in sampling and in every log-probability.", level="basic", ge=1e-6, le=10
     )
     top_k: int = setting(
         0, "Top-k", "Sample from the k likeliest tokens only; 0 keeps all. Truncation makes the KL estimate too low.", ge=0, le=1_000_000

@@ -14,6 +14,7 @@ from rlhf_studio.config.base import setting
 from rlhf_studio.config.model import short_name
 from rlhf_studio.config.permissions import Permissions
 from rlhf_studio.config.reward_base import Component, Finding, Group
+from rlhf_studio.regular import read_regular
 
 
 class ClassifierReward(Component):
@@ -112,7 +113,7 @@ class _SeveralModels(Component):
 def ensemble_members(folder: str) -> list[str]:
     """The folders of the members that ``ensemble.json`` in ``folder`` names; none when there is no such file, or it is damaged."""
     try:
-        named = json.loads((Path(folder) / "ensemble.json").read_text(encoding="utf-8"))["members"]
+        named = json.loads(read_regular(Path(folder) / "ensemble.json"))["members"]
         return [str(Path(folder) / member) for member in named]
     except (OSError, ValueError, KeyError, TypeError):
         return []

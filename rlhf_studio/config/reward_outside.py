@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
 from rlhf_studio.config.reward_base import Component, Finding
+from rlhf_studio.regular import open_regular
 
 LARGEST_FILE = 10_000_000  # bytes of a person's Python file that are read
 
@@ -63,7 +64,7 @@ class PythonReward(Component):
             yield Finding("file", f"{self.file} is not allowed here; start the program with {flag}")
             return
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 tree = ast.parse(file.read(LARGEST_FILE), filename=self.file)
         except OSError as error:
             yield Finding("file", f"{self.file} cannot be read: {error.strerror or error}")

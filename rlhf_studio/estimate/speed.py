@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,8 @@ class Calibration:
         command = [sys.executable, "-m", "rlhf_studio.engine.compute.measure", str(self._file(device)), device]
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._child = self._start(command, cwd=Path(__file__).parents[2], **quiet)
+        # nobody may ever ask whether it is running: an ended process that is not waited for stays in the table as defunct
+        threading.Thread(target=self._child.wait, name="calibration", daemon=True).start()
 
     def rate(self, device: str) -> float | None:
         """Operations per second of the device; None before a measurement, or when its file is damaged."""

@@ -5,28 +5,15 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from rlhf_studio.visible import visible
+
 MOST_MARKS = 4  # combining marks on one letter: more are drawn over the lines above and below
 _FORMULA = re.compile("(?:^|(?<=[;,|\t\r\n]))(?=[ \"']*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])")
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()#+\-!|<>&~$^:=\"']")
 
 
-def _is_invisible(code: int) -> bool:
-    """Whether a character has no picture of its own, or changes how its neighbours are drawn."""
-    return (
-        (code < 0x20 and code not in (0x09, 0x0A))
-        or 0x7F <= code <= 0x9F
-        or code in (0xAD, 0x61C, 0xFEFF)
-        or 0x200B <= code <= 0x200F
-        or 0x2028 <= code <= 0x202E
-        or 0x2060 <= code <= 0x206F
-        or 0xD800 <= code <= 0xDFFF
-        or 0xE0000 <= code <= 0xE007F
-        or code & 0xFFFE == 0xFFFE
-    )
-
-
 def readable(text: str, limit: int = 4000) -> str:
-    """The text with invisible characters written as their codes, few marks on a letter, and at most ``limit`` characters.
+    """The text with hidden characters written as their codes, few marks on a letter, and at most ``limit`` characters.
 
     What comes out is valid UTF-8: half a surrogate pair is written as its code too.
     """
@@ -36,10 +23,9 @@ def readable(text: str, limit: int = 4000) -> str:
         marks = marks + 1 if unicodedata.combining(character) else 0
         if marks > MOST_MARKS:
             continue
-        code = ord(character)
-        shown.append(f"\u27e8U+{code:04X}\u27e9" if _is_invisible(code) else character)
+        shown.append(character)
     rest = len(text) - limit
-    return "".join(shown) + (f"\u2026 (+{rest} characters)" if rest > 0 else "")
+    return visible("".join(shown)) + (f"\u2026 (+{rest} characters)" if rest > 0 else "")
 
 
 def cell(text: str) -> str:

@@ -21,6 +21,7 @@ from rlhf_studio.inputs.models.files import HUB_ID, folder_files
 from rlhf_studio.inputs.trained import KINDS, DamagedError, require_intact, run_of_model
 from rlhf_studio.logs.shareable import shareable
 from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.reader import RunReader
 
@@ -155,7 +156,7 @@ def _chosen(folder: Path, why: str) -> Chosen:
 
 def base_of(run_dir: Path, chosen: Chosen) -> Base:
     """The base of an adapter. Raises ConfigError when the adapter names none, or one that is not on this machine as it was."""
-    settings = json.loads((chosen.policy / "adapter_config.json").read_text(encoding="utf-8"))
+    settings = json.loads(read_regular(chosen.policy / "adapter_config.json"))
     name, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     own = run_dir / BASE
     if not isinstance(name, str) or not name:

@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.regular import open_regular, read_regular
+
 KINDS = ("policy", "reward_model")
 """The folders that a checkpoint may hold its model in."""
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{6}")
@@ -95,7 +97,7 @@ def _written(kept: Path, kind: str) -> dict[str, tuple[int, str]]:
     if not (kept / _MANIFEST).is_file():
         raise ValueError(f"{_MANIFEST} is missing, so nothing says whether its files are whole")
     try:
-        manifest = json.loads((kept / _MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(read_regular(kept / _MANIFEST))
         entries: dict[str, Any] = {name: entry for name, entry in manifest["files"].items() if name.startswith(f"{kind}/")}
         files = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in entries.items()}
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
@@ -111,7 +113,7 @@ def _compare_bytes(kept: Path, folder: Path, files: dict[str, tuple[int, str]]) 
     if _intact.get(folder) == marks:
         return
     for name, (_, sha256) in files.items():
-        with (kept / name).open("rb") as file:
+        with open_regular(kept / name) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 raise ValueError(f"{name} is damaged: its SHA-256 hash is not the one that it was written with")
     _intact[folder] = marks

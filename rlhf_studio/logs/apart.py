@@ -19,6 +19,7 @@ from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import clear_unfinished
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import MAX_NAME
+from rlhf_studio.visible import visible
 
 MODULE = "rlhf_studio.logs.apart"
 MEMORY_BYTES = 4_000_000_000
@@ -59,7 +60,9 @@ def open_log_text(text: str, file_name: str, workspace: Path, name: str = "", ti
         place = Path(folder) / "log.jsonl"
         place.write_bytes(text.encode("utf-8", "surrogatepass"))
         called = plain[:MAX_NAME] or place.name
-        return open_log_apart(place, workspace, (name.strip() or Path(plain).stem or "log")[:MAX_NAME], tick, called=called)
+        return open_log_apart(
+            place, workspace, (name.strip() or visible(Path(plain).stem, lines=False) or "log")[:MAX_NAME], tick, called=called
+        )
 
 
 # --- inside the child --------------------------------------------------------------------------------------------------------------

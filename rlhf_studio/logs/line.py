@@ -13,6 +13,7 @@ import numpy as np
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.logs.shape import KINDS, MOST_DEPTH, MOST_TEXT, OTHER_NAMES, SPECIAL
 from rlhf_studio.runs.values import LARGEST_FLOAT32
+from rlhf_studio.visible import visible
 
 MOST_MEMBERS = 1000
 MOST_DIGITS = 1000  # of a whole number: no float64 has as many
@@ -242,7 +243,7 @@ def _shown(value: Any) -> str:
 
 def plain_name(name: str) -> str:
     """A name out of a file as part of a sentence: at most 100 characters, and nothing in it can steer a terminal."""
-    return name[:100] if name[:100].isprintable() else ascii(name[:100])[1:-1]
+    return visible(name[:100], lines=False)
 
 
 def meant(given: str, names: Iterable[str]) -> str:

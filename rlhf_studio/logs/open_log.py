@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from rlhf_studio.logs import records
 from rlhf_studio.logs.index import MARK, OF_STEPS, Index, given_settings, index_of, wrong
 from rlhf_studio.logs.line import LogLine, plain_name
 from rlhf_studio.logs.shape import MOST_FILE_BYTES, MOST_STEPS
+from rlhf_studio.regular import UnfitFile, open_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run, new_folder
 from rlhf_studio.runs.errors import StoreError
@@ -26,6 +26,7 @@ from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import EventRecord, Origin, ProbeScore, RolloutRecord, SettingChange, StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import MAX_NAME
 from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.visible import refuse_hidden, visible
 
 UNKNOWN = "unknown"
 """The model of a run whose log does not name it."""
@@ -53,14 +54,18 @@ def open_log(file: Path, workspace: Path, name: str = "", told: Told = lambda fr
         ConfigError: the file cannot be used; the line and the field are named. Nothing was made then.
         StoreError: the workspace cannot be written.
     """
-    title = name.strip() or Path(file).stem[:MAX_NAME]
+    title = name.strip() or visible(Path(file).stem, lines=False)[:MAX_NAME]
     if len(title) > MAX_NAME:
         raise wrong(f"a run's name has at most {MAX_NAME} characters, not {len(title)}")
+    try:
+        refuse_hidden(title, "a run's name")
+    except ValueError as error:
+        raise wrong(str(error)) from error
     with _opened(Path(file)) as source:
         size = os.fstat(source.fileno()).st_size
         index = index_of(source, lambda done: told(0.5 * done / max(1, size)))
         _refuse_without_room(Path(workspace), size)
-        config, origin = _settings_of(index, title, called or Path(file).name)
+        config, origin = _settings_of(index, title, visible(called or Path(file).name, lines=False))
         run_id = paths.new_run_id()
         with new_folder(paths.run_dir(Path(workspace), run_id)) as building:
             create_run(building, config, name=title, origin=origin)
@@ -71,21 +76,21 @@ def open_log(file: Path, workspace: Path, name: str = "", told: Told = lambda fr
 def _opened(path: Path) -> BinaryIO:
     """The file, open for reading. Raises ConfigError for what is no ordinary file, is empty, compressed or too large."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_regular(path)
+    except UnfitFile as error:
+        raise wrong(f"{path} is not a file; give one file of JSON Lines") from error
     except (OSError, ValueError) as error:
         raise wrong(f"the file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise wrong(f"{path} is not a file; give one file of JSON Lines")
-        if not 0 < found.st_size <= MOST_FILE_BYTES:
-            raise wrong(f"{path} has {found.st_size:,} bytes; a log has at least one line, and at most {MOST_FILE_BYTES:,} bytes")
-        if os.pread(descriptor, 4, 0).startswith(PACKED):
+        size = os.fstat(file.fileno()).st_size
+        if not 0 < size <= MOST_FILE_BYTES:
+            raise wrong(f"{path} has {size:,} bytes; a log has at least one line, and at most {MOST_FILE_BYTES:,} bytes")
+        if os.pread(file.fileno(), 4, 0).startswith(PACKED):
             raise wrong(f"{path} is compressed; unpack it first")
-        return os.fdopen(descriptor, "rb")
     except ConfigError:
-        os.close(descriptor)
+        file.close()
         raise
+    return file
 
 
 def _refuse_without_room(workspace: Path, size: int) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rlhf_studio.config.wording import shortened
+from rlhf_studio.regular import read_regular
 
 ROADS = "roads"
 FILE = "road.json"
@@ -152,7 +153,7 @@ def read_road(folder: Path) -> Road:
     Raises OSError, and ValueError for a file that is none.
     """
     try:
-        data = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        data = json.loads(read_regular(folder / FILE))
         parts = [Part(**part) for part in data["parts"]]
         road = Road(folder, data["name"], RoadSettings(**data["settings"]), parts, float(data["created_at"]))
         _check_kinds(road.settings, int)
@@ -217,14 +218,14 @@ def driver_pid(folder: Path) -> int | None:
     """The process that goes along the road; None when none does."""
     if not is_driven(folder):
         return None
-    text = (folder / LOCK).read_text(encoding="ascii", errors="replace").strip()
+    text = read_regular(folder / LOCK).decode("ascii", "replace").strip()
     return int(text) if text.isdecimal() else None
 
 
 def is_driven(folder: Path) -> bool:
     """Whether a living process goes along the road: the kernel knows it by the lock."""
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:

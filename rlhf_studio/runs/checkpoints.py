@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config.changes import changes_between, depends_on_checkpoint
+from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.manifest import (
@@ -213,7 +214,7 @@ def recorded_at(run_dir: Path, step: int) -> float | None:
 
 def sha256(path: Path) -> str:
     """The file's hash in hexadecimal. Raises OSError."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio import __version__
-from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import ConfigError, config_from_file, config_to_yaml
+from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
+from rlhf_studio.config_io import ConfigError, Problem, config_from_file, config_to_yaml
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
 from rlhf_studio.runs.lineage import keep_sources
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, State
 from rlhf_studio.runs.values import encode_json, encode_text
+from rlhf_studio.visible import refuse_hidden
 
 RESERVE = "reserve.bin"
 RESERVE_BYTES = 65536
@@ -59,10 +61,12 @@ def create_run(
     Raises:
         RunExists: the folder exists and is not empty, or is a file.
         StoreError: the disk is full or may not be written.
+        ConfigError: a name has a character that nobody sees.
     """
     started_in = working_folder or Path.cwd()
+    named = name or config.name or config.recipe or Path(run_dir).resolve().name
+    _check_names(config, named, origin)
     with new_folder(run_dir) as folder:
-        named = name or config.name or config.recipe or Path(run_dir).resolve().name
         _fill(folder, config, named, state, memory, origin, started_in)
         for file, data in (files or {}).items():
             write_durably(folder / file, data)
@@ -247,6 +251,22 @@ def _fill(
         connection.close()
 
 
+def _check_names(config: StageConfig, name: str, origin: Origin | None) -> None:
+    """Raises ConfigError for a hidden character in what a person named. A log's names are its writer's: they are shown as codes."""
+    if origin is not None and origin.imported:
+        return
+    components = config.reward.components if isinstance(config, RunConfig | EvaluationRunConfig) else []
+    named = {"name": name, **{f"reward.components.{place}.name": component.name for place, component in enumerate(components)}}
+    problems = []
+    for setting, text in named.items():
+        try:
+            refuse_hidden(text, "a name")
+        except ValueError as error:
+            problems.append(Problem(setting, str(error)))
+    if problems:
+        raise ConfigError(problems)
+
+
 def replace_config(run_dir: Path, config: StageConfig) -> None:
     """Give a run other settings: ``config.yaml`` always has the settings in force. It is replaced in one step; the old one is kept.
 
@@ -255,7 +275,7 @@ def replace_config(run_dir: Path, config: StageConfig) -> None:
     folder = Path(run_dir).resolve()
     current = folder / paths.CONFIG
     try:
-        write_durably(_first_free(folder), current.read_bytes())
+        write_durably(_first_free(folder), read_regular(current))
     except OSError as error:
         raise store_error(error, current) from error
     complete_config(folder, config)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
+
+from rlhf_studio.regular import UnfitFile
 
 FULL_BYTES = 65536  # less than what SQLite asks for at once beside a database
 
@@ -46,6 +50,17 @@ class StoreError(Exception):
         self.reason: Reason = reason
 
 
+@contextmanager
+def with_remedy(remedy: str) -> Iterator[None]:
+    """A block in which an error of something damaged also says what a person can do about it: ``remedy``, one sentence."""
+    try:
+        yield
+    except StoreError as error:
+        if error.reason != "damaged":
+            raise
+        raise StoreError(f"{error} {remedy}", "damaged") from error
+
+
 class RunExists(StoreError):
     """A new run was asked for in a folder that already holds something."""
 
@@ -70,8 +85,10 @@ class NotRunning(StoreError):
 class RunGone(StoreError):
     """The run folder was deleted, moved or replaced while an engine worked in it; nothing more may be written there."""
 
+    SAID = "was deleted, moved or replaced while the engine worked in it"  # what is left of it in a moved folder is the log
+
     def __init__(self, run_dir: Path):
-        super().__init__(f"The run folder {run_dir} was deleted, moved or replaced while the engine worked in it.", "gone")
+        super().__init__(f"The run folder {run_dir} {self.SAID}.", "gone")
 
 
 class OnlyRead(StoreError):
@@ -148,6 +165,8 @@ def _is_full(path: Path) -> bool:
 
 def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
     """Put an error of SQLite or of the file system into a sentence that names the file, the cause and the next step."""
+    if isinstance(error, UnfitFile):
+        return StoreError(_SENTENCES["damaged"].format(path=path, detail=error.strerror), "damaged")
     reason = sqlite_reason(error) if isinstance(error, sqlite3.Error) else _OS_REASONS.get(error.errno or 0, "io")
     if reason == "io" and _is_full(path):  # some of SQLite's files cannot say why they do not grow
         reason = "full"

@@ -31,7 +31,7 @@ ENGINE_LOCK = "engine.lock"
 START_LOCK = "start.lock"
 RETRY_SECONDS = 0.5
 CLOCK_SECONDS = 2.0
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in its place is not waited for
 _READ_AND_WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 # struct flock of the systems whose layout is known (64 bit); elsewhere the lock is tried for an instant instead of asked for.

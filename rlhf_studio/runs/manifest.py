@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths
 
 USED_BY = "used-by"
@@ -64,12 +65,7 @@ def left_aside(folder: Path, ending: str) -> list[Path]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object from a regular file. Raises OSError, and ValueError with what it is instead."""
-    # A pipe would be waited for without end, and a device may do anything: opened so, neither happens before it is looked at.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is not a regular file")
-        data = file.read()
+    data = read_regular(path)
     try:
         content = json.loads(data)
     except RecursionError:
@@ -127,7 +123,7 @@ def carry_uses(old: Path, new: Path, *, move: bool = False) -> None:
             os.rename(note, marks / note.name)
             continue
         try:
-            content = note.read_bytes()
+            content = read_regular(note)
         except OSError:  # it is moved when the new one has its place
             continue
         (marks / note.name).write_bytes(content)

@@ -24,6 +24,7 @@ MANIFEST = "manifest.json"
 STATE = "state.json"
 STUDIO_DATABASE = "studio.db"
 TRASH_PREFIX = ".trash-"
+DELETED = ".deleted"  # in a workspace: an empty file for each deleted run whose copies are still in a bucket
 NEW_PREFIX = ".new-"
 EXPORT_PREFIX = ".export-"
 RECORDINGS = "recordings"
@@ -82,6 +83,16 @@ def run_dir(workspace: Path, run_id: str) -> Path:
     if path.name != run_id:  # the entry is a link to another folder of the workspace
         raise ValueError(f"{run_id!r} is a link to another folder, not a run")
     return path
+
+
+def trash_name(run_id: str) -> str:
+    """What the folder of a deleted run is called until all of it is removed."""
+    return f"{TRASH_PREFIX}{run_id}-{secrets.token_hex(4)}"
+
+
+def run_in_trash(name: str) -> str:
+    """The id of the run in a folder that :func:`trash_name` has named."""
+    return name.removeprefix(TRASH_PREFIX).rpartition("-")[0]
 
 
 def workspace_of(run_folder: Path) -> Path | None:

@@ -27,6 +27,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.start import StartMode, engine_arguments
 from rlhf_studio.runs.writer import record_end
+from rlhf_studio.visible import say
 
 COORDINATED = "RLHF_STUDIO_COORDINATED"
 POLL_SECONDS = 0.1
@@ -108,7 +109,7 @@ def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions,
 def _copy(process: subprocess.Popen[bytes], screen: Terminal | None) -> None:
     for line in process.stdout or ():
         text = line.decode("utf-8", "replace").rstrip("\n")
-        print(text, flush=True)
+        say(text)
         if screen:
             screen.show(text)
 

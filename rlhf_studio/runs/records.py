@@ -354,6 +354,7 @@ class RunStatus:
         stage: what it does, as in its configuration.
         starter: who started it.
         recording: whether it came with the program: it is only read.
+        unreadable: whether its records cannot be read, such as those of a newer version; ``cause`` says why, and nothing else is known.
     """
 
     run_id: str
@@ -381,3 +382,4 @@ class RunStatus:
     stage: str = "ppo"
     starter: Starter = Starter()
     recording: bool = False
+    unreadable: bool = False

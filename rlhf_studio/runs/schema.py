@@ -103,6 +103,9 @@ def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_s
     path = Path(path)
     if path.is_symlink():
         raise StoreError(f"{path} is a link to another file; a run's database must lie in its folder.", "damaged")
+    journal = Path(f"{path}-journal")
+    if journal.exists() and not journal.is_file():  # SQLite would wait for a pipe
+        raise StoreError(f"{journal} is not a file; remove it.", "damaged")
     if not create and not path.is_file():
         raise StoreError(f"There is no run at {path.parent}: {path.name} is missing.", "missing")
     try:
@@ -196,8 +199,8 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = SCHE
         raise store_error(error, path) from error
     if version > newest and application == APPLICATION_ID:
         raise StoreError(
-            f"{path} was written by a newer RLHF Studio: it has store version {version}, and RLHF Studio {__version__} reads up to "
-            f"version {newest}. Update RLHF Studio to open it.",
+            f"Written by a newer RLHF Studio: it has store version {version}, and RLHF Studio {__version__} reads up to version {newest}. "
+            f"Update RLHF Studio to open {path}.",
             "version",
         )
     if application != APPLICATION_ID and not (may_be_empty and version == 0 and application == 0):

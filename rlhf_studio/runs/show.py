@@ -16,6 +16,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.status import silence
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.visible import visible
 
 MOST_EVENTS = 1_000_000  # more than a run has
 
@@ -79,7 +80,7 @@ def show_text(values: dict[str, Any]) -> str:
     """A few lines for people; with the doctor's ``verdict`` and ``findings`` where the values have them."""
     silent = f"; the engine has not answered for {values['silent']} s" if values["silent"] is not None else ""
     lines = [
-        f"{values['name']} ({values['run_id']})",
+        f"{visible(values['name'], lines=False)} ({values['run_id']})",
         f"state        {values['state']}{silent}" + (f": {values['cause']}" if values["cause"] else ""),
         f"step         {values['step']} of {values['total_steps']}",
         f"device       {values['device'] or 'not known yet'}",
@@ -103,4 +104,11 @@ def list_text(workspace: Path) -> str:
     statuses = Workspace(workspace).runs()
     if not statuses:
         return f"No runs in {workspace} yet. Start one with: python -m rlhf_studio train --recipe world"
-    return "\n".join(f"{status.run_id:24}{status.state:13}{status.step:>6}/{status.total_steps:<6} {status.name}" for status in statuses)
+    return "\n".join(
+        f"{status.run_id:24}{'unreadable' if status.unreadable else status.state:13}{_progress(status)} {visible(status.name, lines=False)}"
+        for status in statuses
+    )
+
+
+def _progress(status: RunStatus) -> str:
+    return " " * 13 if status.unreadable else f"{status.step:>6}/{status.total_steps:<6}"

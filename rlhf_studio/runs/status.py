@@ -25,15 +25,15 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import stat
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
 from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import liveness, paths
-from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.errors import RunGone, StoreError, store_error
 from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
 from rlhf_studio.runs.step_rows import read_origin, read_stage
 from rlhf_studio.runs.studio import Entry, Studio
@@ -161,20 +161,30 @@ def _waiting(row: RunStatus, studio: Studio) -> RunStatus:
 def early_end(run_dir: Path, exit_code: int | None) -> str:
     """The sentence for an engine that ended before it wrote anything, with the last line of its log."""
     how = "" if exit_code is None else f" ({_exit(exit_code)})"
-    line = last_log_line(run_dir)
+    line = _last_words(run_dir)
     log = f" The last line of its log: {line.rstrip('.')}." if line else " Its log is empty."
     return f"The engine ended before it could begin{how}.{log} Put that right, then resume the run."
 
 
 def _interruption(entry: Entry | None, run_dir: Path) -> str:
     code = entry.exit_code if entry else None
-    if code == -signal.SIGKILL:
+    line = _last_words(run_dir)
+    if RunGone.SAID in line:
+        how = "The folder of the run was moved or renamed while the engine worked in it, so the engine ended."
+    elif code == -signal.SIGKILL:
         how = "The engine was killed (SIGKILL), often by the system because memory ran out."
     elif code is not None:
-        how = f"The engine ended without saying why ({_exit(code)}). The last line of its log: {last_log_line(run_dir) or 'none'}"
+        how = f"The engine ended without saying why ({_exit(code)}). The last line of its log: {line or 'none'}"
     else:
         how = "The engine ended without saying why: it was killed, memory ran out, or the machine went down."
     return how
+
+
+def _last_words(run_dir: Path) -> str:
+    try:
+        return last_log_line(run_dir)
+    except StoreError:
+        return ""
 
 
 def _exit(code: int) -> str:
@@ -197,15 +207,12 @@ def read_log(run_dir: Path, size: int) -> str:
     """
     path = Path(run_dir) / paths.LOG
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        opened = open_regular(path, follow=False)
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise store_error(error, path) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise StoreError(f"{path} is not a file, so the engine's log cannot be read.", "damaged")
-    with os.fdopen(descriptor, "rb") as file:
+    with opened as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - size))
         data = file.read(size)
@@ -235,4 +242,5 @@ def broken(run_dir: Path, error: StoreError | ValueError, created_at: float) -> 
         device="",
         cause=str(error),
         pid=None,
+        unreadable=True,
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlhf_studio.runs import paths, schema
-from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
 from rlhf_studio.runs.records import Marks
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.values import DAMAGE, decode_pieces, decode_text, encode_json, encode_text
@@ -44,6 +44,8 @@ _MODES: tuple[StartMode, ...] = ("train", "resume", "from-start")
 _REPLACED = 3  # "resume", with settings that were replaced when the run was queued
 
 MAX_TAGS, MAX_TAG = 20, 40
+
+REMEDY = "Move it away to go on; the runs stay, the queue, names and notes are lost."
 
 EntryState = Literal["waiting", "claimed", "done", "lost", "cancelled"]
 _COLUMNS = "run_id, position, state, resume, seq, pid, attempts, exit_code, cause"
@@ -112,9 +114,11 @@ def read(workspace: Path, run_id: str | None = None) -> Studio:
     path = Path(workspace) / paths.STUDIO_DATABASE
     if not path.is_file():
         return EMPTY
-    connection = schema.connect(path, read_only=True)
+    with with_remedy(REMEDY):
+        connection = schema.connect(path, read_only=True)
     try:
-        version = schema.check_version(connection, path, STUDIO_VERSION, may_be_empty=True)
+        with with_remedy(REMEDY):
+            version = schema.check_version(connection, path, STUDIO_VERSION, may_be_empty=True)
         if version == 0:
             return EMPTY  # another process is creating it just now
         connection.execute("BEGIN")
@@ -126,9 +130,7 @@ def read(workspace: Path, run_id: str | None = None) -> Studio:
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except DAMAGE as error:
-        raise StoreError(
-            f"{path} is damaged: {error}. Move it away to go on; the runs stay, the queue, names and notes are lost.", "damaged"
-        ) from error
+        raise StoreError(f"{path} is damaged: {error}. {REMEDY}", "damaged") from error
     finally:
         connection.close()
 
@@ -141,9 +143,11 @@ def change(workspace: Path) -> Iterator[sqlite3.Connection]:
         (Path(workspace) / paths.RUNS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise store_error(error, Path(workspace)) from error
-    connection = schema.connect(path, create=True)
+    with with_remedy(REMEDY):
+        connection = schema.connect(path, create=True)
     try:
-        schema.migrate(connection, path, MIGRATIONS)
+        with with_remedy(REMEDY):
+            schema.migrate(connection, path, MIGRATIONS)
         with schema.transaction(connection, path):
             yield connection
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from rlhf_studio.runs.records import Marks, Origin, RunStatus
 from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.visitors.limits import FREE, Admission
 from rlhf_studio.runs.visitors.starters import forget_names, forget_students
+from rlhf_studio.visible import refuse_hidden
 
 MAX_NAME = 120  # characters
 MAX_NOTE = 4000
@@ -41,7 +41,8 @@ class Workspace(RunFolders):
         on_queued: called with the id of each run that is put into the queue, in the thread of whoever asks for it, before it starts.
 
     Attributes:
-        deleted: is told the id of each run that :meth:`delete` has removed.
+        deleted: is told the id of each run that :meth:`delete` has removed, while its folder is still there under another name: where
+            the app is killed in between, :meth:`adopt` tells it. It may raise OSError.
     """
 
     def __init__(self, root: Path, recordings: Recordings | None = None, on_queued: Callable[[str], None] = lambda run_id: None):
@@ -293,11 +294,15 @@ class Workspace(RunFolders):
     def mark(self, run_id: str, *, tags: Sequence[str] | None = None, note: str | None = None, archived: bool | None = None) -> None:
         """Note something about a run; what is None stays as it is. The run's own folder is not written.
 
-        Raises ValueError for more than 20 tags, a tag of more than 40 characters, or a note of more than 4,000; and StoreError.
+        Raises ValueError for more than 20 tags, a tag of more than 40 characters, a note of more than 4,000, or a character that nobody
+        sees; and StoreError.
         """
         self.own_dir(run_id)
         if note is not None and len(note) > MAX_NOTE:
             raise ValueError(f"a note has at most {MAX_NOTE:,} characters, not {len(note):,}")
+        refuse_hidden(note or "", "a note", lines=True)
+        for tag in tags or ():
+            refuse_hidden(tag, "a tag")
         checked = None if tags is None else studio.checked_tags(tags)
         with studio.change(self.root) as connection:
             before = studio.load_marks(connection, run_id).get(run_id, Marks())
@@ -333,8 +338,9 @@ class Workspace(RunFolders):
                 )
             with studio.change(self.root) as connection:
                 studio.forget(connection, run_id)
-            trash = folder.parent / f"{paths.TRASH_PREFIX}{run_id}-{secrets.token_hex(4)}"
+            trash = folder.parent / paths.trash_name(run_id)
             os.rename(folder, trash)
+            self.deleted(run_id)
         except AlreadyRunning:
             raise AlreadyRunning(f"The run {run_id} is running or just starting. Stop it before deleting it.") from None
         except OSError as error:
@@ -342,7 +348,6 @@ class Workspace(RunFolders):
         finally:
             lock.release()
             ticket.close()
-        self.deleted(run_id)
         _remove(trash)
 
     def adopt(self) -> list[str]:
@@ -352,6 +357,7 @@ class Workspace(RunFolders):
         """
         clear_unfinished(self.root / paths.RUNS)
         for entry in self._leftovers():
+            self.deleted(paths.run_in_trash(entry.name))
             _remove(entry)
         return [folder.name for folder in self.folders() if liveness.is_alive(folder)]
 
@@ -363,6 +369,7 @@ class Workspace(RunFolders):
 def _check_name(name: str) -> None:
     if len(name) > MAX_NAME:
         raise ValueError(f"a run's name has at most {MAX_NAME} characters, not {len(name)}")
+    refuse_hidden(name, "a run's name")
 
 
 def _remove(folder: Path) -> None:

@@ -41,7 +41,7 @@ from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
-from rlhf_studio.ui.hosted.launching import launch_settings, rest_when_idle, undisturbed
+from rlhf_studio.ui.hosted.launching import ask_nobody_else, launch_settings, rest_when_idle, undisturbed
 from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
 from rlhf_studio.ui.live import page as live_page
@@ -60,6 +60,7 @@ from rlhf_studio.ui.visiting.identity import Visitors
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from rlhf_studio.ui.visiting.owner import login_routes, provider_of
 from rlhf_studio.ui.visiting.where import heading_functions
+from rlhf_studio.visible import say
 
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
 
@@ -261,6 +262,7 @@ def launch(
     demo = build_app(context, services)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     rest_when_idle(demo)
+    ask_nobody_else(demo)
     settings = launch_settings(host, port, access, demo, workspace.root)
     settings["app_kwargs"]["routes"] = [download_route(workspace), health_route(), *login_routes(provider_of(os.environ), access.owners)]
     with undisturbed(host):
@@ -319,10 +321,10 @@ def main(
             prepare_lessons=True,
         )
     except (OSError, StoreError, ValueError) as error:
-        print(f"rlhf-studio: the app could not start: {error}", file=sys.stderr)
+        say(f"rlhf-studio: the app could not start: {error}", sys.stderr)
         return BAD_INPUT
     for line in greeting(server.url, server.workspace.root, server.access, options.host):
-        print(line, flush=True)
+        say(line)
     with told_to_end():
         try:
             server.wait()

@@ -56,6 +56,8 @@ def allowed_actions(run: RunStatus) -> list[str]:
         return []
     trained = not (run.origin and run.origin.imported)  # else there is no model
     marks = ["rename", "mark", "unarchive" if run.marks and run.marks.archived else "archive"]
+    if run.unreadable:
+        return [*marks, "delete"]
     if run.state in ALIVE:
         return [*(["force_stop"] if may_force_stop(run) else []), "follow", *marks]
     if run.state == "queued":
@@ -82,6 +84,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "alive": run.state in ALIVE,
         "silent": silence(run) is not None,
         "actions": allowed_actions(run),
+        "unreadable": run.unreadable,
         "verdict": verdict,
         "tags": list(run.marks.tags),
         "remark": run.marks.note,

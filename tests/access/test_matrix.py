@@ -87,6 +87,21 @@ def test_nobody_keeps_the_page_for_others(place: Place) -> None:
         assert headers["cache-control"] == "no-store"
 
 
+def test_no_foreign_page_frames_the_app_or_brings_a_script_into_it(place: Place) -> None:
+    hub = ["https://huggingface.co"] if place.mode == table.SPACE else []
+    for path in ("/", "/no/such/page"):
+        _, headers, _ = place.send("GET", path)
+        policy = {
+            name: sources.split() for name, _, sources in (rule.partition(" ") for rule in headers["content-security-policy"].split("; "))
+        }
+        assert policy.pop("frame-ancestors") == (hub or ["'none'"])
+        assert headers.get("x-frame-options") == (None if hub else "DENY")
+        assert policy["object-src"] == policy["default-src"] == ["'none'"] and policy.pop("connect-src") == ["'self'", *hub]
+        assert {"base-uri", "form-action"} <= policy.keys() and "'unsafe-inline'" not in policy["script-src"]
+        every = {source for sources in policy.values() for source in sources}
+        assert all(source.startswith("'") or source in ("data:", "blob:") for source in every)  # no other host
+
+
 def test_a_token_of_another_mode_opens_nothing(place: Place) -> None:
     """Cookies and headers that mean something elsewhere, all at once: they make nobody more than they are here."""
     foreign = {"rlhf_studio_class": "x" * 12, "rlhf_studio_operator": "x", "rlhf_studio_owner": f"99999999999.{'x' * 43}"}

@@ -33,8 +33,8 @@ class Tabs:
     """The tabs that a file's tests open, each as in a browser of its own: cookies and storage are never shared and begin empty.
 
     A tab that a test leaves is emptied and given to a later test, because the first page of a new one takes three times as much work:
-    only there are all scripts fetched and compiled. What a page did wrong is in its ``faults``: errors of its scripts, dialogs, and
-    requests to any machine but this one.
+    only there are all scripts fetched and compiled. What a page did wrong is in its ``faults``: errors of its scripts, dialogs, requests to
+    any machine but this one, and what the content security policy had to refuse.
     """
 
     def __init__(self, browser: Any, script: str = ""):
@@ -72,6 +72,7 @@ class Tabs:
         page.faults = faults = []
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("request", lambda request: None if OURS.match(request.url) else faults.append(request.url))
+        page.on("console", lambda message: faults.append(message.text) if "Content Security Policy" in message.text else None)
         page.on("dialog", lambda dialog: (faults.append(f"a dialog opened: {dialog.message}"), dialog.dismiss()))
         return page
 
@@ -102,7 +103,7 @@ def tabs(browser: Any) -> Tabs:
 def open_page(tabs: Tabs, server: Any) -> Iterator[Callable[..., Any]]:
     """Opens the app of the file's own ``server``, or of the one ``at``.
 
-    At the end no page may have had a script error, opened a dialog of the browser, or asked another machine.
+    At the end no page may have had a script error, opened a dialog of the browser, asked another machine, or broken the policy.
     """
 
     def open_at(query: str = "", width: int = 1440, height: int = 900, at: Any = None) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-SPACE_HOST, HUB_HOST = "ada-rlhf-studio.hf.space", "huggingface.example"
+SPACE_HOST, HUB_HOST = "ada-rlhf-studio.hf.space", "huggingface.co"
 SPACE, FRAMED = f"https://{SPACE_HOST}/", f"https://{HUB_HOST}/spaces/ada/rlhf-studio"
 VISITORS_ADDRESS = "8.8.4.4"
 FRAME = f"""<!doctype html><title>ada/rlhf-studio</title>

@@ -30,8 +30,6 @@ playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
 pytestmark = pytest.mark.browser
 
-GRADIOS = ("https://huggingface.co/", "https://fonts.googleapis.com/", "https://fonts.gstatic.com/")
-"""Whom Gradio's own script asks under hf.space, outside the hub's frame: for the bar with the Space's name, and its letters."""
 DUPLICATE = "https://huggingface.co/spaces/ada/rlhf-studio?duplicate=true"
 
 
@@ -107,9 +105,10 @@ def other(browser: Any) -> Iterator[Any]:
 
 
 def watch(page: Any, faults: list[str]) -> None:
-    """Note errors of scripts, and requests to anybody else but those of Gradio's own script."""
+    """Note errors of scripts, requests to anybody else, and what the content security policy had to refuse."""
     page.on("pageerror", lambda error: faults.append(str(error)))
-    ours = (SPACE, f"https://{HUB_HOST}/", "data:", "blob:", "about:", *GRADIOS)
+    page.on("console", lambda message: faults.append(message.text) if "Content Security Policy" in message.text else None)
+    ours = (SPACE, f"https://{HUB_HOST}/", "data:", "blob:", "about:")
     page.on("request", lambda request: None if request.url.startswith(ours) else faults.append(request.url))
 
 

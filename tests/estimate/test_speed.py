@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rlhf_studio.config_io import parse_config
@@ -14,6 +15,7 @@ from rlhf_studio.estimate.counts import RunModels
 from rlhf_studio.estimate.speed import FASTEST, SLOWEST, Calibration, seconds_per_step
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import ModelShape
+from tests.waiting import wait_until
 
 SHAPE = ModelShape(layers=2, hidden=8, cached=16, inner=32, gated=False, vocabulary=10, tied=True)
 POLICY = ModelFacts(None, "A", parameters=1000, shape=SHAPE)
@@ -26,6 +28,9 @@ class Child:
         self.done: int | None = None
 
     def poll(self) -> int | None:
+        return self.done
+
+    def wait(self) -> int | None:
         return self.done
 
 
@@ -47,6 +52,17 @@ def test_one_measurement_at_a_time(tmp_path: Path) -> None:
     assert not calibration.running
     calibration.begin("cuda")
     assert len(started) == 2
+
+
+def test_an_ended_measurement_is_no_zombie(tmp_path: Path) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(command: list[str], **given: Any) -> Any:
+        started.append(subprocess.Popen([sys.executable, "-c", ""], **given))
+        return started[0]
+
+    Calibration(tmp_path, start).begin("cpu")
+    wait_until(lambda: not psutil.pid_exists(started[0].pid))  # nobody has asked whether it is running
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", '{"rate": "fast"}', '{"rate": -1.0}', '{"rate": NaN}', '{"rate": 0.0}'])

@@ -21,7 +21,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, SettingChange, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.export.fakes import BAD
-from tests.runs.store_helpers import NASTY_TEXTS, rollout, token_record
+from tests.runs.store_helpers import NASTY_TEXTS, call, rollout, token_record
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 PROMPT = torch.tensor([[5, 9, 2, 11]])
@@ -47,7 +47,8 @@ def run_with_policies(
     ``targets``: the layers that adapters change. ``base``: the folder of the adapters' base; the run's own by default.
     """
     values = {"lora": {"enabled": lora}, "generation": {"temperature": 0.7, "top_k": 5, "response_length": 9}, **settings}
-    create_run(folder, RunConfig.model_validate(values), name=name)
+    create_run(folder, RunConfig.model_validate(values), name="a run")
+    call(folder, name)
     if lora and base is None:
         base = folder / "base"
         tiny(0).eval().save_pretrained(base)

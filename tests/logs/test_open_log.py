@@ -157,8 +157,8 @@ def test_fields_under_other_names_are_told_with_ours(tmp_path: Path) -> None:
     line = {"step": 1, "prompt": "p", "response_tokens": ["r"], "score": 1, "ref_logprob": [0], "zebra": 1, "\x1b[2J": 1}
     (note,) = (note for note in opened(tmp_path, line)[0].notes if "not read" in note)
     assert note == (
-        "Fields that are not read: \\x1b[2J, ref_logprob (if that is the ref_logprobs, call it ref_logprobs), "
-        "score (if that is the reward, call it reward), zebra."
+        "Fields that are not read: ref_logprob (if that is the ref_logprobs, call it ref_logprobs), "
+        "score (if that is the reward, call it reward), zebra, ⟨U+001B⟩[2J."
     )
     both = next(note for note in opened(tmp_path, {**line, "reward": 2})[0].notes if "not read" in note)
     assert ", score, zebra" in both  # the reward is there
@@ -232,7 +232,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "a name that steers the terminal": (
         {"kind": "step", "step": 1, "metrics": {"\x1b[2J": "x"}},
-        r"metrics\.\\x1b\[2J: 'x' is not",
+        r"metrics\.⟨U\+001B⟩\[2J: 'x' is not",
     ),
     "two as a flag": ({**GOOD, "clipped": ["yes"]}, r"line 2, clipped\[0\]: 'yes' is not a number"),
     "a name twice": ('{"step": 1, "step": 2}', "line 2: 'step' stands twice in one object"),
@@ -379,7 +379,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "line 1, step: 'one' is not a whole number" in capsys.readouterr().err
     half = {"kind": "step", "step": 1, "metrics": {"\ud800": 1}}
     result = open_log(log(tmp_path, half), tmp_path / "half")
-    assert main(["runs", "show", str(tmp_path / "half" / "runs" / result.run_id)]) == 0 and "\\ud800" in capsys.readouterr().out
+    assert main(["runs", "show", str(tmp_path / "half" / "runs" / result.run_id)]) == 0 and "⟨U+D800⟩" in capsys.readouterr().out
     steering = "\x1b[2J"
     assert main(["open-log", str(log(tmp_path, {**BOARD, steering: 1})), "--workspace", str(tmp_path / "w")]) == 0
     assert main(["open-log", str(log(tmp_path, {"kind": "run", "settings": {steering: 1}}))]) == 2

@@ -329,6 +329,26 @@ def test_what_a_person_deletes_goes_from_the_bucket_as_well(workspace: Workspace
     assert [path.name for path in place.iterdir()] == [f"{other.run_id}.1"]
 
 
+def test_what_was_deleted_stays_deleted_when_the_app_ends_before_the_bucket_answers(workspace: Workspace, place: Path) -> None:
+    run, left, other = ended(workspace), ended(workspace), ended(workspace)
+    keeper = look(workspace, place)
+    workspace.deleted = keeper.forget
+    place.rename(place.with_name("away"))
+    workspace.delete(run.run_id)
+    left.folder.rename(left.folder.with_name(f".trash-{left.run_id}-0011aabb"))  # an app that was killed in the middle of delete
+    with pytest.raises(BucketError):
+        keeper.look()
+    place.with_name("away").rename(place)
+    again = Workspace(workspace.root)
+    keeper = Keeper(again, Bucket(place))
+    again.deleted = keeper.forget
+    again.adopt()
+    assert keeper.look() == ""
+    assert {one.run_id for one in again.runs()} == {other.run_id}
+    assert [path.name for path in place.iterdir()] == [f"{other.run_id}.1"]
+    assert list((workspace.root / ".deleted").iterdir()) == []  # nothing is kept of what is gone everywhere
+
+
 def test_the_last_round_is_made_when_the_app_ends(workspace: Workspace, place: Path) -> None:
     keeper = Keeper(workspace, Bucket(place), interval=3600)
     keeper.start()

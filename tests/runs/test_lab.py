@@ -140,9 +140,9 @@ def test_marks(workspace: Workspace) -> None:
     run_id, other = workspace.submit(config(), "a run"), workspace.submit(config(), "other")
     database = (workspace.run_dir(run_id) / "run.db").read_bytes()
     assert workspace.status(run_id).marks == Marks()
-    workspace.mark(run_id, tags=[" good ", "β", "good", ""], note="two\nlines \ud800 <b>")
+    workspace.mark(run_id, tags=[" good ", "β", "good", ""], note="two\nlines <b>")
     workspace.mark(run_id, archived=True)
-    want = Marks(("good", "β"), "two\nlines \ud800 <b>", True)
+    want = Marks(("good", "β"), "two\nlines <b>", True)
     assert workspace.status(run_id).marks == RunReader(workspace.run_dir(run_id)).status().marks == want
     assert {run.run_id: run.marks for run in workspace.runs()} == {run_id: want, other: Marks()}
     workspace.mark(run_id, tags=[], note="")

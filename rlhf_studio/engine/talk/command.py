@@ -16,6 +16,7 @@ from rlhf_studio.engine.talk.answer import Question, answer
 from rlhf_studio.engine.talk.held import Held
 from rlhf_studio.engine.talk.server import TOLD
 from rlhf_studio.exit_codes import DONE, FAILED
+from rlhf_studio.visible import say
 
 Json = dict[str, Any]
 
@@ -39,10 +40,10 @@ class Wanted:
     as_json: bool
 
 
-def generate_texts(wanted: Wanted, permissions: Permissions, write: Callable[[str], Any] = print) -> int:
+def generate_texts(wanted: Wanted, permissions: Permissions, write: Callable[[str], Any] = say) -> int:
     """Write the answers; returns the exit code."""
     transformers.utils.logging.disable_progress_bar()
-    held = Held(permissions, lambda text, fraction: print(text, file=sys.stderr, flush=True))
+    held = Held(permissions, lambda text, fraction: say(text, sys.stderr))
     try:
         talker = held.get(wanted.run_dir, wanted.step)
         for place, prompt in enumerate(wanted.prompts):
@@ -50,7 +51,7 @@ def generate_texts(wanted: Wanted, permissions: Permissions, write: Callable[[st
             row = _row(prompt, list(events))
             write(json.dumps(row, allow_nan=False) if wanted.as_json else as_text(row))
     except TOLD as error:
-        print(f"rlhf-studio: {error}", file=sys.stderr)
+        say(f"rlhf-studio: {error}", sys.stderr)
         return FAILED
     return DONE
 

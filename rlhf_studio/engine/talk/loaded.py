@@ -35,6 +35,7 @@ from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.saving.checkpoint import restore_language_model, restore_reference
 from rlhf_studio.engine.stages.supervised.loading import draw_model
 from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs.checkpoints import CheckpointError, only_named, require_whole
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.paths import checkpoint_dir, snapshot_dir
@@ -222,7 +223,7 @@ def _restore_value_head(folder: Path, policy: Policy) -> bool:
 def _kl_coef(folder: Path) -> float:
     """β at the checkpoint; it differs from the setting where a controller or a person has changed it."""
     try:
-        return float(json.loads((folder / "state.json").read_text(encoding="utf-8"))["controller"]["coef"])
+        return float(json.loads(read_regular(folder / "state.json"))["controller"]["coef"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder.name}: state.json cannot be read ({error})") from error
 

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from rlhf_studio.visible import refuse_hidden
+
 Kind = Literal["options", "curve"]
 State = Literal["open", "closed", "shown", "revealed", "over"]
 STATES: tuple[State, ...] = get_args(State)
@@ -152,6 +154,7 @@ def resampled(question: Question, points: Sequence[tuple[float, float]]) -> tupl
 def clean_name(name: str) -> str:
     """A name as it is kept. Raises ValueError for one that is too long or holds what cannot be seen."""
     kept = " ".join(name.split())
-    if len(kept) > LONGEST_NAME or not kept.isprintable():
+    if len(kept) > LONGEST_NAME:
         raise ValueError(f"A name has at most {LONGEST_NAME} characters.")
+    refuse_hidden(kept, "A name")
     return kept

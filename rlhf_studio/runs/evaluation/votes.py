@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs.errors import StoreError, store_error
 
 FILE = "votes.jsonl"
@@ -45,9 +47,9 @@ def keep_vote(folder: Path, vote: Vote) -> None:
     """Write a vote behind the others and wait until the disk has it. What a kill left of a line is removed first. Raises StoreError."""
     path = folder / FILE
     try:
-        with path.open("a+b") as file:
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(path, read_regular(path).rfind(b"\n") + 1)
+        with path.open("ab") as file:
             file.write(json.dumps(asdict(vote), ensure_ascii=True).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -59,7 +61,7 @@ def read_votes(folder: Path) -> list[Vote]:
     """All votes in their order; a last line that a kill cut off was never acknowledged and is left out. Raises StoreError."""
     path = folder / FILE
     try:
-        whole, _, _ = path.read_bytes().rpartition(b"\n")
+        whole, _, _ = read_regular(path).rpartition(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from rlhf_studio.runs import schema
-from rlhf_studio.runs.errors import StoreError, store_error
+from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
 from rlhf_studio.runs.heartbeat import Place
 from rlhf_studio.runs.values import DAMAGE
 
@@ -102,9 +102,12 @@ class Database:
         if not self.exists():
             yield None
             return
-        connection = schema.connect(self.path, read_only=True)
+        with self._remedy():
+            connection = schema.connect(self.path, read_only=True)
         try:
-            if schema.check_version(connection, self.path, len(self._migrations), may_be_empty=True) == 0:
+            with self._remedy():
+                version = schema.check_version(connection, self.path, len(self._migrations), may_be_empty=True)
+            if version == 0:
                 yield None  # another process is making it just now
                 return
             with self._damage():
@@ -138,9 +141,11 @@ class Database:
         except Refused:
             raise
         except DAMAGE as error:
-            raise StoreError(
-                f"{self.path} is damaged: {error}. Restore it from a copy, or move it away to begin with no {self._holds}.", "damaged"
-            ) from error
+            with self._remedy():
+                raise StoreError(f"{self.path} is damaged: {error}.", "damaged") from error
+
+    def _remedy(self) -> AbstractContextManager[None]:
+        return with_remedy(f"Restore it from a copy, or move it away to begin with no {self._holds}.")
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and self._place is not None and self._place.is_ours():
@@ -150,11 +155,13 @@ class Database:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise store_error(error, self.path.parent) from error
-        connection = schema.connect(self.path, create=True)
+        with self._remedy():
+            connection = schema.connect(self.path, create=True)
         try:
             schema.set_journal(connection, "wal", 1.0)
             connection.execute("PRAGMA synchronous = FULL")
-            schema.migrate(connection, self.path, self._migrations)
+            with self._remedy():
+                schema.migrate(connection, self.path, self._migrations)
             if self._forgets:
                 connection.execute("PRAGMA secure_delete = ON")
         except BaseException:

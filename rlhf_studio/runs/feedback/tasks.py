@@ -13,6 +13,7 @@ from dataclasses import replace
 from rlhf_studio.runs.feedback import rows
 from rlhf_studio.runs.feedback.database import Refused
 from rlhf_studio.runs.feedback.records import LONGEST_NAME, MOST_ITEMS, Added, NewItem, NewTask, Task, check_item
+from rlhf_studio.visible import refuse_hidden
 
 MOST_PROBLEMS = 20  # that are told one by one
 RATING_LINK = "rating link"
@@ -117,8 +118,12 @@ def delete(connection: sqlite3.Connection, task: Task) -> None:
 def checked_name(name: str) -> str:
     """An annotator's name without blanks around it. Raises Refused for one that cannot be used."""
     name = " ".join(name.split())
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+    if not name or len(name) > LONGEST_NAME:
         raise Refused(f"Give a name of at most {LONGEST_NAME} characters.")
+    try:
+        refuse_hidden(name, "A name")
+    except ValueError as error:
+        raise Refused(f"{error}.") from error
     return name
 
 

@@ -17,12 +17,12 @@ import json
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlhf_studio.regular import UnfitFile, open_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.values import DAMAGE
 
@@ -181,7 +181,7 @@ class _SourceError(Exception):
 
 def _opened(source: Path) -> BinaryIO:
     try:
-        return source.open("rb")
+        return open_regular(source)
     except OSError as error:
         raise _SourceError(error) from error
 
@@ -191,11 +191,10 @@ def open_plain(folder: Path, name: str) -> BinaryIO:
     path = paths.contained_path(folder, name)
     if path != folder.resolve() / name:
         raise ValueError(f"{name} is a link")
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe that nobody writes to would be waited for
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ValueError(f"{name} is not a file")
-    return os.fdopen(descriptor, "rb")
+    try:
+        return open_regular(path, follow=False)
+    except UnfitFile as error:
+        raise ValueError(f"{name} is not a file") from error
 
 
 def copy_hashed(given: BinaryIO, file: BinaryIO) -> tuple[int, str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from rlhf_studio.runs import paths, studio
+from rlhf_studio.runs.create import sync_folder
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.finding.folders import RunFolders
 from rlhf_studio.runs.hosted.bucket import Bucket, BucketError, Copy
@@ -46,7 +47,7 @@ class Keeper:
         self.problem = ""
         self._copies: dict[str, Copy] = {}
         self._awaited = True  # until everything is back that can be brought back
-        self._deleted: set[str] = set()
+        self._tombs = folders.root / paths.DELETED
         self._turn = threading.Lock()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -74,8 +75,15 @@ class Keeper:
         return not last.is_alive() and not self.problem
 
     def forget(self, run_id: str) -> None:
-        """A person has deleted a run: its copies go as well, at the next look."""
-        self._deleted.add(run_id)
+        """A run was deleted: its copies go as well, at the next look, also where that is one of another app's. Raises OSError.
+
+        Until then an empty file says so, because the bucket may not answer for long, and the app may end meanwhile.
+        """
+        if not paths.is_run_name(run_id):
+            return  # no name of a run: left by hand, and in no bucket
+        self._tombs.mkdir(exist_ok=True)
+        (self._tombs / run_id).touch()
+        sync_folder(self._tombs)
         self._wake.set()
 
     def _run(self) -> None:
@@ -102,13 +110,14 @@ class Keeper:
     def look(self) -> str:
         """One round: bring back, remove, copy; what could not be brought back, in one sentence. Raises BucketError and StoreError."""
         with self._turn:
-            names = self._bucket.names()
-            broken = self._bring_back() if self._awaited else ""
+            names, deleted = self._bucket.names(), self._deleted()
+            broken = self._bring_back(deleted) if self._awaited else ""
             self._copies = {run: copy for run, copy in self._copies.items() if copy.folder.name in names}
-            for run_id in sorted(self._deleted):
-                self._bucket.remove(run_id)
-                self._copies.pop(run_id, None)
-                self._deleted.discard(run_id)
+            for run_id in sorted(deleted):
+                if not self._is_here(run_id):  # a person may have put it back
+                    self._bucket.remove(run_id)
+                    self._copies.pop(run_id, None)
+                (self._tombs / run_id).unlink(missing_ok=True)
             known = studio.read(self._folders.root)
             for run in self._folders.runs():
                 if self._is_kept(run):
@@ -116,7 +125,11 @@ class Keeper:
             self._awaited = bool(broken)
             return broken
 
-    def _bring_back(self) -> str:
+    def _deleted(self) -> set[str]:
+        """The runs that were deleted, whose copies may still be in the bucket. Raises OSError."""
+        return {entry.name for entry in os.scandir(self._tombs)} if self._tombs.is_dir() else set()
+
+    def _bring_back(self, deleted: Set[str]) -> str:
         whole, parts = self._bucket.copies()
         self._copies |= whole
         failed = [
@@ -125,7 +138,7 @@ class Keeper:
             if not self._is_here(run)
         ]
         for run_id in sorted(whole, reverse=True):  # ids begin with the time: the newest first
-            if self._is_here(run_id) or run_id in self._deleted:
+            if self._is_here(run_id) or run_id in deleted:
                 continue
             try:
                 fetch(self._folders, whole[run_id])
@@ -141,7 +154,7 @@ class Keeper:
 
     def _is_kept(self, run: RunStatus) -> bool:
         ended = run.state in ENDED and run.last_recorded_step > 0
-        return ended and not run.recording and run.run_id not in self._deleted and (self._visitors or not run.starter.plays)
+        return ended and not run.recording and (self._visitors or not run.starter.plays)
 
     def _send(self, run: RunStatus, known: studio.Studio) -> None:
         copy = self._copies.get(run.run_id)

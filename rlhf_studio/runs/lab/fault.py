@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 
@@ -29,8 +30,7 @@ def noted_fault(run_dir: Path) -> str | None:
     """
     place = Path(run_dir) / paths.FAULT
     try:
-        with place.open("rb") as file:
-            note = json.loads(file.read(MOST_BYTES))
+        note = json.loads(read_regular(place, MOST_BYTES))
         fault = note["fault"]
     except FileNotFoundError:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlhf_studio.config_io import walk_fields
+from rlhf_studio.visible import visible
 
 MOST_CHARACTERS = 120
 MOST_CHANGES = 3
@@ -28,6 +29,7 @@ def fork_name(parent: str, step: int | None, changes: Mapping[str, Any]) -> str:
     some = dict(list(changes.items())[:MOST_CHANGES])
     parts = [f"from step {step}"] if step is not None else []
     said = ", ".join([*parts, *([changes_said(some)] if some else [])]) or "again"
+    parent = visible(parent, lines=False)  # others may have named it
     return f"{parent[: max(1, MOST_CHARACTERS - len(said) - 2)]}, {said}"[:MOST_CHARACTERS]
 
 

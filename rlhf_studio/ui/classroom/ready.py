@@ -14,6 +14,7 @@ from rlhf_studio.lessons.kit.text import LessonText
 from rlhf_studio.lessons.teaching.questions import question_of, questions_of
 from rlhf_studio.runs.classroom.records import LONGEST_QUESTION, Question
 from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.visible import refuse_hidden
 
 FIELDS: Mapping[str, tuple[float, float]] = {
     "kl": (0, 60),
@@ -156,6 +157,9 @@ def _start(controls: list[Json]) -> Json:
 def as_question(asked: str, **more: Any) -> Question:
     """A question. Raises Refused, with a sentence for the teacher, for what cannot be asked."""
     try:
+        refuse_hidden(asked, "The question", lines=True)
+        for option in more.get("options", ()):
+            refuse_hidden(option, "An option")
         return Question(asked, **more)
     except ValueError as error:
         raise Refused(str(error)) from None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import gzip
 import os
-import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
+from rlhf_studio.regular import UnfitFile, open_regular
 from rlhf_studio.runs.errors import store_error
 from rlhf_studio.runs.feedback.records import MOST_ITEMS
 from rlhf_studio.runs.feedback.store import Refused
@@ -57,16 +57,13 @@ def lines_of(path: Path) -> Iterator[str]:
 
 def _opened(path: Path) -> BinaryIO:
     """The file, open. A pipe is not waited for. Raises OSError, and Refused for what is no file."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise Refused(f"{_named(path)} is no file.")
-        if os.fstat(handle).st_size > MOST_BYTES:
-            raise Refused(f"{_named(path)} has more than {MOST_BYTES // 1_000_000} MB; split it.")
-    except BaseException:
-        os.close(handle)
-        raise
-    file = os.fdopen(handle, "rb")
+        file = open_regular(path)
+    except UnfitFile as error:
+        raise Refused(f"{_named(path)} is no file.") from error
+    if os.fstat(file.fileno()).st_size > MOST_BYTES:
+        file.close()
+        raise Refused(f"{_named(path)} has more than {MOST_BYTES // 1_000_000} MB; split it.")
     return _Unpacked(file) if path.suffix.lower() == ".gz" else file  # type: ignore[return-value]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from rlhf_studio.runs.feedback.records import Kind, NewTask, NewVote
 from rlhf_studio.runs.feedback.store import Refused
 from rlhf_studio.ui.sent import member, number, text, whole
+from rlhf_studio.visible import refuse_hidden
 
 LONGEST_SECRET = 200
 
@@ -23,13 +24,16 @@ def new_task(data: Any) -> NewTask:
     """A task as the form has it. Raises Refused with what is wrong."""
     settings = member(data, "settings")
     kind: Kind = text(settings, "kind", 20) or "pair"  # type: ignore[assignment]
+    name, criterion = (text(settings, key, 1000).strip() for key in ("name", "criterion"))
     try:
+        refuse_hidden(name, "its name")
+        refuse_hidden(criterion, "its criterion")
         return NewTask(
-            name=text(settings, "name", 1000).strip(),
+            name=name,
             kind=kind,
             guidelines=text(settings, "guidelines", 100_000),
             warning=text(settings, "warning", 100_000).strip(),
-            criterion=text(settings, "criterion", 1000).strip(),
+            criterion=criterion,
             annotators=whole(settings, "annotators", 1),
             points=whole(settings, "points", 5),
             pass_mark=number(settings, "pass_mark", 0.8),

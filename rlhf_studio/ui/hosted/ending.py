@@ -15,6 +15,7 @@ from rlhf_studio.runs.hosted.switch import switch
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.visiting.modes import on_a_space
+from rlhf_studio.visible import say
 
 VARIABLE = "RLHF_STUDIO_STOP_RUNS"
 STOP_SECONDS, COPY_SECONDS = 20.0, 8.0  # hosts wait for half a minute before they end everything
@@ -73,4 +74,4 @@ def say_goodbye(server: Ended, *, stop_runs: bool) -> None:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    say(line)

@@ -14,7 +14,10 @@ from starlette.middleware import Middleware
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.hosted.space import HUB
+from rlhf_studio.ui.serving.browser_rules import BrowserRules
 from rlhf_studio.ui.serving.replies import Compressed
+from rlhf_studio.ui.visiting.modes import on_a_space
 
 QUEUE_SECONDS = 0.05
 _DIRECTLY = ("NO_PROXY", "no_proxy")
@@ -49,9 +52,15 @@ def rest_when_idle(demo: gr.Blocks) -> None:
     demo._queue.sleep_when_free = demo._queue.progress_update_sleep_when_free = QUEUE_SECONDS
 
 
+def ask_nobody_else(demo: gr.Blocks) -> None:
+    """Keep Gradio's bar with the Space's name off the page: it loads pictures and letters from other websites, which are told who reads."""
+    demo.space_id = None
+
+
 def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks, root: Path) -> dict[str, Any]:
     """What is passed to Gradio: nothing is shared, recorded, monitored or served that the pages do not need. ``root``: the workspace."""
     passed = [
+        Middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else ""),
         Middleware(Compressed),
         Middleware(Door, access=access, demo=demo, root=root),
     ]

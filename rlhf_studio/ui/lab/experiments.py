@@ -32,6 +32,7 @@ from rlhf_studio.ui.lab.next_stage import next_stages
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import for_page
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
+from rlhf_studio.visible import visible
 
 COMMON: dict[Stage, tuple[str, ...]] = {
     "ppo": ("ppo.kl_coef", "ppo.learning_rate", "ppo.steps", "generation.temperature", "engine.seed"),
@@ -178,7 +179,7 @@ class Experiments:
             raise StoreError(f"This run was read from {source}: there is no model to train. Start a new run.", "state")
         config = reader.config()
         known = [(own, self._checked(own, run)) for _, own in sweep_configs(config, axes)]
-        title = name.strip() or self._workspace.status(run).name
+        title = name.strip() or visible(self._workspace.status(run).name, lines=False)
         return self._workspace.submit_sweep(config, axes, title[:MAX_NAME], estimate=partial(_memory, known), parent=run)
 
     def _longer(self, run: str, changes: Mapping[str, Any]) -> list[str]:

@@ -11,14 +11,15 @@ import transformers
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.engine.rewards.trial.one_text import Text, Trial
 from rlhf_studio.exit_codes import DONE, FAILED
+from rlhf_studio.visible import say
 
 
 def score_text(config: RunConfig, text: Text, permissions: Permissions, *, as_json: bool) -> int:
     """Print the scores; returns 1 when a component failed. Raises :class:`ConfigError`."""
     transformers.utils.logging.disable_progress_bar()
-    trial = Trial(permissions, lambda progress, fraction: print(progress, file=sys.stderr, flush=True))
+    trial = Trial(permissions, lambda progress, fraction: say(progress, sys.stderr))
     result = trial.score(config, text)
-    print(json.dumps(result, indent=1) if as_json else as_table(result))
+    say(json.dumps(result, indent=1) if as_json else as_table(result))
     return FAILED if any("error" in row for row in result["components"]) else DONE
 
 

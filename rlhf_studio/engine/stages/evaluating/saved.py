@@ -8,6 +8,7 @@ from typing import Any
 
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.engine.saving.folder import write_checkpoint
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.paths import STATE, checkpoint_dir
 from rlhf_studio.runs.reader import RunReader
@@ -33,7 +34,7 @@ def check(run_dir: Path, step: int, config: EvaluationRunConfig, prompts: list[s
     """
     folder = checkpoint_dir(run_dir, step)
     try:
-        before: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))["settings"]
+        before: dict[str, Any] = json.loads(read_regular(folder / STATE))["settings"]
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{folder.name}: {STATE} cannot be read ({error})") from error
     now = config.model_dump(mode="json")

@@ -28,6 +28,7 @@ from rlhf_studio.engine.saving.weights import restore_weights
 from rlhf_studio.engine.stages.stage_run import Beginning
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.types import NonFiniteError, OnProgress, StepSoFar
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.paths import STATE, checkpoint_dir
@@ -210,7 +211,7 @@ class SupervisedStage(ABC):
         folder = checkpoint_dir(run_dir, step)
         try:
             with checkpoints.only_named(folder) as named:
-                numbers = json.loads((named / STATE).read_text(encoding="utf-8"))
+                numbers = json.loads(read_regular(named / STATE))
                 tensors, flat = load_file(named / "random.safetensors"), load_file(named / "optimizer.safetensors")
                 self.restore_model(named)
             restore_optimizer(flat, self.trainer.optimizer)

@@ -63,7 +63,7 @@ function stateCell(row) {
       "span",
       { class: "rs-run-state", data: { state: row.state } },
       el("i", { "aria-hidden": "true" }),
-      row.imported ? "from a log" : row.state,
+      row.unreadable ? "unreadable" : row.imported ? "from a log" : row.state,
     ),
     queue ? el("small", {}, queue) : null,
     note ? el("small", { class: "rs-cause", title: note }, note) : null,
@@ -117,7 +117,10 @@ export const COLUMNS = [
     title: "Steps",
     first: -1,
     value: (row) => row.step,
-    cell: (row) => figure(row.total ? `${integer(row.step)}\u2009/\u2009${integer(row.total)}` : integer(row.step)),
+    cell: (row) =>
+      row.unreadable
+        ? NONE
+        : figure(row.total ? `${integer(row.step)}\u2009/\u2009${integer(row.total)}` : integer(row.step)),
   },
   {
     key: "score",

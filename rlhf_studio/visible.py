@@ -1,0 +1,37 @@
+"""Characters that nobody sees: refused where people name things, and written as their codes where text of others is printed.
+
+Control characters steer a terminal, and characters of direction show a name in another order than it has
+(https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TextIO
+
+_NOT_SEEN = (
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and new line
+    r"\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # no width, or another direction
+    r"\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\U000e0000-\U000e007f]"  # halves of a pair, no characters at all, tags
+)
+# Persian words and pictures of several parts need the joiners U+200C and U+200D; anywhere else they only make two names look alike.
+_JOINERS = r"(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200c\u200d])"
+_HIDDEN = re.compile(f"{_NOT_SEEN}|{_JOINERS}")
+_HIDDEN_IN_A_LINE = re.compile(f"[\t\n]|{_HIDDEN.pattern}")
+
+
+def visible(text: str, *, lines: bool = True) -> str:
+    """The text with each hidden character written as its code, ``⟨U+202E⟩``; with ``lines`` tabs and new lines stay as they are."""
+    return (_HIDDEN if lines else _HIDDEN_IN_A_LINE).sub(lambda found: f"\u27e8U+{ord(found[0]):04X}\u27e9", text)
+
+
+def refuse_hidden(text: str, what: str, *, lines: bool = False) -> None:
+    """Raises ValueError where ``what`` a person wrote, such as ``a tag``, has a hidden character; ``lines``: it may have several lines."""
+    if found := (_HIDDEN if lines else _HIDDEN_IN_A_LINE).search(text):
+        place = found.start() + 1
+        raise ValueError(f"{what} may hold no character that nobody sees; remove U+{ord(found[0]):04X}, its character {place}")
+
+
+def say(text: str, file: TextIO | None = None, *, end: str = "\n") -> None:
+    """Print for people, on standard output or another stream: the one way to a terminal, which no text of others can steer."""
+    print(visible(text), file=file, end=end, flush=True)

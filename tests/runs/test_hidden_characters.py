@@ -1,0 +1,134 @@
+"""Characters that nobody sees: no door takes them in a name, and none that lies in a run reaches a terminal."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlhf_studio.cli.main import main
+from rlhf_studio.config_io import config_from_yaml, config_to_yaml
+from rlhf_studio.logs.apart import open_log_text
+from rlhf_studio.logs.open_log import open_log
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.classroom.records import clean_name
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.feedback.database import Refused
+from rlhf_studio.runs.feedback.tasks import checked_name
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.ui.classroom.ready import as_question
+from rlhf_studio.ui.feedback.sent import new_task
+from tests.runs.store_helpers import config, step_record
+
+BAD = {
+    "escape": "a\x1b[2Jb",
+    "override": "a\u202eb",
+    "isolate": "a\u2066b",
+    "no width": "a\u200bb",
+    "joiner": "a\u200db",
+    "C1": "a\x9b31mb",
+}
+GOOD = "日本語 می\u200cخواهم 👩\u200d🏫 naïve"  # joiners between characters that need them
+LOG = json.dumps({"prompt": "a", "response": "b", "response_tokens": ["b"], "reward": 1.0, "step": 1})
+TOLD = (ValueError, Refused)
+"""What a door says no with: each page and command tells it as one sentence."""
+
+
+def named(name: str) -> Any:
+    return config().model_copy(update={"name": name})
+
+
+def component(name: str) -> Any:
+    data = config().model_dump(mode="json")
+    data["reward"]["components"][0]["name"] = name
+    return type(config()).model_validate(data)
+
+
+DOORS: dict[str, Callable[[Workspace, str, str], Any]] = {
+    "a run's name": lambda place, run, bad: place.submit(config(), bad),
+    "the setting name": lambda place, run, bad: place.submit(named(bad)),
+    "a run of a shell": lambda place, run, bad: create_run(place.root / "elsewhere", named(bad), name=bad),
+    "a component's name": lambda place, run, bad: place.submit(component(bad)),
+    "a new name": lambda place, run, bad: place.rename(run, bad),
+    "a sweep's name": lambda place, run, bad: place.submit_sweep(config(), {"ppo.kl_coef": [0.1, 0.2]}, bad),
+    "a variation's name": lambda place, run, bad: place.fork(run, None, {"ppo.kl_coef": 0.2}, bad),
+    "a tag": lambda place, run, bad: place.mark(run, tags=["fine", bad]),
+    "a note": lambda place, run, bad: place.mark(run, note=bad),
+    "an opened log's name": lambda place, run, bad: open_log_text(LOG, "log.jsonl", place.root, bad),
+    "a student's name": lambda place, run, bad: clean_name(bad),
+    "an annotator's name": lambda place, run, bad: checked_name(bad),
+    "a task's name": lambda place, run, bad: new_task({"settings": {"name": bad}}),
+    "a criterion": lambda place, run, bad: new_task({"settings": {"name": "fine", "criterion": bad}}),
+    "a question": lambda place, run, bad: as_question(bad, options=("one", "two")),
+    "an option": lambda place, run, bad: as_question("fine?", options=("one", bad)),
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "ws")
+
+
+@pytest.fixture
+def run(place: Workspace) -> str:
+    return place.submit(config(), "mine")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_door_takes_a_character_that_nobody_sees(door: str, place: Workspace, run: str) -> None:
+    before = [(one.run_id, one.name, one.marks) for one in place.runs()]
+    for bad in BAD.values():
+        code = next(f"U+{ord(one):04X}" for one in bad if unicodedata.category(one) in ("Cc", "Cf"))
+        with pytest.raises(TOLD, match=code.replace("+", r"\+")) as said:
+            DOORS[door](place, run, bad)
+        assert str(said.value).isprintable() and "at most" not in str(said.value)
+    assert [(one.run_id, one.name, one.marks) for one in place.runs()] == before
+    DOORS[door](place, run, GOOD)
+    if door == "a note":
+        DOORS[door](place, run, "two\nlines")
+
+
+def test_nothing_that_lies_in_a_run_steers_a_terminal(
+    place: Workspace, run: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run folder may come from others, and from versions that took every name."""
+    nasty = "".join(BAD.values()) + "\r\n"
+    folder = place.run_dir(run)
+    with RunWriter(folder) as writer:
+        writer.set_state("running", nasty, device=nasty)
+        writer.commit_step(step_record(1))
+        writer.set_state("failed", cause=nasty)
+    with sqlite3.connect(folder / paths.DATABASE) as connection:
+        connection.execute("UPDATE run SET name = ?", (nasty,))
+    (folder / paths.CONFIG).write_text(config_to_yaml(named(nasty[:100])), encoding="utf-8")
+    bad_file = folder.parent.parent / "bad.yaml"
+    bad_file.write_text(f'{{"name": "fine", "ppo": {json.dumps({nasty: 1})}}}', encoding="utf-8")
+    commands = [["runs", "list", "--workspace", str(place.root)], ["runs", "show", str(folder)], ["doctor", str(folder)]]
+    commands += [["runs", "config", str(folder)], ["train", "--config", str(bad_file)], ["runs", "show", nasty], [nasty]]
+    for command in commands:
+        main(command)
+        said = capsys.readouterr()
+        text = said.out + said.err
+        assert text and all(line.isprintable() for line in text.split("\n")), command
+        if command[:2] == ["runs", "list"]:
+            assert text.count("\n") == 1  # a name with a new line looks like one run
+        if command[1:2] == ["config"]:
+            assert config_from_yaml(text) == RunReader(folder).config()
+    copy = place.fork(run, None, {"ppo.kl_coef": 0.2})  # a name that is made from another's is clean
+    assert place.status(copy).name.isprintable()
+
+
+def test_an_opened_log_is_called_by_what_is_seen(place: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / f"{BAD['override']}.jsonl"
+    file.write_text(LOG, encoding="utf-8")
+    opened = [open_log(file, place.root), open_log_text(LOG, file.name, place.root)]
+    for one in opened:
+        status = place.status(one.run_id)
+        assert status.name == "a⟨U+202E⟩b" and status.origin.imported == "a⟨U+202E⟩b.jsonl"
