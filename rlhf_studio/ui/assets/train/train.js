@@ -126,7 +126,7 @@ class TrainPage {
     fill(
       this.root,
       lead,
-      recordedRuns(this.boot.recordings),
+      recordedRuns(this.boot),
       el(
         "div",
         { class: "rs-columns" },
