@@ -223,7 +223,7 @@ def test_a_model_of_ones_own_from_fine_tuning_to_ppo(app: App, page: Any, tmp_pa
     policy, reward = (Path(workspace.reader(run).policies()[-1].path) for run in (fine_tuned, judge))
     config = workspace.reader(trained).config()
     assert isinstance(config, RunConfig)
-    assert Path(config.model.policy).parent == policy.parent
-    assert Path(config.reward.components[0].model_names()[0]).parent == reward.parent
+    assert Path(config.model.policy).parent == policy
+    assert [Path(name).parent for name in config.reward.components[0].model_names()] == [reward]
     assert config.data.chat_template, "prompts are written as the policy and its judge have learned them"
     assert workspace.status(trained).step == 2

@@ -78,7 +78,7 @@ def test_a_recipes_time_holds_for_its_own_settings_alone() -> None:
     seed = parse_config(apply_overrides(recipe.config.model_dump(mode="json"), {"engine.seed": "2"}))
     assert outlook.recipe_minutes(seed, recipe) == outlook.recipe_minutes(recipe.config, recipe) is not None
     assert outlook.recipe_minutes(other, recipe) is None
-    assert outlook.stage_time(other, recipe)["value"] == "known after the first steps"
+    assert outlook.unknown_time(other)["value"] == "known after the first steps"
 
 
 class Bench(Workspace):

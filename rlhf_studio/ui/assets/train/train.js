@@ -1,6 +1,6 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
-import { counted, shortName } from "../shared/format.js";
+import { counted } from "../shared/format.js";
 import { pause, waitAfter } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { Cards, recordedRuns } from "./cards.js";
@@ -308,7 +308,7 @@ class TrainPage {
     }
     this.outlook.starting(true);
     const own = this.state.own.has(this.state.card) && !this.state.origin;
-    const name = this.state.value("name") || (own ? shortName(this.state.value("model.policy"), "") : "");
+    const name = this.state.value("name") || (own ? this.state.ownName : "");
     const wanted = this.payload({ values: { ...this.state.values, name }, resume });
     this.nonce = this.once.nonce(wanted);
     this.sent = this.state.values;
