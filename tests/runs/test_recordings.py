@@ -55,9 +55,8 @@ def test_each_has_tokens_to_inspect_in_every_step_and_prompts_that_are_answered_
         reader = RunReader(recordings.folder(recording.run_id))
         steps = reader.rollout_steps()
         assert steps == list(range(1, reader.status().step + 1))
-        assert all(any(rollout.tokens is not None for rollout in reader.rollouts(step)) for step in (steps[0], steps[-1]))
-        first, newest = reader.watched()
-        assert len(first) == len(newest) >= 3
+        assert all(reader.rollout(step, sample).tokens is not None for step in (steps[0], steps[-1]) for sample in range(4))
+        assert {(step, row.sample) for step, row in reader.watched(ends=True)} == {(at, row) for at in (0, steps[-1]) for row in range(4)}
 
 
 def test_each_shows_what_its_name_says(recordings: Recordings) -> None:

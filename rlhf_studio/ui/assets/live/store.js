@@ -18,7 +18,7 @@ export class SeriesStore {
     this.over = {};
   }
 
-  /** Take in the `series` part of a reply; `full` replaces everything. `over`: of an ended run its last tenth's means. */
+  /** Take in the `series` of a reply; `full` replaces everything. `over`: the means of an ended run's last tenth. */
   apply(payload, full, lastStep, over = {}) {
     if (full) this.clear();
     this.over = over;
