@@ -97,8 +97,8 @@ class Verdict:
 class Diagnosis:
     """The doctor's whole answer up to ``step``; findings are sorted, the gravest and earliest first.
 
-    ``directions`` has, of the metrics that the page's tiles show, where each has gone since the start: 1 and -1 for up and down by more
-    than chance, by the verdict's own rule; 0 for no clear change.
+    ``directions`` has, of the metrics that the page's tiles show, where each goes: 1 and -1 for up and down by more than chance, by the
+    verdict's own rules; 0 for no clear change.
     """
 
     step: int

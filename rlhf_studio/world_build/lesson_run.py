@@ -102,6 +102,7 @@ def record_run(run_dir: Path, config: RunConfig, report: Log, *, with_tokens: in
     writer = RunWriter(run_dir, wait_for_disk=False)
     try:
         writer.set_state("running", device="cpu")
+        writer.watched(0, trainer.watched()[0])
         while not trainer.finished:
             record = trainer.step()
             _round(trainer)

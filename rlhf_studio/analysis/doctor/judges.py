@@ -215,16 +215,17 @@ def risen(series: Series) -> np.ndarray:
 
 
 def directions(run: Recorded) -> dict[str, int]:
-    """Where each metric that a tile shows has gone since the start, by :func:`risen`: 1 up, -1 down, 0 for nothing beyond chance.
+    """Where each metric that a tile shows goes, by the rules of the verdict: 1 up, -1 down, 0 for nothing beyond chance.
 
-    A metric whose error nothing tells is left out. Of a metric that nobody judges the error is told by its own steps.
+    Up is :func:`risen`, down the same of the values turned round; a gold score that fell from its best (:func:`fall`) goes down, wherever
+    it began. A metric whose error nothing tells is left out. Of a metric that nobody judges the error is told by its own steps.
     """
     found = {}
     for name in (metric.name for metric in METRICS if metric.tile and run.has(metric.name)):
         series = _judged(run, name) or _plain(run, name)
         if np.isfinite(rise(series)[1][-1]):
-            fallen = risen(replace(series, values=-series.values))
-            found[name] = int(risen(series)[-1]) - int(fallen[-1])
+            fallen = risen(replace(series, values=-series.values))[-1] or (name == "gold/score" and fall(series).surely[-1])
+            found[name] = -1 if fallen else int(risen(series)[-1])
     return found
 
 

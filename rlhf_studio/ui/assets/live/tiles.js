@@ -8,9 +8,9 @@ const HEIGHT = 22;
 const SPARK_POINTS = 60;
 const STEPS_TO_JUDGE = 3; // from here on a tile says whether its number is usual
 const WAYS = [
-  ["↓", "lower than at the start"],
-  ["→", "no clear change since the start"],
-  ["↑", "higher than at the start"],
+  ["↓", "falling"],
+  ["→", "no clear change"],
+  ["↑", "rising"],
 ];
 
 /**

@@ -32,7 +32,7 @@ export function rewardAddress(run) {
   return `?${new URLSearchParams({ tab: "talk", reward: run, ...(onlyWatches() ? { view: "1" } : {}) })}`;
 }
 
-/** Verdict -> the lesson, and its part, that explains it; what the others mean is seen in a response of the run itself. */
+/** Verdict -> the lesson, and its part, that explains it. The others are explained by a response of the run itself. */
 const EXPLAINED = {
   "exploiting the reward": { lesson: "what_goes_wrong", scene: "two_curves" },
   collapsed: { lesson: "what_goes_wrong" },

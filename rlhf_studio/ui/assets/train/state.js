@@ -45,7 +45,7 @@ export class State {
     return this.recipe.stage;
   }
 
-  /** What a run of one's own model is called when nobody names it: as the model, or as its card where that says nothing. */
+  /** The name of a run of one's own model that nobody has named: the model's, or its card's where that says nothing. */
   get ownName() {
     const name = shortName(this.value("model.policy"), "");
     return NO_NAMES.has(name.toLowerCase()) ? this.own.get(this.card).title : name;

@@ -192,7 +192,7 @@ class TrainPage {
     this.say("");
   }
 
-  /** Nothing has been said yet of the settings; what was said of another stage's names settings that this one has not. */
+  /** Nothing has been said yet. What was said of another stage names settings that this one does not have. */
   forgetAnswers() {
     this.answer = NOTHING_SAID;
     this.checked = null; // the values that the answer is about
