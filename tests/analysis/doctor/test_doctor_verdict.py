@@ -61,9 +61,8 @@ def test_the_tiles_arrows_follow_the_rule_of_the_verdict(tmp_path: Path) -> None
     assert found.verdict.kind == "improved"
     told = {name: found.directions[name] for name in ("objective/scores", "gold/score", "policy/entropy_avg")}
     assert told == {"objective/scores": 1, "gold/score": 0, "policy/entropy_avg": -1}
-    gamed = diagnose(
-        Made(metrics={**GAMED, "gold/score": lambda step: min(0.1 * step, 1.2 - 0.1 * step)}, gold=True).write(tmp_path / "b"), 12
-    )
+    turned: Values = {**GAMED, "gold/score": lambda step: min(0.1 * step, 1.2 - 0.1 * step)}
+    gamed = diagnose(Made(metrics=turned, gold=True).write(tmp_path / "b"), 12)
     assert gamed.verdict.kind == "exploiting the reward"  # gold is back where it began, and fell from 0.6
     assert (gamed.directions["objective/scores"], gamed.directions["gold/score"]) == (1, -1)
 
