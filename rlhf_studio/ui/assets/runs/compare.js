@@ -129,6 +129,9 @@ export class CompareView {
   offerAnother() {
     const runs = this.ids.length < MOST ? partners(this.rows(), this.ids).slice(0, MOST_OFFERED) : [];
     const option = ({ id, name }) => el("option", { value: id }, readable(name, 80));
+    const offered = JSON.stringify(runs.map(({ id, name }) => [id, name]));
+    if (offered === this.offered) return;
+    this.offered = offered;
     fill(this.another, el("option", { value: "" }, "Compare with another run\u2026"), runs.map(option));
     show(this.another, runs.length > 0);
   }

@@ -174,6 +174,7 @@ class RunsPage {
     show(this.emptyMore, rows.length > 0);
     show(this.emptyLog, this.operator && !rows.length); // else it stands above the table
     show(this.none, rows.length > 0 && !this.table.shown);
+    this.compareView.offerAnother();
     show(
       this.archivedBox,
       rows.some((row) => row.archived),
