@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlhf_studio.metrics.stages import HEADLINES, SUMMARIES
+from rlhf_studio.metrics.stages import HEADLINES
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.rows import tenth
 
@@ -43,11 +43,6 @@ def headline_ends(reader: RunReader, stage: str) -> HeadlineEnds | None:
         if last is not None:
             return HeadlineEnds(metric, first, last, told.falls, told.percent)
     return None
-
-
-def summary_ends(reader: RunReader, stage: str) -> Ends:
-    """:func:`first_and_last` of the numbers by which a run of this stage is summed up."""
-    return first_and_last(reader, stage, SUMMARIES[stage])
 
 
 def first_and_last(reader: RunReader, stage: str, names: Sequence[str]) -> Ends:

@@ -96,11 +96,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The doctor's whole answer up to ``step``; findings are sorted, the gravest and earliest first."""
+    """The doctor's whole answer up to ``step``; findings are sorted, the gravest and earliest first.
+
+    ``directions`` has, of the metrics that the page's tiles show, where each goes: 1 and -1 for up and down by more than chance, by the
+    verdict's own rules; 0 for no clear change.
+    """
 
     step: int
     verdict: Verdict
     findings: list[Finding]
+    directions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def ppo_notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Ite
         yield "The tokenizer's files name no end token: unless its class has one of its own, the run is refused when it loads."
     if 0 < prompts < batch:
         noun = "prompt" if prompts == 1 else "prompts"
-        yield f"{prompts} {noun} for a batch of {batch}: each is used about {round(batch / prompts)} times per step."
+        yield f"{prompts} {noun} for a batch of {batch}: each is used about {batch / prompts:.2g} times per step."
     uses_world = config.model.policy.startswith("bundled/world") and config.data.prompts.startswith("bundled/world")
     if config.data.eval.startswith("bundled/") and not config.data.prompts.startswith("bundled/"):
         yield f"The watched prompts come from {config.data.eval}, not from your data. Empty data.eval to hold out some of yours."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +35,24 @@ class Pace:
     exact: bool
 
 
+def slowness(root: Path, expected: Callable[[RunConfig], float | None], config: StageConfig) -> float | None:
+    """How many times as long as expected the newest PPO run took that shares the device of ``config``; None without such a run.
+
+    One factor for everything that is expected there: what was measured on a busy day and on a quiet one does not stand side by side.
+
+    Args:
+        expected: minutes that a whole run with these settings should take; None where nobody can tell.
+    """
+    for folder in _newest(root):
+        earlier = _config(folder)
+        if not isinstance(earlier, RunConfig) or _machine(earlier) != _machine(config):
+            continue
+        minutes, seconds = expected(earlier), _seconds(folder)
+        if minutes and seconds:
+            return seconds * earlier.ppo.steps / (60 * minutes)
+    return None
+
+
 def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pace | None:
     """The pace of the newest run of the same stage, models and device, one with the same sizes first; None without such a run.
 
@@ -42,11 +61,7 @@ def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pa
             in a second; else by the work per step that the settings tell.
     """
     scaled: Pace | None = None
-    try:
-        folders = sorted(Workspace(root).folders(), key=lambda folder: folder.name, reverse=True)[:RUNS_LOOKED_AT]
-    except StoreError:
-        return None
-    for folder in folders:
+    for folder in _newest(root):
         earlier = _config(folder)
         if earlier is None or earlier.stage != config.stage or _models(earlier) != _models(config):
             continue
@@ -60,6 +75,13 @@ def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pa
             each = tokens / rate if tokens and rate else seconds * work_per_step(config) / work_per_step(earlier)
             scaled = Pace(each, folder.name, False)
     return scaled
+
+
+def _newest(root: Path) -> list[Path]:
+    try:
+        return sorted(Workspace(root).folders(), key=lambda folder: folder.name, reverse=True)[:RUNS_LOOKED_AT]
+    except StoreError:
+        return []
 
 
 def _config(folder: Path) -> StageConfig | None:
@@ -79,8 +101,13 @@ def _models(config: StageConfig) -> Any:
     reward = getattr(config, "reward", None)
     judges = [component.model_dump() for component in reward.components] if reward else []
     own = [getattr(config, name, None) for name in ("model", "lora", "critic")]
+    return own, judges, _machine(config)
+
+
+def _machine(config: StageConfig) -> Any:
+    """What the steps of a run are computed by."""
     engine = config.engine
-    return own, judges, engine.device, engine.threads, engine.processes, engine.accelerate_config
+    return engine.device, engine.threads, engine.processes, engine.accelerate_config
 
 
 def _sizes(config: StageConfig) -> Any:

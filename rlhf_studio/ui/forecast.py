@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config_io import walk_fields
 from rlhf_studio.estimate.memory.parts import HELP, MemoryPart
 from rlhf_studio.estimate.memory.savings import Change
 from rlhf_studio.estimate.memory.total import MemoryEstimate
-from rlhf_studio.runs.pace import Pace
-from rlhf_studio.ui.outlook import duration
+from rlhf_studio.recipes import Recipe
+from rlhf_studio.runs.pace import Pace, slowness
+from rlhf_studio.ui.outlook import duration, recipe_minutes
 from rlhf_studio.units import format_byte_range, format_bytes
 
 Json = dict[str, Any]
@@ -57,6 +61,27 @@ def short_count(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}" if count < 100 * scale else f"{count / scale:,.0f} {unit}"
     return str(count)
+
+
+def slower_here(root: Path, config: StageConfig, recipes: Mapping[str, Recipe]) -> float | None:
+    """How many times as long as the recipes say a run takes on this machine, by the newest run here; None where none has told."""
+
+    def expected(earlier: RunConfig) -> float | None:
+        recipe = recipes.get(earlier.recipe)
+        return None if recipe is None else recipe_minutes(earlier, recipe)
+
+    return slowness(root, expected, config)
+
+
+def recipe_row(config: StageConfig, recipe: Recipe, slower: float | None) -> dict[str, str] | None:
+    """The time that the recipe's measured one lets expect, ``slower`` times as long on this machine; None where nobody measured it."""
+    minutes = recipe_minutes(config, recipe)
+    if minutes is None:
+        return None
+    if slower is None:
+        return {"label": "Time", "value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
+    each = f"{_seconds(60 * slower * minutes / config.ppo.steps)} a round, going" if isinstance(config, RunConfig) else "Going"
+    return {"label": "Time", "value": f"about {duration(slower * minutes)} on this machine", "help": f"{each} by the newest run here."}
 
 
 def time_row(steps: int, pace: Pace | None, estimate: tuple[float, float] | None) -> dict[str, str] | None:

@@ -41,18 +41,25 @@ def sentence(config: StageConfig, recipe: Recipe) -> str:
     return _evaluation_sentence(config) if isinstance(config, EvaluationRunConfig) else ""
 
 
+_NO_NAMES = ("model", "policy")
+"""Last parts of paths that say nothing: folders into which a model was saved."""
+
+
 def _learner(config: RunConfig | SFTRunConfig | DPORunConfig | RewardModelRunConfig) -> str:
-    return short_name(config.model.policy) + (f", with LoRA adapters of rank {config.lora.r}," if config.lora.enabled else "")
+    """``model world-policy, with LoRA adapters of rank 16,``; a folder that is called "model" adds no name."""
+    name = short_name(config.model.policy)
+    adapters = f", with LoRA adapters of rank {config.lora.r}," if config.lora.enabled else ""
+    return ("model" if name.lower() in _NO_NAMES else f"model {name}") + adapters
 
 
 def _sft_sentence(config: SFTRunConfig) -> str:
-    who = f"An untrained model in the shape of {short_name(config.model.policy)}" if config.model.fresh else f"The model {_learner(config)}"
+    who = f"An untrained model in the shape of {short_name(config.model.policy)}" if config.model.fresh else f"The {_learner(config)}"
     what = "write" if config.sft.loss_on == "text" else "answer"
     return f"{who} reads {short_name(config.data.source)} and learns to {what} as these examples do. {_amount(config.sft, 'examples')}."
 
 
 def _reward_model_sentence(config: RewardModelRunConfig) -> str:
-    begin = f"A copy of {_learner(config)} becomes a judge"
+    begin = f"A copy of the {_learner(config)} becomes a judge"
     return (
         f"{begin}: of each pair in {short_name(config.data.source)}, it learns to score the response higher that people preferred. "
         f"{_amount(config.reward_model, 'pairs')}."
@@ -61,7 +68,7 @@ def _reward_model_sentence(config: RewardModelRunConfig) -> str:
 
 def _dpo_sentence(config: DPORunConfig) -> str:
     return (
-        f"The model {_learner(config)} learns from the pairs in {short_name(config.data.source)} themselves: preferred responses become "
+        f"The {_learner(config)} learns from the pairs in {short_name(config.data.source)} themselves: preferred responses become "
         f"likelier than rejected ones. No judge is needed. {_amount(config.dpo, 'pairs')}."
     )
 
@@ -88,7 +95,7 @@ def _ppo_sentence(config: RunConfig, recipe: Recipe) -> str:
     learner = _learner(config)
     writes = recipe.writes if config.model.policy == recipe.config.model.policy else "responses"
     return (
-        f"The model {learner} writes {grouped(ppo.batch_size)} {writes}, {_judges(config)} each, and what scored high becomes likelier. "
+        f"The {learner} writes {grouped(ppo.batch_size)} {writes}, {_judges(config)} each, and what scored high becomes likelier. "
         f"{count(ppo.steps, 'round', 'rounds')}, {grouped(ppo.steps * ppo.batch_size)} {writes} in all."
     )
 
@@ -154,10 +161,10 @@ def _judges(config: RunConfig) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) + " score"
 
 
-def figures(config: StageConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
-    """Download and disk as label, value and help; memory and time are shown by :mod:`forecast`."""
+def figures(report: Preflight | None) -> list[dict[str, str]]:
+    """Download and disk as label, value and help, for whom the machine was looked at; memory and time are shown by :mod:`forecast`."""
     if report is None:
-        return [stage_time(config, recipe)]
+        return []
     download = format_bytes(report.download_bytes) if report.download_bytes else "none"
     return [
         {"label": "Download", "value": download, "help": "Weights that are not on this machine yet."},
@@ -175,17 +182,9 @@ def recipe_minutes(config: StageConfig, recipe: Recipe) -> float | None:
     return recipe.minutes if values_that_teach(config) == values_that_teach(recipe.config) else None
 
 
-def recipe_time(config: StageConfig, recipe: Recipe) -> dict[str, str] | None:
-    """The same as label, value and help."""
-    minutes = recipe_minutes(config, recipe)
-    if minutes is None:
-        return None
-    return {"label": "Time", "value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
-
-
-def stage_time(config: StageConfig, recipe: Recipe) -> dict[str, str]:
-    """The recipe's measured time, or that it is not known yet."""
-    return recipe_time(config, recipe) or (UNKNOWN_TIME if isinstance(config, RunConfig) else _UNKNOWN_OF_A_STAGE)
+def unknown_time(config: StageConfig) -> dict[str, str]:
+    """That the time is not known yet, as label, value and help."""
+    return UNKNOWN_TIME if isinstance(config, RunConfig) else _UNKNOWN_OF_A_STAGE
 
 
 def values_that_teach(config: StageConfig) -> dict[str, Any]:
@@ -195,10 +194,9 @@ def values_that_teach(config: StageConfig) -> dict[str, Any]:
 
 
 def tags(recipe: Recipe, minutes: float | None = None) -> list[str]:
-    """What a recipe's card says about its cost; ``minutes`` as measured on this machine, or None."""
-    known = recipe.minutes if minutes is None else minutes
+    """What a recipe's card says about its cost; ``minutes``: how long it takes on this machine, None where nobody can tell."""
     download = f"downloads {recipe.download}" if recipe.download else "no download"
-    return [*([f"about {duration(known)}"] if known is not None else []), download, *([recipe.gpu] if recipe.gpu else [])]
+    return [*([f"about {duration(minutes)}"] if minutes is not None else []), download, *([recipe.gpu] if recipe.gpu else [])]
 
 
 def duration(minutes: float) -> str:

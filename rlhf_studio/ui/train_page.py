@@ -111,7 +111,7 @@ class TrainPage:
                 "title": recipe.title,
                 "summary": recipe.summary,
                 "bundled": not recipe.download,
-                "tags": outlook.tags(recipe, self._measured(recipe) if operator else None),
+                "tags": outlook.tags(recipe, self._minutes(recipe)),
                 "values": values_of(recipe.config),
             }
             for recipe in self._recipes.values()
@@ -161,7 +161,7 @@ class TrainPage:
             "risks": outlook.risks(config),
             "sentence": outlook.sentence(config, recipe),
             "watch": outlook.watch(config, recipe),
-            "figures": [*self._time(config, report, recipe), *outlook.figures(config, report, recipe)],
+            "figures": [self._time(config, report, recipe), *outlook.figures(report)],
             "memory": forecast.memory_view(report.memory_estimate, report.change) if report and report.memory_estimate else None,
             "measure": self._measuring(config, report, recipe),
             "command": command_line(config, recipe.name, recipe.config),
@@ -287,23 +287,20 @@ class TrainPage:
             source = None  # the page says it beside Start, and nothing starts
         return self._inspect(config, self._runs.root, **({"folder": source.reader.working_folder()} if source else {}))
 
-    def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> list[dict[str, str]]:
-        """The whole run's time, the best that is known; viewers get the recipe's, with :func:`outlook.figures`."""
-        if report is None:
-            return []
-        if not isinstance(config, RunConfig):
-            return [outlook.stage_time(config, recipe)]
-        steps, pace = config.ppo.steps, known_pace(self._runs.root, config)
-        known = None if pace else outlook.recipe_time(config, recipe)
-        rough = None if pace or known else self._estimate(config, report)
-        return [known or forecast.time_row(steps, pace, rough) or outlook.UNKNOWN_TIME]
+    def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> dict[str, str]:
+        """The whole run's time, as on the recipe's card; where nobody timed such a run, the best that this machine tells operators."""
+        timed = forecast.recipe_row(config, recipe, forecast.slower_here(self._runs.root, config, self._recipes))
+        if timed or report is None or not isinstance(config, RunConfig):
+            return timed or outlook.unknown_time(config)
+        pace = known_pace(self._runs.root, config)
+        rough = None if pace else self._estimate(config, report)
+        return forecast.time_row(config.ppo.steps, pace, rough) or outlook.UNKNOWN_TIME
 
-    def _measured(self, recipe: Recipe) -> float | None:
-        """Minutes that the recipe takes on this machine, where it ran before; None where it did not."""
-        if not isinstance(recipe.config, RunConfig):
+    def _minutes(self, recipe: Recipe) -> float | None:
+        """How long a recipe takes on this machine."""
+        if recipe.minutes is None:
             return None
-        pace = known_pace(self._runs.root, recipe.config)
-        return None if pace is None else pace.seconds * recipe.config.ppo.steps / 60
+        return recipe.minutes * (forecast.slower_here(self._runs.root, recipe.config, self._recipes) or 1)
 
     def _estimate(self, config: RunConfig, report: Preflight) -> tuple[float, float] | None:
         """Seconds per step from this machine's rate, once it was measured."""
@@ -317,7 +314,7 @@ class TrainPage:
     def _measuring(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> Json | None:
         """What the page may offer: to measure this machine, where nothing better is known. None when there is no need."""
         memory = report.memory_estimate if report else None
-        if memory is None or memory.unknown or outlook.recipe_time(config, recipe) or not isinstance(config, RunConfig):
+        if memory is None or memory.unknown or outlook.recipe_minutes(config, recipe) or not isinstance(config, RunConfig):
             return None
         if known_pace(self._runs.root, config):
             return None

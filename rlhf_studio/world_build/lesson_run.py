@@ -40,8 +40,11 @@ from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
 
 STEPS = 36
-WITH_TOKENS = 4
-"""Responses of a step that have every token's likeliest alternatives on record; of the others there are what PPO computes with."""
+WITH_TOKENS, WITHOUT_KL_TOKENS = 4, 16
+"""Responses of a step whose tokens can be inspected, in each of the two runs; of the others there is what PPO computes with. The second is
+the one that a page shows at length: its phrases take over."""
+WATCHED = 4
+"""Prompts that the recordings answer before and now; the run that lessons ask has its policies on record."""
 STAMP = (2026, 1, 1, 0, 0, 0)
 MEASURED = ("time/", "speed/", "memory/")
 """Metrics that differ each time."""
@@ -49,15 +52,15 @@ MEASURED = ("time/", "speed/", "memory/")
 Log = Callable[[str], None]
 
 
-def lesson_config(*, kl_coef: float | None = None, steps: int = STEPS) -> RunConfig:
-    """The recipe ``world-lora`` with smaller adapters; all responses are recorded."""
+def lesson_config(*, kl_coef: float | None = None, steps: int = STEPS, watched: int = 0) -> RunConfig:
+    """The recipe ``world-lora`` with smaller adapters; all responses are recorded, and ``watched`` prompts are answered again and again."""
     config = load_recipe("world-lora").config
     assert isinstance(config, RunConfig)
     ppo = {"steps": steps} | ({} if kl_coef is None else {"kl_coef": kl_coef})
     changes = {
         "lora": {"r": 4, "alpha": 8.0},
         "ppo": ppo,
-        "engine": {"device": "cpu", "threads": 1, "record_samples": config.ppo.batch_size, "watch_prompts": 0, "probe_prompts": 0},
+        "engine": {"device": "cpu", "threads": 1, "record_samples": config.ppo.batch_size, "watch_prompts": watched, "probe_prompts": 0},
     }
     settings = config.model_dump(mode="json")
     return RunConfig.model_validate(settings | {section: settings[section] | values for section, values in changes.items()})
@@ -72,7 +75,8 @@ def build_lesson_run(out: Path, report: Log, *, steps: int = STEPS) -> None:
             folder = Path(name)
             adapters = record_run(folder / RECORDED, lesson_config(steps=steps), report, with_tokens=WITH_TOKENS)
             save_file(adapters, folder / ADAPTERS)
-            record_run(folder / WITHOUT_KL, lesson_config(kl_coef=0.0, steps=steps), report, with_tokens=0)
+            without_kl = lesson_config(kl_coef=0.0, steps=steps, watched=WATCHED)
+            record_run(folder / WITHOUT_KL, without_kl, report, with_tokens=WITHOUT_KL_TOKENS)
             pack(folder, out)
     finally:
         torch.set_num_threads(threads)
@@ -99,6 +103,7 @@ def record_run(run_dir: Path, config: RunConfig, report: Log, *, with_tokens: in
     writer = RunWriter(run_dir, wait_for_disk=False)
     try:
         writer.set_state("running", device="cpu")
+        writer.watched(0, trainer.watched()[0])
         while not trainer.finished:
             record = trainer.step()
             _round(trainer)

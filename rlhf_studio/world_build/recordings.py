@@ -13,7 +13,7 @@ import torch
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.inputs.bundled import COLLAPSED
-from rlhf_studio.world_build.lesson_run import Log, lesson_config, pack, record_run
+from rlhf_studio.world_build.lesson_run import WATCHED, Log, lesson_config, pack, record_run
 
 STEPS = 16
 TIMES = 20.0
@@ -24,7 +24,7 @@ WITH_TOKENS = 16
 
 def collapsed_config(steps: int = STEPS) -> RunConfig:
     """The lesson run's settings with both learning rates :data:`TIMES` as high."""
-    settings = lesson_config(steps=steps).model_dump(mode="json")
+    settings = lesson_config(steps=steps, watched=WATCHED).model_dump(mode="json")
     for name in ("learning_rate", "critic_learning_rate"):
         settings["ppo"][name] *= TIMES
     return RunConfig.model_validate(settings)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.analysis.compare import sweep_table
-from rlhf_studio.analysis.ends import HeadlineEnds, first_and_last, headline_ends, summary_ends
+from rlhf_studio.analysis.ends import HeadlineEnds, first_and_last, headline_ends
 from rlhf_studio.export.story import story_of
 from rlhf_studio.road.headlines import headline_of
 from rlhf_studio.runs.records import EventRecord
@@ -35,7 +35,7 @@ def test_what_was_measured_before_training_comes_first(tmp_path: Path) -> None:
 def test_it_can_be_asked_inside_a_snapshot(tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "sft", rows({10: 1.5}))
     with reader.snapshot():
-        found = summary_ends(reader, "sft")
+        found = first_and_last(reader, "sft", ["sft/eval_loss"])
         assert reader.status().step == 20
     assert found["sft/eval_loss"] == (1.5, 1.5)
 

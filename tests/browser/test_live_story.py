@@ -343,6 +343,12 @@ def test_the_ending_compares_and_leads_on(open_page, workspace, app):
     page = open_page(f"?run={run.run_id}")
     banner = page.locator(".rs-banner")
     assert "Step 1 compared with the mean of the last 2 steps" in banner.inner_text()
+    scores = RunReader(run.folder).columns(["objective/scores"])[1]["objective/scores"]
+    last = f"{(scores[-1] + scores[-2]) / 2:.2f}"
+    assert last != f"{scores[-1]:.2f}" and banner.locator("[data-term='objective/scores'] b").inner_text().endswith(f" → {last}")
+    for place in (".rs-tile[data-term='objective/scores'] .rs-tile-value", ".rs-key[data-term='objective/scores'] b"):
+        assert page.locator(place).first.inner_text() == last, place
+    assert page.locator(".rs-tile[data-term='gold/score'] .rs-tile-arrow").inner_text() == "↓"  # what the doctor says, not the last steps
     buttons = banner.get_by_role("button").all_inner_texts()
     assert buttons == ["Talk to it", "Take it home", "Run a variation", "Compare", "Go on with more steps"]
     app.experiments.clear()

@@ -1,10 +1,12 @@
-"""The main path with nothing replaced: the real app, the real engine, the bundled world, a real browser.
+"""The main paths with nothing replaced: the real app, real engines, a real browser.
 
-Start, watch, inspect a token, kill and restart the app, kill the engine, resume, stop, reload.
+In the bundled world: start, watch, inspect a token, kill and restart the app, kill the engine, resume, stop, reload.
+With a chat model of one's own: fine-tuning, a reward model from its result, PPO with both.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -17,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.workspace import Workspace
 from tests.browser.conftest import PATIENCE
@@ -69,6 +72,7 @@ def page(browser: Any, app: App) -> Iterator[Any]:
     page.set_default_timeout(PATIENCE)
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
+    page.faults = faults
     page.goto(app.url)
     yield page
     page.context.close()
@@ -152,3 +156,74 @@ def test_the_main_path(app: App, page: Any) -> None:
     until(lambda: stored_step() >= step + 2)
     steps = [number for number, _ in reader.metrics_since(0)]
     assert steps == list(range(1, len(steps) + 1))
+
+
+# --- a model of one's own ------------------------------------------------------------------------------------------------------------
+
+
+def fill_in(page: Any, values: dict[str, str]) -> None:
+    """Put values into the form, whose sections are all opened."""
+    page.evaluate("document.querySelectorAll('.rs-section').forEach((section) => (section.open = true))")
+    for name, value in values.items():
+        page.locator(f'[data-setting="{name}"]').locator("input, textarea").first.fill(value)
+
+
+def start_and_finish(page: Any, workspace: Workspace) -> str:
+    """Press Start, and see the run to its end on the Live page. Returns its id."""
+    before = {run.run_id for run in workspace.runs()}
+    page.wait_for_selector(".rs-outlook:not([aria-busy]) .rs-start:not(.rs-blocked)")
+    press(page, "Start run")
+    until(lambda: len(workspace.runs()) > len(before))
+    (run,) = (run.run_id for run in workspace.runs() if run.run_id not in before)
+    page.wait_for_url(f"**run={run}**")
+    wait_for_state(page, "finished")
+    return run
+
+
+def test_a_model_of_ones_own_from_fine_tuning_to_ppo(app: App, page: Any, tmp_path: Path) -> None:
+    from tests.cases.chat_models import save_chat_model
+
+    page.on("console", lambda message: page.faults.append(message.text) if message.type == "error" else None)
+    model, workspace = save_chat_model("chatml", tmp_path / "model"), Workspace(app.workspace)
+    asked = [f"what is the capital of {number} ?" for number in range(24)]
+    rows = {
+        "demonstrations": [{"prompt": one, "response": "Paris I love it ."} for one in asked],
+        "pairs": [{"prompt": one, "chosen": "Paris I love it .", "rejected": "no"} for one in asked],
+        "prompts": [{"prompt": one} for one in asked],
+    }
+    files = {name: tmp_path / f"{name}.jsonl" for name in rows}
+    for name, file in files.items():
+        file.write_text("\n".join(json.dumps(row) for row in rows[name]))
+
+    # what is missing on the first card of one's own is forgotten with its stage
+    page.locator('[data-recipe="own"]').click()
+    page.get_by_text("Still to fill in").wait_for()
+    press(page, "Supervised fine-tuning")
+    page.locator('[data-recipe="own-sft"]').click()
+    press(page, "All settings")
+    short = {"batch_size": "8", "micro_batch_size": "8", "max_steps": "3", "warmup_steps": "0"}
+    named = {"model.policy": str(model), "data.source": str(files["demonstrations"])}
+    fill_in(page, {**named, **{f"sft.{name}": value for name, value in short.items()}, "generation.response_length": "8"})
+    page.locator('[data-setting="data.chat_template"] input').check()
+    fine_tuned = start_and_finish(page, workspace)
+
+    page.get_by_role("link", name="Train a reward model on it").click()
+    page.locator('[data-recipe="own-reward_model"][aria-checked="true"]').wait_for()
+    fill_in(page, {"data.source": str(files["pairs"]), **{f"reward_model.{name}": value for name, value in short.items()}})
+    judge = start_and_finish(page, workspace)
+
+    page.get_by_role("link", name="Use it as the reward in PPO").click()
+    page.locator('[data-recipe="own"][aria-checked="true"]').wait_for()
+    short = {"steps": "2", "batch_size": "8", "mini_batch_size": "4", "micro_batch_size": "4", "ppo_epochs": "1"}
+    fill_in(page, {"data.prompts": str(files["prompts"]), **{f"ppo.{name}": value for name, value in short.items()}})
+    fill_in(page, {"generation.response_length": "8"})
+    trained = start_and_finish(page, workspace)
+    page.locator(".rs-row").first.wait_for()
+
+    policy, reward = (Path(workspace.reader(run).policies()[-1].path) for run in (fine_tuned, judge))
+    config = workspace.reader(trained).config()
+    assert isinstance(config, RunConfig)
+    assert Path(config.model.policy).parent == policy
+    assert [Path(name).parent for name in config.reward.components[0].model_names()] == [reward]
+    assert config.data.chat_template, "prompts are written as the policy and its judge have learned them"
+    assert workspace.status(trained).step == 2

@@ -103,6 +103,10 @@ def test_live_leads_to_the_response_that_is_shown(server: Server, open_page: Cal
     expect(beside.locator(".rs-learn-value")).to_have_text(["7", "4", "5"])  # the token goes along
     page = open_page(f"?run={RUN}")
     expect(page.get_by_role("link", name="Learn why")).to_have_attribute("href", re.compile(f"lesson=one_sample&run={RUN}"))
+    page = open_page("?run=recording-exploits")
+    expect(page.get_by_role("link", name="Learn why")).to_have_attribute("href", re.compile("lesson=what_goes_wrong&scene=two_curves"))
+    page.get_by_role("link", name="Learn why").click()
+    expect(page.locator('[data-scene="two_curves"]')).to_be_in_viewport()
 
 
 def test_another_program_s_text_stays_text(server: Server, open_page: Callable[..., Any]) -> None:

@@ -28,11 +28,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_a_response_without_token_numbers_leads_to_the_lesson_that_computes_them(open_page: Callable[..., Any], server: Server) -> None:
-    page = open_page(f"?run={RECORDINGS[1].run_id}&step=30&sample=3&token=4")
-    recorded = server.workspace.reader(RECORDINGS[1].run_id).rollout(30, 3)
+    page = open_page(f"?run={RECORDINGS[1].run_id}&step=30&sample=33&token=4")
+    recorded = server.workspace.reader(RECORDINGS[1].run_id).rollout(30, 33)
     expect(page.locator(".rs-inspector .rs-plain-text")).to_have_text(recorded.prompt + recorded.response)
     page.get_by_role("link", name="Open it under the microscope").click()
-    expect(page.locator('[data-scene="beside"] .rs-learn-value')).to_have_text(["30", "4", "5"])
+    expect(page.locator('[data-scene="beside"] .rs-learn-value')).to_have_text(["30", "34", "5"])
     expect(page.locator('[data-scene="beside"] .rs-learn-piece').first).to_be_visible()
 
 
@@ -55,6 +55,13 @@ def test_a_read_only_app_offers_recordings_and_nothing_that_cannot_be_done(
 
 
 def test_live_offers_a_recording_and_runs_lists_them(open_page: Callable[..., Any], server: Server) -> None:
+    page = open_page("?tab=train")
+    page.get_by_role("button", name=NAMES[1]).click()
+    expect(page.locator(".rs-head .rs-name")).to_have_text(NAMES[1])
+    expect(page.locator(".rs-inspector .rs-token").first).to_be_visible()
+    expect(page.get_by_role("region", name="Before and now")).to_be_visible()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name="Compare 2 runs")).to_be_visible()
     page = open_page("?tab=live")
     expect(page.locator(".rs-recordings a")).to_have_text(NAMES)
     page.get_by_role("link", name=NAMES[2]).click()

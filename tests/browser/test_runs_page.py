@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -95,20 +96,28 @@ def test_ticked_runs_are_compared_and_the_address_leads_there_and_back(open_page
 
 
 def test_seeds_of_the_same_settings_and_their_mean_have_colours_of_their_own(open_page: Callable[..., Any], server: Server) -> None:
-    run = FakeRun(server.workspace.root, steps=10, seed=7, name="another seed", kl_coef=0.05)  # the settings of the first one
-    run.run()
-    run.step(10)
-    run.finish()
-    first = next(one.run_id for one in server.workspace.runs() if one.name == NAMES[0])
-    page = open_page(f"?tab=runs&compare={first},{run.run_id}&metric=objective/scores")
+    first, made = next(one.run_id for one in server.workspace.runs() if one.name == NAMES[0]), []
+    for seed in (0, 7):  # with the settings of the first one, whose seed is 0
+        made.append(run := FakeRun(server.workspace.root, steps=10, seed=7, name=f"seed {seed}", kl_coef=0.05))
+        settings = run.folder / "config.yaml"
+        settings.write_text(re.sub(r"(\n *seed:) \d+", rf"\1 {seed}", settings.read_text()))
+        run.run()
+        run.step(10)
+        run.finish()
+        page = open_page(f"?tab=runs&compare={first},{run.run_id}&metric=objective/scores")
+        page.get_by_text("Mean of 2 seeds" if seed else "Mean of 2 runs of 1 seed").wait_for()
+    page.get_by_label("Compare with another run").select_option(label="seed 0")
+    page.get_by_text("Mean of 3 runs of 2 seeds").wait_for()
+    page.go_back()
     page.get_by_text("Mean of 2 seeds").wait_for()
     legend = page.locator(".rs-swatch").filter(visible=True)
     swatches = legend.evaluate_all("nodes => nodes.slice(0, 3).map((node) => getComputedStyle(node).getPropertyValue('--c'))")
-    page.get_by_label("Single seeds too").check()
+    page.get_by_label("Single runs too").check()
     drawn = "document.querySelector('[data-metric=\"objective/scores\"] .rs-curve')?.data?.filter((line) => line.line.width > 0)"
     page.wait_for_function(f"{drawn}?.length === 3")
     lines = page.evaluate(f"{drawn}.map((line) => line.line.color)")
-    server.workspace.delete(run.run_id)
+    for run in made:
+        server.workspace.delete(run.run_id)
     assert len(set(swatches)) == 3 and len(set(lines)) == 3, (swatches, lines)
 
 

@@ -42,6 +42,17 @@ def test_a_form_for_every_stage_and_links_that_fill_it(open_page: Callable[..., 
     stages = page.get_by_role("group", name="Stage").get_by_role("button")
     expect(stages).to_contain_text(["PPO", "Supervised fine-tuning", "Reward model", "DPO"])
     expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world")
+    own = ["own", "own-sft", "own-reward_model", "own-dpo"]
+    names = ["PPO", "Supervised fine-tuning", "Reward model", "DPO"]
+    for here in range(4):  # what is missing on a card of one's own is said there, and forgotten with the form
+        for there in range(4):
+            if here != there:
+                page.get_by_role("button", name=names[here], exact=True).click()
+                page.locator(f'[data-recipe="{own[here]}"]').click()
+                expect(page.locator(".rs-outlook")).to_contain_text("Still to fill in")
+                page.get_by_role("button", name=names[there], exact=True).click()
+                expect(page.get_by_role("button", name=names[there], exact=True)).to_have_attribute("aria-pressed", "true")
+                expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world")
     page.get_by_role("button", name="Evaluation", exact=True).click()
     expect(page.locator(".rs-outlook")).to_contain_text("Nothing is trained.")
     page.get_by_role("button", name="Reward model", exact=True).click()

@@ -79,6 +79,9 @@ def test_five_prompts_for_a_batch_of_64_work(make_config: Any, tmp_path: Path) -
     report = inspect_run(make_config(data__prompts=str(tmp_path / "five.txt")), tmp_path, free_bytes=lambda _: ROOMY)
     assert report.problems == []
     assert report.notes == ["5 prompts for a batch of 64: each is used about 13 times per step."]
+    (tmp_path / "most.txt").write_text("the film\n" * 50)
+    report = inspect_run(make_config(data__prompts=str(tmp_path / "most.txt")), tmp_path, free_bytes=lambda _: ROOMY)
+    assert report.notes == ["50 prompts for a batch of 64: each is used about 1.3 times per step."]
 
 
 def test_a_prompt_file_that_changed_is_read_again(make_config: Any, tmp_path: Path) -> None:

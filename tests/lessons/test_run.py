@@ -16,7 +16,7 @@ from rlhf_studio.lessons.run import LessonRun, lesson_run, unpacked
 from rlhf_studio.runs.finding.unpack import DamagedBundle
 from rlhf_studio.world_build.lesson_run import build_lesson_run
 
-MOST_BYTES = 5_000_000
+MOST_BYTES = 7_000_000
 
 
 @pytest.fixture(scope="module")

@@ -45,8 +45,11 @@ def diagnosis(reader: Any, kind: str = "improving") -> Diagnosis:
     word = "Improved" if kind == "improved" else "Improving"
     sentence = f"{word}. Reviews turn friendly; “tender” now ends 9 of 16 responses: the judge may be fooled by it."
     return Diagnosis(
-        step, Verdict(kind, sentence, "Score and gold rose by more than chance explains.", ["Gold rose less than the score."], 4), [PHRASE]
-    )  # type: ignore[arg-type]
+        step,
+        Verdict(kind, sentence, "Score and gold rose by more than chance explains.", ["Gold rose less than the score."], 4),  # type: ignore[arg-type]
+        [PHRASE],
+        {"objective/scores": 1, "gold/score": -1},
+    )
 
 
 def learned(reader: Any) -> Learned:

@@ -113,6 +113,7 @@ def test_many_viewers_cost_one_analysis_of_each_kind_and_step(seen, run, made):
         "alarms": 0,
         "warnings": 0,
         "notes": 1,
+        "directions": {"objective/scores": 1, "gold/score": -1},
     }
 
 

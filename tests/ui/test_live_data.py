@@ -146,9 +146,10 @@ def test_status_names_the_setting_that_a_failed_run_blames():
 def test_status_of_an_ended_run_sums_up_what_has_a_first_and_a_last():
     series = payloads.Series()
     series.append((step, {"objective/scores": float(step), "time/total": 2.0, "time/elapsed": 2.0 * step}) for step in range(1, 21))
-    means = {"objective/scores": (1.5, 19.5), "gold/score": (None, None)}
+    means = {"objective/scores": (1.5, 19.5), "gold/score": (None, None), "time/total": (2.0, 2.0)}
     told = payloads.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)], means)
     assert told["summary"] == [{"name": "objective/scores", "from": 1.5, "to": 19.5}]
+    assert told["last"] == {"objective/scores": 19.5, "time/total": 2.0}
     assert told["step_seconds"] == 2.0 and told["worked"] == 40.0 and told["checkpoints"] == [{"step": 20, "bytes": 5}]
     assert payloads.status_payload(status(), series, [], {})["summary"] == []
 

@@ -76,9 +76,9 @@ def test_a_recipes_time_holds_for_its_own_settings_alone() -> None:
     recipe = load_recipe("world-dpo")
     other = parse_config(apply_overrides(recipe.config.model_dump(mode="json"), {"dpo.epochs": "2"}))
     seed = parse_config(apply_overrides(recipe.config.model_dump(mode="json"), {"engine.seed": "2"}))
-    assert outlook.recipe_time(seed, recipe) == outlook.recipe_time(recipe.config, recipe) is not None
-    assert outlook.recipe_time(other, recipe) is None
-    assert outlook.stage_time(other, recipe)["value"] == "known after the first steps"
+    assert outlook.recipe_minutes(seed, recipe) == outlook.recipe_minutes(recipe.config, recipe) is not None
+    assert outlook.recipe_minutes(other, recipe) is None
+    assert outlook.unknown_time(other)["value"] == "known after the first steps"
 
 
 class Bench(Workspace):
@@ -213,7 +213,8 @@ def test_reward_models_of_several_seeds_lead_to_an_ensemble(tmp_path: Path, monk
     without = write_stage_run(tmp_path, "reward_model", [{}], recipe="world-reward", engine={"seed": 4})  # has kept no model
     assert len(next_stages(one, [unlike, without])) == 1
     monkeypatch.setattr(RunReader, "policies", lambda self: asked.append(self.run_dir) or policies(self))
-    together = next_stages(one, [unlike, other, without])[1]
+    (twin, _) = trained(1)  # the same settings and the same seed: the same model again
+    together = next_stages(one, [unlike, other, twin, without])[1]
     assert asked == [one.run_dir, other.run_dir, without.run_dir]  # folders of runs with other settings are not looked at
     assert together.title == "Use all 2 as an ensemble" and together.recipe == "world"
     assert together.values["reward.components.0.kind"] == "ensemble"

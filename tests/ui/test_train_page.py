@@ -24,6 +24,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui import outlook
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.forecast import recipe_row
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.train_page import TrainPage
@@ -153,6 +154,24 @@ def test_an_earlier_run_tells_the_time(bench: Bench, tmp_path: Path) -> None:
     figures = bench.page.check(sent(), OPERATOR)["figures"]
     assert figures[0] | {"help": ""} == {"label": "Time", "value": "about 2 minutes on this machine", "help": ""}
     assert figures[0]["help"].startswith("3.0 s a round")
+
+
+def test_cards_page_and_phone_tell_the_same_time(bench: Bench, tmp_path: Path) -> None:
+    """A machine that takes twelve times as long for one recipe does so for its neighbours, whoever asks."""
+    seconds = 12 * WORLD.minutes * 60 / WORLD.config.ppo.steps
+    for name, each in (("20260101-000000-aaaaaa", 1.0), ("20260102-000000-bbbbbb", seconds)):  # an old one of a quiet day
+        folder = tmp_path / "runs" / name
+        create_run(folder, WORLD.config, name="earlier")
+        with RunWriter(folder) as writer:
+            writer.commit_step(StepRecord(1, {"time/total": each}, []))
+    timed = [recipe for recipe in bench.page._recipes.values() if recipe.minutes]
+    assert {recipe.stage for recipe in timed} >= {"ppo", "sft", "dpo"}
+    for who in (OPERATOR, VIEWER):
+        cards = {card["name"]: card["tags"][0] for card in bench.page.boot({}, who)["recipes"]}
+        for recipe in timed:
+            told = f"about {outlook.duration(12 * recipe.minutes)}"
+            assert cards[recipe.name] == told
+            assert bench.page.check(sent(recipe.name), who)["figures"][0]["value"] == f"{told} on this machine"
 
 
 def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:
@@ -478,6 +497,8 @@ def test_the_sentence() -> None:
         "The model world-policy, with LoRA adapters of rank 4, writes 8 film reviews, a judge (sentiment) scores each, "
         "and what scored high becomes likelier. 1 round, 8 film reviews in all."
     )
+    saved = changed(model={"policy": "/runs/mine/step-000030/policy/"})
+    assert outlook.sentence(saved, WORLD).startswith("The model writes 64")
     other = changed(model={"policy": "gpt2"})
     assert "writes 64 responses," in outlook.sentence(other, WORLD) and outlook.watch(other, WORLD) == ""
 
@@ -500,7 +521,7 @@ def test_who_scores(components: list[dict[str, Any]], words: str) -> None:
 
 def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
     def time(config: RunConfig) -> str:
-        return outlook.figures(config, None, WORLD)[0]["value"]
+        return (recipe_row(config, WORLD, None) or outlook.unknown_time(config))["value"]
 
     per_run = WORLD.minutes
     assert time(WORLD.config) == f"about {outlook.duration(per_run)}"
@@ -513,8 +534,7 @@ def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
 
 def test_a_recipe_that_nobody_timed_has_no_estimate() -> None:
     recipe = load_recipe("gpt2-imdb")
-    rows = outlook.figures(recipe.config, None, recipe)
-    assert rows[0]["value"] == "known after the first round"
+    assert recipe_row(recipe.config, recipe, None) is None and recipe_row(recipe.config, recipe, 3.0) is None
 
 
 @pytest.mark.parametrize(

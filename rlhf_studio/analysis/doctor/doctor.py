@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
 from rlhf_studio.analysis.doctor.check import CHECKS, LEVELS, courses, finding
+from rlhf_studio.analysis.doctor.judges import directions
 from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.doctor.settings import settings_findings
@@ -43,7 +44,7 @@ def diagnosis(run: Recorded) -> Diagnosis:
     findings += settings_findings(run)
     findings.sort(key=_order)
     said = verdict(run, found, findings) if isinstance(run, RunData) else stage_verdict(run, found, findings)
-    return Diagnosis(int(run.steps[-1]) if len(run.steps) else 0, said, findings)
+    return Diagnosis(int(run.steps[-1]) if len(run.steps) else 0, said, findings, directions(run))
 
 
 def _order(one: Finding) -> tuple[int, int, str]:

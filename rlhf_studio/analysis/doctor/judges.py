@@ -8,8 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from rlhf_studio.analysis import trend
+from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, filled, window_mean
+from rlhf_studio.metrics.table import METRICS
 
 WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about 0.03 of the recipes' gold
 SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2
@@ -242,3 +244,31 @@ def risen(series: Series, sure: float = SURE_RISE) -> np.ndarray:
     """Whether it rises by more than chance, and its last tenth is above the start by more than next to nothing, at each step, (S,)."""
     found: np.ndarray = (sureness(series)[0] > sure) & (rise(series)[0] > REAL_RISE * series.spread)
     return found
+
+
+def directions(run: Recorded) -> dict[str, int]:
+    """Where each metric that a tile shows goes, by the rules of the verdict: 1 up, -1 down, 0 for nothing beyond chance.
+
+    Up is :func:`risen`, down the same of the values turned round; a gold score that fell from its best (:func:`fall`) goes down, wherever
+    it began. A metric whose error nothing tells is left out. Of a metric that nobody judges the error is told by its own steps.
+    """
+    found = {}
+    for name in (metric.name for metric in METRICS if metric.tile and run.has(metric.name)):
+        series = _judged(run, name) or _plain(run, name)
+        if np.isfinite(rise(series)[1][-1]):
+            fallen = risen(replace(series, values=-series.values))[-1] or (name == "gold/score" and fall(series).surely[-1])
+            found[name] = -1 if fallen else int(risen(series)[-1])
+    return found
+
+
+def _judged(run: Recorded, name: str) -> Series | None:
+    """The series by which the verdict judges a metric; None for one that it does not judge."""
+    judge = {"objective/scores": score, "gold/score": gold}.get(name)
+    return judge(run) if judge and isinstance(run, RunData) else None
+
+
+def _plain(run: Recorded, name: str) -> Series:
+    values = run.column(name)
+    known, errors = np.isfinite(values), np.full(len(values), np.nan)
+    errors[known] = filled(between_steps(values[known], exact=True))
+    return Series(name, name, values, errors, spread=0.0, first_steps=WINDOW, by_steps=True)

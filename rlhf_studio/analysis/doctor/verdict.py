@@ -180,9 +180,10 @@ def left_out(run: RunData) -> str:
 
 
 def _change(series: judges.Series, gain: float) -> str:
+    """From the first step to the mean of the last tenth, as the pages say it everywhere; the tests take more steps where one is few."""
     if not np.isfinite(series.start + gain):
         return "not known"
-    return f"{series.start:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
+    return f"{series.values[series.known[0]]:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _sure(score: judges.Series, times: float) -> str:

@@ -96,7 +96,7 @@ class Analyses:
 
 
 def headline(diagnosis: Json) -> Json:
-    """What rides on a poll: the verdict's kind, sentence and first note, and how many findings there are of each level."""
+    """What rides on a poll: the verdict's kind, sentence and first note, the findings of each level counted, and the tiles' arrows."""
     verdict = diagnosis["verdict"]
     levels = [finding["level"] for finding in diagnosis["findings"]]
     return {
@@ -107,6 +107,7 @@ def headline(diagnosis: Json) -> Json:
         "alarms": levels.count("alarm"),
         "warnings": levels.count("warning"),
         "notes": levels.count("note"),
+        "directions": diagnosis["directions"],
     }
 
 

@@ -94,19 +94,20 @@ def next_stages(reader: RunReader, others: Sequence[RunReader] = ()) -> list[Nex
 
 def _together(config: RewardModelRunConfig, folder: Path, others: Sequence[RunReader], texts: dict[str, str]) -> list[NextStage]:
     """The reward model with those that the same settings and other seeds made, as one reward; nothing where there is no other one."""
-    folders = [folder]
+    folders = {config.engine.seed: folder}  # the same seed again gives the same model
     for reader in others:
         try:
-            alike = _but_for_the_seed(reader.config()) == _but_for_the_seed(config)
+            other = reader.config()
+            alike = other.engine.seed not in folders and _but_for_the_seed(other) == _but_for_the_seed(config)
             kept = reader.policies() if alike else []  # whose folders are looked at: dearer than to compare
         except (StoreError, ConfigError):  # a run that cannot be read is offered for nothing
             continue
         if kept and (model := _model(Path(kept[-1].path))):
-            folders.append(model)
+            folders[other.engine.seed] = model
     if len(folders) == 1:
         return []
     why = "Models that differ in their seed alone score together: a flaw of one is harder to please, and where they disagree they warn."
-    reward = {"reward.components.0.kind": "ensemble", "reward.components.0.models": "\n".join(map(str, dict.fromkeys(folders)))}
+    reward = {"reward.components.0.kind": "ensemble", "reward.components.0.models": "\n".join(map(str, folders.values()))}
     return [NextStage(f"Use all {len(folders)} as an ensemble", why, _recipe(config, "ppo"), {**texts, **reward})]
 
 

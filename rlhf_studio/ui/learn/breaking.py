@@ -19,12 +19,12 @@ from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, RECIPE, Experiment, Which
 from rlhf_studio.lessons.faults.runs import BothRuns, both_runs, has_ended, own_runs, seeds_done, submit_missing, under_way
 from rlhf_studio.logs.shareable import without_secrets
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.recipes import list_recipes, load_recipe
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.pace import known_pace
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.forecast import slower_here
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.outlook import duration, recipe_minutes
 from rlhf_studio.ui.sent import as_json, language_of, member
@@ -164,14 +164,15 @@ def _recorded(experiment: Experiment) -> Json | None:
 def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:
     """How long these runs of the recipe take, one after the other, as a sentence; empty where nobody can tell."""
     recipe = load_recipe(RECIPE)
-    paces = [known_pace(workspace.root, config) for config in configs]
-    measured = [pace.seconds * config.ppo.steps / 60 for pace, config in zip(paces, configs, strict=True) if pace is not None]
     scaled = [recipe_minutes(config, recipe) for config in configs]
     known = [minutes for minutes in scaled if minutes is not None]
+    if not known or len(known) < len(configs):
+        return ""
     what = "Both runs together take" if len(configs) > 1 else "The missing run takes"
-    if len(measured) == len(configs):
-        return f"{what} about {duration(sum(measured))}, going by earlier runs on this machine."
-    return f"{what} about {duration(sum(known))} on two CPU cores that do nothing else." if len(known) == len(configs) else ""
+    slower = slower_here(workspace.root, configs[0], {one.name: one for one in list_recipes()})
+    if slower is not None:
+        return f"{what} about {duration(slower * sum(known))}, going by the newest run on this machine."
+    return f"{what} about {duration(sum(known))} on two CPU cores that do nothing else."
 
 
 def _told(experiment: Experiment, which: Which, seed: int, run: RunStatus | None) -> Json:

@@ -19,6 +19,7 @@ from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.stages import SupervisedConfig
 from rlhf_studio.inputs.bundled import Recording
 from rlhf_studio.logs.shareable import without_secrets
+from rlhf_studio.metrics.stages import SUMMARIES
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.records import ALIVE, CheckpointInfo, RunStatus, SettingChange, StoredEvent
@@ -177,8 +178,10 @@ def status_payload(
     ``recording`` whether it came with the program: it is only read.
 
     ``rating`` says whether it waits for people who rate; ``held`` names the run for whose ratings a run in the queue waits as well.
-    ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty.
+    ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty. Its
+    ``last`` are what the page then shows of each metric, ``summary`` those by which a run of the stage is summed up.
     """
+    told = {name: ends for name, ends in first_and_last.items() if name in SUMMARIES[stage]}
     return {
         "stage": stage,
         "run": status.run_id,
@@ -206,7 +209,8 @@ def status_payload(
         "step_seconds": finite(step_seconds(series)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
-        "summary": summary_rows(first_and_last, len(series.steps(0))),
+        "summary": summary_rows(told, len(series.steps(0))),
+        "last": {name: last for name, (_, last) in first_and_last.items() if last is not None},
     }
 
 

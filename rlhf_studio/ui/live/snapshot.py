@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlhf_studio.analysis.ends import summary_ends
+from rlhf_studio.analysis.ends import first_and_last
+from rlhf_studio.metrics.stages import SUMMARIES
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.ui.feedback.held import Held
@@ -195,4 +196,5 @@ class Follower:
             self._checkpoints = self.reader.checkpoints()
         if any(event["kind"] == "setting" for event in new_events):
             self._settings, self._settings_since = self._read_settings(), self._series.last_step
-        self._first_and_last = summary_ends(self.reader, self._config.stage) if status.state in ENDED else {}
+        names = dict.fromkeys([*SUMMARIES[self._config.stage], *filter(charts.is_shown, self._series.names)])
+        self._first_and_last = first_and_last(self.reader, self._config.stage, list(names)) if status.state in ENDED else {}

@@ -101,7 +101,8 @@ def offered(access: Access, data: Any, request: gr.Request) -> Json:
     """Who this is, as members of the Train page's first answer.
 
     ``here`` are the recipes that can start, where not all of them can, and ``elsewhere`` says what the others need. ``recordings`` are
-    offered above the recipes to those who came to look. ``why_not`` is empty where the line above the pages says it already.
+    offered above the recipes: as buttons to those who came to look (``looks``), in a quiet line to operators. ``why_not`` is empty where
+    the line above the pages says it already.
     """
     operator = access.is_operator(request, data)
     starts = access.may_start(request, data)
@@ -112,5 +113,6 @@ def offered(access: Access, data: Any, request: gr.Request) -> Json:
         "why_not": "" if access.read_only else access.why_not(request, data),
         "here": list(RECIPES) if starts and not operator else [],
         "elsewhere": ELSEWHERE.get(access.mode, ""),
-        "recordings": [{"run": one.run_id, "name": one.name} for one in RECORDINGS] if looks else [],
+        "looks": looks,
+        "recordings": [{"run": one.run_id, "name": one.name} for one in RECORDINGS] if looks or operator else [],
     }

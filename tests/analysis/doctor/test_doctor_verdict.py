@@ -50,6 +50,24 @@ def test_a_run_that_goes_on_improves_and_one_that_ended_has_improved(tmp_path: P
     assert verdict(Made(gold=True), tmp_path / "c", until=4).kind == "too early"
 
 
+def test_the_tiles_arrows_follow_the_rule_of_the_verdict(tmp_path: Path) -> None:
+    """Newest steps that fall by chance turn no arrow: what counts is the start, as in the sentence."""
+    metrics: dict[str, Any] = {
+        "objective/scores": lambda step: 1.5 if 5 <= step < 14 else 1.4 if step >= 14 else 0.1 * step,  # a little lower in the end
+        "gold/score": lambda step: 0.2 + 0.01 * (-1) ** step,
+        "gold/score_se": 0.05,
+        "policy/entropy_avg": lambda step: 2.0 - 0.1 * step + 0.005 * (-1) ** step,
+    }
+    found = diagnose(Made(metrics=metrics, gold=True).write(tmp_path / "run"))
+    assert found.verdict.kind == "improved"
+    told = {name: found.directions[name] for name in ("objective/scores", "gold/score", "policy/entropy_avg")}
+    assert told == {"objective/scores": 1, "gold/score": 0, "policy/entropy_avg": -1}
+    turned: Values = {**GAMED, "gold/score": lambda step: min(0.1 * step, 1.2 - 0.1 * step)}
+    gamed = diagnose(Made(metrics=turned, gold=True).write(tmp_path / "b"), 12)
+    assert gamed.verdict.kind == "exploiting the reward"  # gold is back where it began, and fell from 0.6
+    assert (gamed.directions["objective/scores"], gamed.directions["gold/score"]) == (1, -1)
+
+
 def test_a_destroyed_policy_has_collapsed_whatever_its_score_says(tmp_path: Path) -> None:
     made = Made(metrics=DESTROYED, responses=with_texts(lambda step, row: sentence(row) if step < 2 else "charming " * 32))
     found = verdict(made, tmp_path)

@@ -142,11 +142,11 @@ class ChartCard {
     window.Plotly.relayout(this.plot, { "xaxis.autorange": true, "yaxis.autorange": true, "yaxis2.autorange": true });
   }
 
-  /** Values in the legend: at `step`, or the newest. */
+  /** Values in the legend: at `step`, or as they are now. */
   setValues(step) {
     const { store } = this.grid;
     for (const [metric, { value, line, digits }] of this.keys) {
-      const shown = step === null ? store.last(metric) : store.at(metric, step);
+      const shown = step === null ? store.now(metric) : store.at(metric, step);
       setText(value, line.percent ? percent(shown) : number(shown, digits));
     }
   }
@@ -195,7 +195,7 @@ class ChartCard {
     const parts = [...this.keys.values()].map(({ line, digits }) => {
       const first = store.get(line.metric).y.find((value) => value !== null);
       const format = (value) => (line.percent ? percent(value) : number(value, digits));
-      return `${term(line.metric).title} from ${format(first)} to ${format(store.last(line.metric))}`;
+      return `${term(line.metric).title} from ${format(first)} to ${format(store.now(line.metric))}`;
     });
     this.frame.setAttribute("aria-label", `${this.spec.title}: ${parts.join("; ")}`);
   }

@@ -2,7 +2,7 @@
 import { ask } from "../shared/dialogs.js";
 import { el, fill, memory, setText } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
-import { microscopeAddress, rewardAddress } from "../shared/handover.js";
+import { lessonAddress, rewardAddress } from "../shared/handover.js";
 import { nextStages } from "../shared/next_stage.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 
@@ -10,14 +10,18 @@ const WRITES = ["ppo", "sft", "dpo"]; // the stages whose model writes
 
 const tryLink = (run) => el("a", { class: "rs-button rs-small rs-primary", href: rewardAddress(run) }, "Try it");
 
-const learnLink = (run) => el("a", { class: "rs-button rs-small", href: microscopeAddress(run) }, "Learn why");
+function learnLink({ run, verdict, critic }) {
+  const href = lessonAddress(run, verdict, critic);
+  return href && el("a", { class: "rs-button rs-small", href }, "Learn why");
+}
 
 export class Ending {
   /**
    * @param host      where questions are asked
    * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, state, total, checkpoints, imported, recording, critic} of the run that is shown
+   * @param run       gives {run, name, state, total, checkpoints, imported, recording, critic, verdict} of the run that
+   *                  is shown
    * @param vary      opens the form with the run's settings; true marks the setting that made it fail
    * @param takeHome  opens the dialog that exports a run: ({run, name})
    * @param tell      shows why something could not be started; an empty text takes it away
@@ -38,7 +42,7 @@ export class Ending {
       );
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
-    const { checkpoints, imported, recording, state, stage, critic } = this.run();
+    const { checkpoints, imported, recording, state, stage } = this.run();
     const saved = checkpoints.length > 0; // without one there is no policy to talk to
     const evaluation = stage === "evaluation";
     // Of a recording, and of a run whose records were read from a file, there is no model to train.
@@ -59,7 +63,7 @@ export class Ending {
       operator && !failed && !imported && this.button(variation, () => this.vary(false), false),
       recording && operator && this.button("Take it home", () => this.takeHome(this.run()), false),
       this.button("Compare", () => this.compare(), false),
-      !failed && !imported && critic && learnLink(this.run().run),
+      !failed && !imported && stage === "ppo" && learnLink(this.run()),
       state === "finished" &&
         trains &&
         stage === "ppo" &&

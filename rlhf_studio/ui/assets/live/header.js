@@ -135,10 +135,8 @@ function phaseOf(status) {
  */
 export function bannerOf(status, { operator, steers, coming }) {
   const resume = steers ? ["Press Resume to go on."] : [];
-  const content = restarted(status)
-    ? restartBanner(status, { how: resume, coming })
-    : contentOf(status, operator);
-  return content && { ...content, operator, compared: comparedLine(status) };
+  const content = restarted(status) ? restartBanner(status, { how: resume, coming }) : contentOf(status, operator);
+  return content && { ...content, operator, verdict: status.verdict, compared: comparedLine(status) };
 }
 
 /** What the summary's numbers are. */

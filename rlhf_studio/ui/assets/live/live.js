@@ -200,7 +200,7 @@ class LivePage {
   open(run, choice) {
     this.run = run;
     Object.assign(this, { lastState: "", status: null, settings: null, ranges: [] });
-    this.store.clear();
+    this.store.reset();
     this.position = { version: "", epoch: -1, step: -1, event: 0 };
     this.charts.run = run;
     this.charts.marks = [];
@@ -255,6 +255,8 @@ class LivePage {
     if (reply.insight !== undefined) {
       this.insight = reply.insight;
       this.verdict.update(reply.insight, reply.verdict);
+      this.store.directions = reply.verdict?.directions || {};
+      this.tiles.update(this.store, this.settings);
       this.learned.update(reply.insight);
       this.measures.update(reply.insight);
     }
@@ -277,7 +279,7 @@ class LivePage {
     if (status.stage !== this.stage) applyStage(this, (this.stage = status.stage));
     if (reply.settings) this.settings = reply.settings;
     Object.assign(this, { ranges: reply.sample_steps, samples: reply.samples });
-    this.store.apply(reply.series, reply.full, reply.last_step);
+    this.store.apply(reply.series, reply.full, reply.last_step, status.last);
     this.position = {
       version: reply.version,
       epoch: reply.epoch,
@@ -332,6 +334,7 @@ class LivePage {
     notices.show(status);
     this.header.update(status, this.steers, this.serverNow(), this.settingsNow());
     const { operator, steers } = this;
+    status.verdict = this.verdict.verdict?.kind; // what ends the run leads to what explains it
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings);
   }

@@ -2,18 +2,26 @@
 
 export class SeriesStore {
   constructor() {
+    this.reset();
+  }
+
+  /** Hold nothing, of another run. */
+  reset() {
     this.clear();
+    this.directions = {}; // where the doctor says that a series has gone: 1, 0 or -1
   }
 
   clear() {
     this.series = new Map();
     this.lastStep = -1;
     this.points = 0;
+    this.over = {};
   }
 
-  /** Take in the `series` part of a reply; `full` replaces everything. */
-  apply(payload, full, lastStep) {
+  /** Take in the `series` of a reply; `full` replaces everything. `over`: the means of an ended run's last tenth. */
+  apply(payload, full, lastStep, over = {}) {
     if (full) this.clear();
+    this.over = over;
     payload.names.forEach((name, index) => {
       const xs = payload.x[payload.at[index]];
       const ys = payload.y[index];
@@ -46,6 +54,11 @@ export class SeriesStore {
     const { y } = this.get(name);
     for (let i = y.length - 1; i >= 0; i -= 1) if (y[i] !== null) return y[i];
     return null;
+  }
+
+  /** What is shown of a series as a whole: of a run that has ended its last tenth's mean, else the newest value. */
+  now(name) {
+    return this.over[name] ?? this.last(name);
   }
 
   /** The largest size of a value; 0 without any. */

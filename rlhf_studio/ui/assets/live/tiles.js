@@ -6,10 +6,10 @@ import { term } from "../shared/tips.js";
 const WIDTH = 96;
 const HEIGHT = 22;
 const SPARK_POINTS = 60;
-const STEPS_TO_JUDGE = 3; // from here on a tile says where its number goes, and whether it is usual
+const STEPS_TO_JUDGE = 3; // from here on a tile says whether its number is usual
 const WAYS = [
   ["↓", "falling"],
-  ["→", "steady"],
+  ["→", "no clear change"],
   ["↑", "rising"],
 ];
 
@@ -24,21 +24,6 @@ function sparkPath(values, least = 0, width = WIDTH, height = HEIGHT) {
   const x = (index) => ((index / (values.length - 1)) * (width - 4) + 2).toFixed(1);
   const y = (value) => (height - 3 - ((value - low) / span) * (height - 6)).toFixed(1);
   return values.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
-}
-
-/**
- * 1, 0 or -1: where the newest values are going, compared with ten steps before. Of few values the last third is
- * compared with the others.
- */
-function direction(values) {
-  const mean = (list) => list.reduce((sum, value) => sum + value, 0) / list.length;
-  const newest = Math.min(3, Math.floor(values.length / STEPS_TO_JUDGE));
-  const now = values.slice(-newest);
-  const then = values.slice(-newest - 10, -newest);
-  const all = [...then, ...now];
-  const spread = Math.max(...all) - Math.min(...all);
-  const change = mean(now) - mean(then);
-  return Math.abs(change) < 0.15 * spread || spread === 0 ? 0 : Math.sign(change);
 }
 
 class TileView {
@@ -75,10 +60,10 @@ class TileView {
     const values = store.tail(spec.metric, SPARK_POINTS);
     show(this.node, values.length > 0);
     if (!values.length) return;
-    const last = values.at(-1);
+    const last = store.now(spec.metric);
     const judged = values.length >= STEPS_TO_JUDGE;
     setText(this.value, spec.percent ? percent(last, spec.digits) : number(last, spec.digits));
-    const [sign, word] = judged ? WAYS[direction(values) + 1] : ["", ""];
+    const [sign, word] = WAYS[store.directions[spec.metric] + 1] || ["", ""];
     setText(this.arrow, sign);
     this.arrow.setAttribute("aria-label", word);
     const usual = judged ? usualRange(spec, last) : "";
@@ -119,6 +104,8 @@ export class Tiles {
   }
 
   update(store, settings) {
+    const over = Object.keys(store.over).length > 0;
+    this.node.setAttribute("aria-label", over ? "Means of the last tenth of the steps" : "Newest numbers");
     for (const view of this.views) view.update(store, settings);
   }
 }

@@ -6,19 +6,33 @@ import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
-import { givePlaces, runHead, severalSeeds, swatch, table, written } from "./values.js";
+import { givePlaces, runHead, severalRuns, swatch, table, written } from "./values.js";
 
 const MOST = 20;
+const MOST_OFFERED = 100;
 const FRESH = 10_000; // milliseconds for which an answer that was asked for early is used
+
+/**
+ * The rows of the runs that those called `ids` can be compared with: of the same stage, the workspace's own before
+ * recordings, those of the same recipe first, then the newest.
+ */
+export function partners(rows, ids) {
+  const first = rows.get(ids[0]);
+  const rank = (row) => 2 * Boolean(row.recording) + (row.recipe !== first.recipe);
+  return [...rows.values()]
+    .filter((row) => first && row.stage === first.stage && row.step > 0 && !ids.includes(row.id))
+    .sort((one, other) => rank(one) - rank(other) || (other.started_at || 0) - (one.started_at || 0));
+}
 
 export class CompareView {
   /**
    * @param back    called to go back to the table
    * @param go      called with (ids, metrics) when the address should say so
    * @param open    called with (event, {id}) to show a run
+   * @param rows    gives all runs, by their ids
    */
-  constructor({ host, server, plotly, back, go, open }) {
-    Object.assign(this, { host, server, back, go, open });
+  constructor({ host, server, plotly, back, go, open, rows }) {
+    Object.assign(this, { host, server, back, go, open, rows });
     this.ids = [];
     this.title = el("h2", { tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
@@ -45,6 +59,11 @@ export class CompareView {
       el("div", { class: "rs-compare-tables" }, this.settings, this.summary),
       this.prompts.node,
     );
+    this.another = el("select", {
+      class: "rs-input",
+      "aria-label": "Compare with another run",
+      onchange: () => this.go([...this.ids, this.another.value], this.metrics, true),
+    });
     const button = el(
       "button",
       { type: "button", class: "rs-button rs-small", onclick: () => this.back() },
@@ -53,7 +72,7 @@ export class CompareView {
     this.node = el(
       "div",
       { class: "rs-compare", hidden: true },
-      el("div", { class: "rs-compare-top" }, button, this.title),
+      el("div", { class: "rs-compare-top" }, button, this.title, this.another),
       this.problem,
       this.content,
     );
@@ -96,6 +115,7 @@ export class CompareView {
     this.metrics = metrics;
     setText(this.title, `Compare ${counted(this.ids.length, "run")}`);
     if (focus) this.title.focus();
+    this.offerAnother();
     const ticket = (this.ticket = Symbol("compare"));
     const reply = await this.answer(metrics);
     if (ticket !== this.ticket) return;
@@ -103,6 +123,17 @@ export class CompareView {
     show(this.problem, Boolean(reply.problem));
     show(this.content, !reply.problem);
     if (!reply.problem) this.draw(reply);
+  }
+
+  /** What else can be laid beside these runs. */
+  offerAnother() {
+    const runs = this.ids.length < MOST ? partners(this.rows(), this.ids).slice(0, MOST_OFFERED) : [];
+    const option = ({ id, name }) => el("option", { value: id }, readable(name, 80));
+    const offered = JSON.stringify(runs.map(({ id, name }) => [id, name]));
+    if (offered === this.offered) return;
+    this.offered = offered;
+    fill(this.another, el("option", { value: "" }, "Compare with another run\u2026"), runs.map(option));
+    show(this.another, runs.length > 0);
   }
 
   draw(reply) {
@@ -122,7 +153,8 @@ export class CompareView {
   }
 
   drawLegend({ runs, groups }) {
-    const seeds = (run) => (groups[run.group].runs.length > 1 ? ` \u00b7 seed ${run.seed ?? "\u2013"}` : "");
+    const seeds = (run) =>
+      severalRuns(groups).includes(groups[run.group]) ? ` \u00b7 seed ${run.seed ?? "\u2013"}` : "";
     const settings = (run) => (run.settings_known ? "" : " \u00b7 not all settings known");
     fill(
       this.legend,
@@ -156,7 +188,7 @@ export class CompareView {
             : null,
         ),
       ),
-      severalSeeds(groups).map((group) =>
+      severalRuns(groups).map((group) =>
         el("li", {}, swatch(group.place), el("span", { class: "rs-muted" }, meanOf(group, runs, groups))),
       ),
     );
@@ -201,6 +233,12 @@ const fromTo = (first, last) => (last === null ? "\u2013" : `${number(first)} \u
 
 /** What the line with a band is the mean of. */
 function meanOf({ runs: own }, runs, groups) {
-  const which = severalSeeds(groups).length > 1 ? `, as ${runs[own[0]].label}` : "";
-  return `Mean of ${own.length} seeds${readable(which, 200)}; the band is from the lowest to the highest`;
+  const which = severalRuns(groups).length > 1 ? `, as ${runs[own[0]].label}` : "";
+  const seeds = new Set(own.map((run) => runs[run].seed)); // of a log there may be none
+  const what = seeds.has(null)
+    ? "runs"
+    : seeds.size === own.length
+      ? "seeds"
+      : `runs of ${counted(seeds.size, "seed")}`;
+  return `Mean of ${own.length} ${what}${readable(which, 200)}; the band is from the lowest to the highest`;
 }

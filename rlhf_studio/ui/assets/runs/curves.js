@@ -3,7 +3,7 @@ import { debounce, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { loadPlotly } from "../shared/plotly.js";
-import { colourName, dashOf, runHead, severalSeeds } from "./values.js";
+import { colourName, dashOf, runHead, severalRuns } from "./values.js";
 
 const MOST_CHARTS = 12;
 const CONFIG = { displayModeBar: false, doubleClick: "reset", responsive: false, showTips: false, scrollZoom: false };
@@ -27,7 +27,7 @@ export class Curves {
       oninput: () => this.filter(),
     });
     this.single = el("input", { type: "checkbox", onchange: () => this.redraw() });
-    this.lines = el("label", { class: "rs-check", hidden: true }, this.single, "Single seeds too");
+    this.lines = el("label", { class: "rs-check", hidden: true }, this.single, "Single runs too");
     this.chooser = el(
       "details",
       { class: "rs-metrics" },
@@ -56,7 +56,7 @@ export class Curves {
     this.units = new Map(metrics.map(({ name, unit }) => [name, unit]));
     this.metrics = shown;
     this.known = new Map(curves.map((curve) => [curve.metric, curve]));
-    show(this.lines, severalSeeds(groups).length > 0);
+    show(this.lines, severalRuns(groups).length > 0);
     this.boxes = metrics.map(({ name, title }) => {
       const box = el("input", { type: "checkbox", onchange: (event) => this.toggle(name, event.target) });
       box.checked = shown.includes(name);

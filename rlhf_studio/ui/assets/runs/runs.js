@@ -9,7 +9,7 @@ import { loadPlotly } from "../shared/plotly.js";
 import { Poller } from "../shared/poll.js";
 import { mountTips } from "../shared/tips.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
-import { CompareView } from "./compare.js";
+import { CompareView, partners } from "./compare.js";
 import { Forms, askMarks } from "./forms.js";
 import { RowMenu } from "./menu.js";
 import { openLog, openedLine } from "./open_log.js";
@@ -49,6 +49,7 @@ class RunsPage {
       back: () => this.goTo([], []),
       go: (ids, metrics, again) => (again ? this.goTo(ids, metrics) : this.say(ids, metrics, false)),
       open: (event, row) => this.open(event, row),
+      rows: () => this.table.rows,
     });
     this.build();
     mountTips(host);
@@ -173,6 +174,7 @@ class RunsPage {
     show(this.emptyMore, rows.length > 0);
     show(this.emptyLog, this.operator && !rows.length); // else it stands above the table
     show(this.none, rows.length > 0 && !this.table.shown);
+    this.compareView.offerAnother();
     show(
       this.archivedBox,
       rows.some((row) => row.archived),
@@ -207,9 +209,11 @@ class RunsPage {
     memory.set("compare", null);
     const ids = asked.filter((id) => this.table.rows.has(id));
     if (!ids.length) return;
+    const ticked = [...new Set([...this.table.ticks, ...ids])];
+    const others = ticked.length < 2 ? partners(this.table.rows, ticked).slice(0, 1) : [];
     this.goTo([], []);
-    this.table.setTicks([...new Set([...this.table.ticks, ...ids])]);
-    if (ids.length > 1) this.compare();
+    this.table.setTicks([...ticked, ...others.map((row) => row.id)]);
+    this.compare();
   }
 
   compare() {

@@ -18,13 +18,13 @@ const DASHES = ["solid", "dash", "dot"];
 export const colourName = (place) => `--rs-run-${1 + (place % COLOURS)}`;
 export const dashOf = (place) => DASHES[Math.floor(place / COLOURS) % DASHES.length];
 
-/** Give each run a place for its colour, and behind them each group of several seeds one for its mean. */
+/** Give each run a place for its colour, and behind them each group of several runs one for its mean. */
 export function givePlaces(runs, groups) {
   for (const [place, run] of runs.entries()) run.place = place;
-  for (const [number, group] of severalSeeds(groups).entries()) group.place = runs.length + number;
+  for (const [number, group] of severalRuns(groups).entries()) group.place = runs.length + number;
 }
 
-export const severalSeeds = (groups) => groups.filter((group) => group.runs.length > 1);
+export const severalRuns = (groups) => groups.filter((group) => group.runs.length > 1);
 
 export const swatch = (place) =>
   el("i", { class: "rs-swatch", "aria-hidden": "true", style: { "--c": `var(${colourName(place)})` } });

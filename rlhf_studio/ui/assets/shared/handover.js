@@ -32,6 +32,19 @@ export function rewardAddress(run) {
   return `?${new URLSearchParams({ tab: "talk", reward: run, ...(onlyWatches() ? { view: "1" } : {}) })}`;
 }
 
+/** Verdict -> the lesson, and its part, that explains it. The others are explained by a response of the run itself. */
+const EXPLAINED = {
+  "exploiting the reward": { lesson: "what_goes_wrong", scene: "two_curves" },
+  collapsed: { lesson: "what_goes_wrong" },
+};
+
+/** The address of the lesson that explains a verdict; null where there is none: responses need a critic's numbers. */
+export function lessonAddress(run, verdict, critic) {
+  const place = EXPLAINED[verdict];
+  if (!place) return critic ? microscopeAddress(run) : null;
+  return `?${new URLSearchParams({ tab: "learn", ...place, ...(onlyWatches() ? { view: "1" } : {}) })}`;
+}
+
 /**
  * The address of the lesson that follows a response of a run screen by screen; without one the newest step's. A
  * response's `token` (null for none) is chosen there too, in the first scene that is about one token.

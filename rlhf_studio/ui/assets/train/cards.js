@@ -6,14 +6,16 @@ import { ownCard } from "./state.js";
 
 const OWN_TAGS = { ppo: ["LoRA", "the time depends on the model"] };
 
-/** Recorded runs, for who came to look: each a button that opens one. Nothing where none are offered. */
-export function recordedRuns(recordings) {
+/** Recorded runs: each a button that opens one, a quiet one unless `looks`. Nothing where none are offered. */
+export function recordedRuns({ recordings, looks }) {
   const button = ({ run, name }) => {
     const open = () => address.lead("live", { run });
-    return el("button", { type: "button", class: "rs-button rs-small", onclick: open }, name);
+    return el("button", { type: "button", class: looks ? "rs-button rs-small" : "rs-link", onclick: open }, name);
   };
   if (!recordings.length) return null;
-  return el("div", { class: "rs-watch-first" }, el("span", {}, "Watch a recorded run:"), recordings.map(button));
+  const node = el("div", { class: "rs-watch-first" }, el("span", {}, "Watch a recorded run:"), recordings.map(button));
+  node.classList.toggle("rs-help", !looks);
+  return node;
 }
 
 export class Cards {

@@ -7,6 +7,8 @@ import { MemoryPlan } from "./plan.js";
 const MARGIN = 16;
 const LEAST = 280;
 const RISKS = 3; // as many are read; the others are folded
+/** The answer of a check as it is before the first one. */
+export const NOTHING_SAID = { problems: [], notes: [], risks: [], sentence: "", figures: [], command: "", waiting: 0 };
 const SIGNS = { alarm: "Alarm", warning: "Warning", note: "Note" };
 
 /** Settings that are likely to spoil the run, each with the value that would not. The run may start all the same. */
@@ -136,7 +138,7 @@ export class Outlook {
       hidden: true,
       onclick: () => onmeasure(),
     });
-    this.last = { problems: [], notes: [], sentence: "", figures: [], command: "", waiting: 0 };
+    this.last = NOTHING_SAID;
     this.checking = el("span", { class: "rs-checking", role: "status" });
     this.sentence = el("p", { class: "rs-sentence" });
     this.watch = el("p", { class: "rs-sentence rs-watch" });
@@ -219,7 +221,7 @@ export class Outlook {
     const wrong = answer.problems.length;
     const missing = answer.missing || [];
     const waits = missing.length
-      ? "Name your model and your prompts, and this says what will happen."
+      ? "Fill in what is missing, and this says what will happen."
       : "Checking these settings.";
     setText(this.sentence, answer.sentence || (wrong ? "These settings cannot run yet." : waits));
     setText(this.watch, answer.watch || "");
@@ -242,7 +244,7 @@ export class Outlook {
       answer.notes.map((note) => el("li", {}, note)),
     );
     show(this.notes, answer.notes.length > 0);
-    this.risks.show(answer.risks || []);
+    this.risks.show(answer.risks);
     this.origin.show(answer.origin, wrong + missing.length > 0);
     show(this.problems, wrong > 0);
     fill(

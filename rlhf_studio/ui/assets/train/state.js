@@ -1,7 +1,9 @@
 // The settings that are being edited, and what they started from.
 import { memory } from "../shared/dom.js";
+import { shortName } from "../shared/format.js";
 import { parseNumber, same } from "./form.js";
 
+const NO_NAMES = new Set(["model", "policy"]); // as in outlook.py
 const MOST_TEXT = 5000; // characters of a value in an address
 
 export const NO_FORM = "There is no form for this stage; the command line takes its settings as a file.";
@@ -41,6 +43,12 @@ export class State {
   /** The stage of the settings. */
   get stage() {
     return this.recipe.stage;
+  }
+
+  /** The name of a run of one's own model that nobody has named: the model's, or its card's where that says nothing. */
+  get ownName() {
+    const name = shortName(this.value("model.policy"), "");
+    return NO_NAMES.has(name.toLowerCase()) ? this.own.get(this.card).title : name;
   }
 
   recipeOf(card) {

@@ -1,12 +1,12 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
-import { counted, shortName } from "../shared/format.js";
+import { counted } from "../shared/format.js";
 import { pause, waitAfter } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { Cards, recordedRuns } from "./cards.js";
 import { Field, same } from "./form.js";
 import { fileButtons, inOne, saveText, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
-import { Outlook } from "./outlook.js";
+import { NOTHING_SAID, Outlook } from "./outlook.js";
 import { Preview } from "./preview.js";
 import { levelSwitch, Sections } from "./sections.js";
 import { kindsOf, NO_FORM, State } from "./state.js";
@@ -32,8 +32,7 @@ const MAY_LOOK =
 class TrainPage {
   constructor(root, { server, trigger, boot }) {
     Object.assign(this, { root, server, trigger, boot });
-    this.problems = [];
-    this.refused = null; // the answer to a Start that was refused for a reason which no setting has
+    this.forgetAnswers();
     this.once = new Once();
     this.touched = new Set(); // settings that the person has left, or changed
     this.pressed = false; // whether Start was pressed: then nothing that is missing is passed over
@@ -127,7 +126,7 @@ class TrainPage {
     fill(
       this.root,
       lead,
-      recordedRuns(this.boot.recordings),
+      recordedRuns(this.boot),
       el(
         "div",
         { class: "rs-columns" },
@@ -147,7 +146,7 @@ class TrainPage {
   sayName() {
     const { origin, card, recipe } = this.state;
     const free = this.state.own.has(card) ? "the model's name" : recipe.title;
-    this.nameInput.focusable.placeholder = origin ? this.answer?.origin?.name || `${origin.name}, again` : free;
+    this.nameInput.focusable.placeholder = origin ? this.answer.origin?.name || `${origin.name}, again` : free;
   }
 
   toggled(name, open) {
@@ -177,12 +176,14 @@ class TrainPage {
     const own = this.state.own.has(card) && this.state.card !== card;
     this.pressed = false;
     this.touched.clear();
+    const another = this.state.recipeOf(card).stage !== this.stage;
+    if (another) this.forgetAnswers();
     this.state.choose(card, values, origin);
-    if (this.state.stage !== this.stage) {
+    if (another) {
       const before = this.sections.node;
       this.sections = this.formOf(this.state.stage);
       before.replaceWith(this.sections.node);
-      this.edited(); // what was said is of another form
+      this.show(this.answer);
     }
     if (own) this.sections.open(OPEN_FOR_OWN);
     this.nameInput.load(this.state.value("name"), undefined);
@@ -191,11 +192,20 @@ class TrainPage {
     this.say("");
   }
 
+  /** Nothing has been said yet. What was said of another stage names settings that this one does not have. */
+  forgetAnswers() {
+    this.answer = NOTHING_SAID;
+    this.checked = null; // the values that the answer is about
+    this.problems = [];
+    this.refused = null; // the answer to a Start that was refused for a reason which no setting has
+  }
+
   /** Something changed: mark it at once, ask the server a moment later. */
   edited() {
     if (!this.sections) return;
     const count = this.changes;
     this.refused = null;
+    this.asked = null; // an answer that is still on its way is about other settings
     this.withdraw();
     setText(this.reset, `Undo ${counted(count, "change")}`);
     show(this.reset, count > 0);
@@ -210,12 +220,11 @@ class TrainPage {
 
   /** Take back what was said of settings that have changed since: it may be wrong now, and the next check will say. */
   withdraw() {
-    const { problems } = this.answer || { problems: [] };
+    const { problems, risks } = this.answer;
     const settingOf = (field) =>
       Object.keys(this.state.values).find((name) => field === name || field.startsWith(`${name}.`));
     const asChecked = (field) => !field || same(this.checked?.[settingOf(field)], this.state.value(settingOf(field)));
     const left = problems.filter(({ field }) => asChecked(field));
-    const { risks = [] } = this.answer || {};
     const risky = risks.filter(({ field, changes }) => [field, ...Object.keys(changes)].every(asChecked));
     if (left.length < problems.length || risky.length < risks.length)
       this.show({ ...this.answer, problems: left, risks: risky });
@@ -259,7 +268,7 @@ class TrainPage {
     const name = settingOf(target);
     if (!name || this.touched.has(name)) return;
     this.touched.add(name);
-    if (this.answer) this.show(this.answer);
+    this.show(this.answer);
   }
 
   /** What is wrong with a setting that nobody has filled in yet is no mistake of anyone. */
@@ -289,9 +298,9 @@ class TrainPage {
   start(resume = false) {
     if (this.outlook.busy) return;
     this.pressed = true;
-    this.problems = this.problems?.filter((problem) => !this.refused?.problems.includes(problem));
+    this.problems = this.problems.filter((problem) => !this.refused?.problems.includes(problem));
     this.refused = null;
-    if (this.problems?.length) {
+    if (this.problems.length) {
       this.show(this.answer);
       const first = this.problems.find((problem) => problem.field) || this.problems[0];
       this.sections.reveal(first.field);
@@ -299,9 +308,10 @@ class TrainPage {
     }
     this.outlook.starting(true);
     const own = this.state.own.has(this.state.card) && !this.state.origin;
-    const name = this.state.value("name") || (own ? shortName(this.state.value("model.policy"), "") : "");
+    const name = this.state.value("name") || (own ? this.state.ownName : "");
     const wanted = this.payload({ values: { ...this.state.values, name }, resume });
     this.nonce = this.once.nonce(wanted);
+    this.sent = this.state.values;
     this.trigger("start", { ...wanted, nonce: this.nonce });
     // if the server never answers, the button comes back; the same settings have the same nonce then, and start one run
     setTimeout(() => this.outlook.starting(false), 30000);
@@ -319,6 +329,7 @@ class TrainPage {
     this.once.answered(answer.nonce);
     if (answer.nonce !== this.nonce) return;
     this.outlook.starting(false);
+    if (answer.problems && this.sent !== this.state.values) return; // of settings that have changed since
     if (answer.problems) {
       this.refused = answer.problems.some(({ field }) => field) ? null : answer;
       this.show({ ...this.answer, problems: answer.problems, duplicate: answer.duplicate, run: answer.run });
