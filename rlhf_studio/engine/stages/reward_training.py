@@ -73,7 +73,8 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
     """The loss of preferring the chosen response, summed over pairs with their weights.
 
     With d = r_chosen - r_rejected, margin m and q, the share that is taken to be the wrong way round (``label_smoothing``; one half of a
-    tie), the loss of a pair is ``-(1 - q) log sigmoid(d - m) - q log sigmoid(-d - m) + centering (r_chosen + r_rejected)^2``.
+    tie), the loss of a pair is ``-(1 - q) log sigmoid(d - m) - q log sigmoid(-d - m) + centering (r_chosen + r_rejected)^2``. A tie that is
+    read from data has no margin (m = 0).
     Sources: margin: Touvron et al. 2023 (Llama 2), equation 2; centering: Eisenstein et al. 2023, arXiv:2312.09244, section 2.
 
     Args:

@@ -14,6 +14,9 @@ from rlhf_studio.inputs.models.lora_targets import is_target, target_names
 from rlhf_studio.inputs.models.rotation import boundary_problem
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
+OUTPUT_LAYERS = ("lm_head", "embed_out")
+"""What families call the layer that gives the logits. A model whose output layer is its embedding has no weight of such a name."""
+
 
 def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
     """Stop token, quantization and LoRA settings that this policy does not allow."""
@@ -70,6 +73,12 @@ def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
         name.removesuffix(".weight") for name, tensor in policy.tensors.items() if len(tensor.shape) == 2 and name.endswith(".weight")
     ]
     missing = [name for name in names if not any(is_target(layer, [name]) for layer in layers)]
+    if policy.shape is not None and policy.shape.tied and (output := next((name for name in missing if name in OUTPUT_LAYERS), "")):
+        message = f"{output} is tied to the embedding in this model: the two are one weight, and an adapter would part them; leave it out, "
+        yield Problem("lora.target_modules", f"{message}name the layers of the blocks, or write auto")
+        missing.remove(output)
+        if not missing:
+            return
     if missing or not names:
         there = sorted({layer.rsplit(".", 1)[-1] for layer in layers})
         wrong = f"no layer is called {missing[0][:60]}" if missing else "no layer is named"

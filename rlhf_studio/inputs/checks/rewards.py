@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rlhf_studio.config import NOTHING_ALLOWED, ClassifierReward, Finding, Permissions, RewardComponent, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
+from rlhf_studio.inputs.checks.reward_texts import TextReader
 from rlhf_studio.inputs.models.facts import ModelFacts, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.models.reward_models import read_reward_file
@@ -15,9 +16,9 @@ from rlhf_studio.inputs.models.reward_models import read_reward_file
 
 def check_rewards(
     config: RunConfig, hub: Hub | None, problems: list[Problem], permissions: Permissions = NOTHING_ALLOWED
-) -> list[ModelFacts]:
-    """Facts of the reward models that can be used; what is wrong goes to ``problems``."""
-    facts = []
+) -> list[TextReader]:
+    """The reward models that can be used; what is wrong goes to ``problems``."""
+    readers = []
     seen: dict[str, int] = {}
     for index, component in enumerate(config.reward.components):
         field_name = f"reward.components.{index}"
@@ -26,7 +27,7 @@ def check_rewards(
             message = f"component {seen[name] + 1} is called {name} too; give each its own name, so that their curves can be told apart"
             problems.append(Problem(f"{field_name}.name", message))
         seen.setdefault(name, index)
-        facts += check_component(component, field_name, hub, problems, permissions)
+        readers += check_component(component, field_name, hub, problems, permissions)
         problems += [_problem(field_name, finding) for finding in component.problems_with_batches(config.ppo.batch_size)]
         if component.asks_people and (config.engine.processes > 1 or config.engine.accelerate_config):
             message = "people's ratings need a run of one process; set engine.processes to 1 and leave engine.accelerate_config empty"
@@ -34,7 +35,7 @@ def check_rewards(
         if component.needs_reference() and not config.data.reference_column:
             message = f"component {index + 1} ({component.kind}) compares with a reference text; name the column that holds one"
             problems.append(Problem("data.reference_column", message))
-    return facts
+    return readers
 
 
 def refuse_without_permission(components: Sequence[RewardComponent], permissions: Permissions) -> None:
@@ -52,27 +53,28 @@ def refuse_without_permission(components: Sequence[RewardComponent], permissions
 
 def check_component(
     component: RewardComponent, field_name: str, hub: Hub | None, problems: list[Problem], permissions: Permissions
-) -> list[ModelFacts]:
+) -> list[TextReader]:
     """The same for one component by itself."""
     problems += [_problem(field_name, finding) for finding in component.problems(permissions)]
     return _models(component, field_name, hub, problems) if isinstance(component, ClassifierReward) else []
 
 
-def _models(component: ClassifierReward, field_name: str, hub: Hub | None, problems: list[Problem]) -> list[ModelFacts]:
-    facts = []
+def _models(component: ClassifierReward, field_name: str, hub: Hub | None, problems: list[Problem]) -> list[TextReader]:
+    readers = []
     for name in dict.fromkeys(component.model_names()):
         try:
-            facts.append(check_reward_model(name, component.revision, component.label, hub))
-            if component.chat_template == "own" and find_template(facts[-1].tokenizer_files) is None:
+            facts = check_reward_model(name, component.revision, component.label, hub)
+            readers.append(TextReader(field_name, name, component, facts))
+            if component.chat_template == "own" and find_template(facts.tokenizer_files) is None:
                 message = f"{name} has no chat template; use policy, or a model trained on chats"
                 problems.append(Problem(f"{field_name}.chat_template", message))
-            problems += _end_token_problems(component, name, facts[-1], field_name)
+            problems += _end_token_problems(component, name, facts, field_name)
         except ChatError as error:
             problems.append(Problem(f"{field_name}.chat_template", str(error)))
         except ModelError as error:
             setting = component.models_setting if error.setting == "model" else error.setting
             problems.append(Problem(f"{field_name}.{setting}", str(error)))
-    return facts
+    return readers
 
 
 def _end_token_problems(component: ClassifierReward, name: str, facts: ModelFacts, field_name: str) -> list[Problem]:

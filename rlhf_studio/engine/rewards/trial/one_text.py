@@ -14,7 +14,7 @@ from rlhf_studio.config import Permissions, RewardComponent, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.rewards.component import Component
-from rlhf_studio.engine.rewards.episodes import Episodes, Source
+from rlhf_studio.engine.rewards.episodes import Episodes, Source, reading_note
 from rlhf_studio.engine.rewards.errors import ComponentError, RewardError
 from rlhf_studio.engine.rewards.registry import BuildContext, build_source
 from rlhf_studio.engine.rewards.scorer import component_names, shaped_scores
@@ -44,8 +44,9 @@ class Trial:
         self._held: dict[str, Source] = {}
 
     def score(self, config: RunConfig, text: Text) -> dict[str, Any]:
-        """Plain data: ``components`` with ``name``, ``kind``, ``weight`` and either ``raw``, ``weighted``, ``members`` or
-        ``error`` and ``field``; ``sum`` and ``final``, None when a component failed; ``tokens``; ``notes``.
+        """Plain data: ``components`` with ``name``, ``kind``, ``weight`` and either ``raw``, ``weighted``, ``members``, ``cut``
+        (one sentence where the text lost its beginning) or ``error`` and ``field``;
+        ``sum`` and ``final``, None when a component failed; ``tokens``; ``notes``.
 
         Raises :class:`ConfigError` when not even the device can be used.
         """
@@ -83,7 +84,7 @@ class Trial:
             return {"error": str(cause), "field": field}
         raw = float(answer.scores[0])
         members = {member: float(scores[0]) for member, scores in answer.members.items()}
-        return {"raw": raw, "weighted": component.weight * raw, "members": members}
+        return {"raw": raw, "weighted": component.weight * raw, "members": members, "cut": reading_note(answer.reading, name)}
 
     def _source(self, component: RewardComponent, field: str, compute: Compute) -> Source:
         problems: list[Problem] = []
@@ -107,7 +108,7 @@ def _changed(file: str) -> int:
 
 
 def _final(config: RunConfig, rows: list[dict[str, Any]], episodes: Episodes, tokens: int | None) -> dict[str, Any]:
-    notes = []
+    notes = [row["cut"] for row in rows if row.get("cut")]
     if config.reward.scaling != "none":
         notes.append("Scaling needs the scores of a run; here it is left out.")
     if config.reward.length_penalty and tokens is None:

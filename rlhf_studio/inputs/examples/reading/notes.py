@@ -12,7 +12,7 @@ HAPPENED = {
     "pair_dialogue": "{n} {pairs} came as whole dialogues: what both share up to the mark of the last answer is the prompt.",
     "unanswered": "The messages behind the last answer of {n} {chats} were left out: nobody answers them.",
     "early": "In {n} {pairs} the dialogues differ before their last answers: all that follows the shared beginning counts as the response.",
-    "tie": "{n} {pairs} came with equally good responses: they are learned from as ties, and accuracy does not count them.",
+    "tie": "{n} {pairs} came with equally good responses: they are learned as ties, without margins, and accuracy does not count them.",
     "both_ways": "{n} {pairs} stand there the other way round too: people disagreed on them.",
     "judged_again": "{n} {pairs} came with the texts of an earlier one, but with another annotator, confidence, margin or group: "
     "each is a judgement of its own, and all count.",
