@@ -102,9 +102,9 @@ _WORDS = {
     "token_mean": Term(
         "Mean over tokens",
         "",
-        "How a mini-batch's loss becomes one number: the loss of all its response tokens, divided by how many there are. A "
-        "response of 200 tokens therefore counts ten times as much as one of 20. TRL calls this bnpo; the GRPO paper takes the mean of each "
-        "response first.",
+        "How a mini-batch's loss becomes one number: the loss of all its response tokens, divided by how many there are. A response of 200 "
+        "tokens therefore counts ten times as much as one of 20. TRL calls this bnpo; the GRPO paper takes the mean of each response "
+        "first.",
         "Keep it in mind where responses are of very unlike lengths.",
     ),
     "perplexity": Term(

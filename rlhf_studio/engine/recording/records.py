@@ -48,9 +48,8 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool
         "val/num_eos_tokens": rollout.stopped.float().sum() if stop_known else 0.0,
         "tokens/response_length": lengths.mean(),
         "tokens/cut_off": (~rollout.stopped).float().mean(),
+        "tokens/reward_cut": cut_share(scores.reading),
     }
-    if scores.reading is not None:
-        metrics["tokens/reward_cut"] = cut_share(scores.reading)
     for name, part in (scores.parts | scores.members).items():
         metrics[f"reward/{name}"] = part.mean()
     if scores.gold is not None:

@@ -81,9 +81,9 @@ def reading_note(reading: Tensor | None, who: str) -> str:
     return f"{who} read only the last {read:,} of the text's {whole:,} tokens: its beginning was cut off." if read < whole else ""
 
 
-def cut_share(reading: Tensor) -> float:
-    """The share of texts, of which ``reading`` (B, 2) tells, that lost their beginning."""
-    return float((reading[:, 0] < reading[:, 1]).float().mean())
+def cut_share(reading: Tensor | None) -> float:
+    """The share of texts, of which ``reading`` (B, 2) tells, that lost their beginning; 0 where all were read whole (None)."""
+    return 0.0 if reading is None else float((reading[:, 0] < reading[:, 1]).float().mean())
 
 
 Source = Callable[[Episodes], Answer]

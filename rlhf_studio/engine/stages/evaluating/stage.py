@@ -187,8 +187,8 @@ class EvaluationStage:
             if source.kind == "model" and self._texts:
                 with costs("reference"):
                     metrics |= self._text(source)
-        if readings := [reading for reading in self._readings if reading is not None]:
-            metrics["tokens/reward_cut"] = cut_share(torch.cat(readings))
+        readings = [reading for reading in self._readings if reading is not None]
+        metrics["tokens/reward_cut"] = cut_share(torch.cat(readings) if readings else None)
         self._step += 1
         self._elapsed += costs.total
         self._episodes += len(answers)
