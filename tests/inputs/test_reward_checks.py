@@ -217,10 +217,7 @@ def test_prompts_that_leave_no_room_for_a_response_are_counted(make_config: Any,
     """One token is one word here: 100 prompts of 3, 11 of 20 and 1 of 40 words, and a response of 8."""
     words = [3] * 100 + [20] * 11 + [40]
     config = make_config()
-    lines = [
-        " ".join(["the", "film", "was", "good", "bad"][(row + place) % 5] for place in range(count)) for row, count in enumerate(words)
-    ]
-    (tmp_path / "prompts.txt").write_text("\n".join(lines))
+    (tmp_path / "prompts.txt").write_text("\n".join(" ".join(["film"] * count) for count in words))
 
     def checked(response: int = 8, **component: Any) -> tuple[list[str], list[str]]:
         one = {"kind": "reward_model", "model": str(tmp_path / "reward"), **component}

@@ -10,7 +10,7 @@ import pytest
 
 from rlhf_studio import recipes
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
+from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml, mapping_from_yaml, parse_config
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
 from rlhf_studio.runs.workspace import Workspace

@@ -33,8 +33,7 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.models.adapters import is_adapter, merge_adapter
-from rlhf_studio.engine.models.heads import HIDDEN_PARTS, HiddenHead, head_tensors, hidden_head
-from rlhf_studio.engine.models.load_report import report_held_back
+from rlhf_studio.engine.models.heads import HIDDEN_PARTS, HiddenHead, head_tensors, hidden_head, report_held_back
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.checks.machine import machine_problems
