@@ -249,7 +249,6 @@ _TEXT = (
         "share of texts",
         "Share of the step's texts, prompt and response together, that are longer than the reward model reads: it scored their end alone.",
         "0; a text that lost its prompt is scored without what was asked.",
-        usual=(0.0, 0.0),
     ),
 )
 
