@@ -24,6 +24,7 @@ from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
 from rlhf_studio.engine.stages.supervised.examples import StagePairs, load_pairs
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.text import cut_left
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
 
@@ -68,7 +69,7 @@ class RewardModelStage(SupervisedStage):
         ids: list[int] = self.tokenizer(prompt + response, add_special_tokens=not self.config.data.chat_template)["input_ids"]
         if self.config.reward_model.append_eos and ids[-1:] != [end]:
             ids = [*ids, end]
-        return ids[-self.config.data.max_tokens :]
+        return cut_left(ids, self.config.data.max_tokens, self.tokenizer)  # as the pairs were cut
 
     def record(self, items: Sequence[int]) -> list[RolloutRecord]:
         """The batch's first pairs with their scores, the chosen response before the rejected one."""

@@ -208,7 +208,7 @@ export class Inspector {
       sample.cut
         ? el(
             "span",
-            { class: "rs-inspector-cut", "data-term": "tokens/reward_cut" },
+            { "data-term": "tokens/reward_cut" },
             `the reward read only the last ${integer(sample.cut[0])} of ${integer(sample.cut[1])} tokens`,
           )
         : null,
