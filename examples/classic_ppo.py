@@ -1,5 +1,6 @@
 """PPO in a loop of your own, as with TRL 0.11's PPOTrainer: sample, score, step.
 
+    pip install -r requirements.txt
     python examples/classic_ppo.py
 
 A small model that writes film reviews learns to write short ones. Everything is bundled: no download, no GPU.
@@ -8,13 +9,17 @@ A small model that writes film reviews learns to write short ones. Everything is
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlhf_studio.library import build_trainer
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # the package of this repository, also where it is not installed
 
-WORLD = Path(__file__).resolve().parents[1] / "assets" / "world"
+from rlhf_studio.library import build_trainer  # noqa: E402
+
+WORLD = ROOT / "assets" / "world"
 
 
 def main(steps: int = 10) -> list[float]:

@@ -241,6 +241,16 @@ def config_to_yaml(config: StageConfig) -> str:
     return mapping_to_yaml(config.model_dump(mode="json"))
 
 
+def used_to_yaml(config: StageConfig) -> str:
+    """As :func:`config_to_yaml`, without the settings that the run does not use: each one that is written can be changed."""
+    data = config.model_dump(mode="json")
+    for name in config.unused:
+        section, _, setting = name.partition(".")
+        if section in data:
+            data[section].pop(setting, None)
+    return mapping_to_yaml({name: value for name, value in data.items() if value != {}})
+
+
 def mapping_to_yaml(data: dict[str, Any]) -> str:
     """A plain mapping as YAML text that :func:`mapping_from_yaml` reads back as it was."""
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)

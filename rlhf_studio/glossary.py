@@ -19,7 +19,8 @@ _TOKENS = {
     "new_logprobs": Term(
         "Log-prob, last pass",
         "nats",
-        "Log-probability of the same token when this step's update went through it for the last time.",
+        "Log-probability of the same token when this step's update went through it for the last time, before that pass's optimizer step: "
+        "what the update made of it in the end is not measured.",
         "Up where the advantage is positive, down where negative.",
     ),
     "ref_logprobs": Term(
@@ -98,6 +99,28 @@ _TOKENS = {
 }
 
 _WORDS = {
+    "token_mean": Term(
+        "Mean over tokens",
+        "",
+        "How a mini-batch's loss becomes one number: the loss of all its response tokens, divided by how many there are. A response of 200 "
+        "tokens therefore counts ten times as much as one of 20. TRL calls this bnpo; the GRPO paper takes the mean of each response "
+        "first.",
+        "Keep it in mind where responses are of very unlike lengths.",
+    ),
+    "perplexity": Term(
+        "Perplexity",
+        "",
+        "The exponential of the mean loss of a token, over all tokens of all texts together, not the mean of the texts' own perplexities: "
+        "a long text counts more than a short one.",
+        "Compare it only between models that share a tokenizer, on the same texts.",
+    ),
+    "tie": Term(
+        "Tie",
+        "",
+        "A pair whose responses people found equally good. It is learned from as half a preference in either direction; its margin is "
+        "not used, and accuracy does not count it.",
+        "Few; many mean that people cannot tell the responses apart.",
+    ),
     "overfitting": Term(
         "Overfitting",
         "",

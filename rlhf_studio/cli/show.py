@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.cli.options import add_folder, default_workspace
-from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.config_io import config_to_yaml, used_to_yaml
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.visible import say
 
@@ -94,5 +94,5 @@ def _recipes_show(options: argparse.Namespace) -> int:
     from rlhf_studio.recipes import load_recipe
 
     recipe = load_recipe(options.name)
-    say((f"# {recipe.first}\n" if recipe.first else "") + config_to_yaml(recipe.config), end="")
+    say((f"# {recipe.first}\n" if recipe.first else "") + used_to_yaml(recipe.config), end="")
     return DONE

@@ -139,12 +139,14 @@ class PairsConfig(ExamplesConfig):
     )  # fmt: skip
     tie_column: str = setting(
         "", "Tie column",
-        "Column or key that is true where people found both responses equally good. Empty: a column 'tie' that holds true and false, as "
+        "Column or key that is true where people found both responses equally good; such a pair's margin is not used. "
+        "Empty: a column 'tie' that holds true and false, as "
         "exported feedback has it; else no ties.",
         max_length=200,
     )  # fmt: skip
     margin_column: str = setting(
-        "", "Margin column", "Column or key with how much better the chosen response is, in points of the score; empty: no margins.",
+        "", "Margin column", "Column or key with how much better the chosen response is, in points of the score; a tie has none. "
+        "Empty: no margins.",
         max_length=200,
     )  # fmt: skip
     confidence_column: str = setting(

@@ -32,7 +32,8 @@ class PPOConfig(Section):
         "gae",
         "Advantage",
         "gae: a critic says how much better each token turned out. rloo and grpo have no critic: a response is compared with the others to "
-        "its prompt. rloo: its reward less their mean reward. grpo: standard deviations of its score above the mean score.",
+        "its prompt. rloo: its reward less their mean reward. grpo: standard deviations of its score above the mean score. "
+        "With each of them the loss is the mean over all tokens of a mini-batch (TRL's bnpo), not over each response first.",
     )
     mini_batch_size: int = setting(
         32, "Mini-batch size", "Responses per optimizer step; must divide the batch size.", unit="episodes", level="basic", ge=1, le=65536

@@ -52,7 +52,14 @@ class ClassifierReward(Component):
         "auto", "Number format", "Format of the model's weights and products. auto follows the run's; bfloat16 takes half the memory."
     )
     batch_size: int = setting(64, "Batch size", "Texts scored in one forward pass.", unit="texts", ge=1, le=4096)
-    max_tokens: int = setting(512, "Longest text", "Longer texts are cut on the left before scoring.", unit="tokens", ge=8, le=32768)
+    max_tokens: int = setting(
+        512,
+        "Longest text",
+        "Longer texts lose their beginning before scoring, the prompt first. They are counted before the start and at each step.",
+        unit="tokens",
+        ge=8,
+        le=32768,
+    )
     append_eos: bool = setting(
         False,
         "Append end token",

@@ -12,7 +12,7 @@ from rlhf_studio.config.data import DataConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
 from rlhf_studio.config.live import live_problem
 from rlhf_studio.config.model import LoraConfig, ModelConfig
-from rlhf_studio.config.ppo import PPOConfig
+from rlhf_studio.config.ppo import CRITIC_SETTINGS, PPOConfig
 from rlhf_studio.config.reward import RewardConfig
 from rlhf_studio.config.stage import StageConfig
 
@@ -38,6 +38,12 @@ class RunConfig(StageConfig):
     ppo: PPOConfig = PPOConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """As for every stage; without a critic also the settings of one."""
+        of_critic = () if self.ppo.has_critic else (*CRITIC_SETTINGS_ELSEWHERE, *(f"ppo.{name}" for name in CRITIC_SETTINGS))
+        return super().unused.union(of_critic)
 
     @property
     def planned_steps(self) -> int:

@@ -85,6 +85,11 @@ class StageConfig(Section):
         return self
 
     @property
+    def unused(self) -> frozenset[str]:
+        """The settings that this run does not use, named as in ``engine.keep_best``: of these it takes no value but the default."""
+        return frozenset(name for name in USED_ONLY_BY if not uses(self.stage, name))
+
+    @property
     def planned_steps(self) -> int:
         """How many steps the run has, or has at most; 0 where that is known only once its data has been read."""
         return 0

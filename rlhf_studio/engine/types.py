@@ -171,6 +171,8 @@ class Scores:
         shaped: (B,) what the last token earns, after scaling, clipping and the no-end penalty.
         gold: (B,) the gold scorer's value, or None.
         members: (B,) of each model of an ensemble by name, times the ensemble's weight; not part of the sum.
+        reading: (B, 2) int64, tokens read and all tokens of the text that was scored, by the component that lost most of it; None where
+            every component reads its texts whole.
     """
 
     raw: Tensor
@@ -178,6 +180,7 @@ class Scores:
     shaped: Tensor
     gold: Tensor | None
     members: dict[str, Tensor] = field(default_factory=dict)
+    reading: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ class Labelled:
         ceiling: share of these preferences that a perfect reward model would agree with, known before anything is trained; None
             where nobody knows how often the judge errs.
         foreign: prompts that the judge was not made for, so that what it says of the responses means nothing.
+        cut: texts of prompt and response of which the judge read only the end, because they are longer than it reads.
     """
 
     pairs: list[LabelledPair]
@@ -103,6 +104,7 @@ class Labelled:
     single: int
     ceiling: float | None = None
     foreign: int = 0
+    cut: int = 0
 
     def lines(self) -> list[str]:
         """A line of JSON for each pair, with the columns that every reader of pairs knows."""
@@ -126,4 +128,5 @@ class Labelled:
             else f"\nWarning: {self.foreign:,} of the prompts begin no review of the bundled world. "
             "Its raters know nothing else: for these prompts their preferences mean nothing. Name a reward model as the judge instead."
         )
-        return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".") + most + known_only
+        ends = f"\nWarning: {self.cut:,} texts are longer than the judge reads: their beginning was cut off." if self.cut else ""
+        return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".") + most + ends + known_only

@@ -37,7 +37,7 @@ READ = {
     },
     "watched": {"kind", "step", "sample", "prompt", "response", "reward", "gold", "kl", "stopped", "pieces", "arrays"},
     "pieces": {"kind", "pieces"},
-    "episodes": {"kind", "step", "lengths", "response_ids", "tokens", "rewards", "components", "stopped", "gold"},
+    "episodes": {"kind", "step", "lengths", "response_ids", "tokens", "rewards", "components", "stopped", "gold", "reading"},
     "probe": {"kind", "probe", "prompt", "pieces"},
     "probe_score": {"kind", "step", "probe", "logprobs", "top_ids", "top_logprobs", "start_logprobs", "logprobs_of_start"},
     "change": {"kind", "step", "setting", "old", "new"},
@@ -203,6 +203,7 @@ def episodes(line: LogLine, pieces: dict[int, str]) -> StepEpisodes:
         parts={name: array for name in parts if (array := line.reals(name, count, parts)) is not None},
         stopped=np.array(stopped, bool),
         pieces=pieces,
+        reading=line.ids("reading", (*count, 2)),
     )
 
 

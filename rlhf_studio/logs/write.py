@@ -166,4 +166,5 @@ def _episodes(episodes: StepEpisodes) -> Line:
         "components": {name: plain_array(array) for name, array in episodes.parts.items()},
         "stopped": plain_array(np.asarray(episodes.stopped, bool)),
         **({} if episodes.gold is None else {"gold": plain_array(episodes.gold)}),
+        **({} if episodes.reading is None else {"reading": plain_array(episodes.reading)}),
     }

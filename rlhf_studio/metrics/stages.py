@@ -31,7 +31,8 @@ _SFT = (
         "sft/perplexity",
         "Perplexity",
         "",
-        "The exponential of the loss: between how many equally likely tokens the model seems to choose. 1 is certain.",
+        "The exponential of the loss, which is a mean over tokens, so that long examples count more: between how many equally likely "
+        "tokens the model seems to choose. 1 is certain.",
         "Falls towards the held-out perplexity.",
         colour="kl",
         lines=(Line("perplexity", style="soft"),),
@@ -40,7 +41,7 @@ _SFT = (
         "sft/eval_perplexity",
         "Held-out perplexity",
         "",
-        "Perplexity on examples that training never sees.",
+        "Perplexity on examples that training never sees: the exponential of their mean loss over all tokens together.",
         "Falls, then stays; the lowest point is the best model.",
         colour="entropy",
         lines=(Line("perplexity", style="sparse"),),

@@ -174,7 +174,8 @@ _POLICY = (
         "loss/policy_avg",
         "Policy loss",
         "",
-        "The clipped objective that the policy descends, averaged over the update.",
+        "The clipped objective that the policy descends: the mean over all response tokens of a mini-batch, for every kind of advantage, "
+        "averaged over the update. Long responses count more.",
         "Small and noisy around a slightly negative value; its level says little.",
         colour="policy",
         lines=(Line("loss"),),
@@ -203,7 +204,8 @@ _VALUE = (
         "val/explained_variance",
         "Explained variance",
         "",
-        "How much of the returns' variation the value head predicts: 1 is perfect, 0 is no better than a constant, below 0 is worse.",
+        "1 less the mean squared error of the values, divided by the variance of the returns: 1 is perfect, 0 is no better than always "
+        "saying the mean return, below 0 is worse. A constant mistake counts too.",
         "Climbs above 0 within the first steps and stays there.",
         usual=(0.0, 1.0),
         colour="critic",
@@ -240,6 +242,13 @@ _TEXT = (
         "Low; a rising share means answers no longer end.",
         colour="cut",
         lines=(Line("length", axis="right", percent=True),),
+    ),
+    Metric(
+        "tokens/reward_cut",
+        "Cut reward texts",
+        "share of texts",
+        "Share of the step's texts, prompt and response together, that are longer than the reward model reads: it scored their end alone.",
+        "0; a text that lost its prompt is scored without what was asked.",
     ),
 )
 

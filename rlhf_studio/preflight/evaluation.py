@@ -14,6 +14,7 @@ from rlhf_studio.estimate.evaluation import estimate_evaluation_memory, evaluati
 from rlhf_studio.inputs.checks.evaluation import check_judge, check_text
 from rlhf_studio.inputs.checks.policy import position_problems, sampling_warning, stop_problems
 from rlhf_studio.inputs.checks.prompts import PromptFacts, check_prompts
+from rlhf_studio.inputs.checks.reward_texts import reward_text_notes, reward_text_problems
 from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.completions import read_completions
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
@@ -35,8 +36,10 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     own_reference, revision = config.evaluation.reference, config.evaluation.reference_revision
     reference = _model(own_reference, revision, look, problems, *REFERENCE) if own_reference else None
     as_ppo = _as_ppo(config)
-    rewards = check_rewards(as_ppo, look.hub, problems, look.permissions)
-    judge = check_judge(config.evaluation.judge, look.hub, problems, config.data)
+    readers = check_rewards(as_ppo, look.hub, problems, look.permissions)
+    judges = check_judge(config.evaluation.judge, look.hub, problems, config.data)
+    rewards, judge = ([reader.facts for reader in of] for of in (readers, judges))
+    problems.extend(reward_text_problems(as_ppo, readers))
     check_text(config.evaluation, problems)
     prompts = check_prompts(as_ppo, policy)
     problems.extend(prompts.problems)
@@ -54,7 +57,7 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     memory = estimate_evaluation_memory(config, models, look.device(config.engine), prompts.tokens) if models else None
     return Preflight(
         problems=problems,
-        notes=[*prompts.notes, *_notes(config, prompts)],
+        notes=[*prompts.notes, *reward_text_notes(as_ppo, policy, [*readers, *judges]), *_notes(config, prompts)],
         policy=policy,
         prompts=prompts.count,
         download_bytes=download,

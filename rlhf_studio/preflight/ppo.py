@@ -13,6 +13,7 @@ from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.checks.critic import check_critic
 from rlhf_studio.inputs.checks.policy import check_reference, policy_problems, position_problems, rotation_problems, stop_note
 from rlhf_studio.inputs.checks.prompts import check_prompts
+from rlhf_studio.inputs.checks.reward_texts import reward_text_notes, reward_text_problems
 from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
@@ -32,7 +33,8 @@ def inspect_ppo(config: RunConfig, look: Look) -> Preflight:
         problems.append(model_problem(error))
     reference = check_reference(config, policy, look.hub, problems)
     critic = check_critic(config, policy, look.hub, problems)
-    rewards = check_rewards(config, look.hub, problems, look.permissions)
+    readers = check_rewards(config, look.hub, problems, look.permissions)
+    rewards = [reader.facts for reader in readers]
     prompts = check_prompts(config, policy)
     problems.extend(prompts.problems)
     if policy is not None:
@@ -40,6 +42,8 @@ def inspect_ppo(config: RunConfig, look: Look) -> Preflight:
         problems.extend(position_problems(config, policy, prompts.longest))
         problems.extend(rotation_problems(config, policy, prompts.tokens))
     notes.extend(prompts.notes)
+    problems.extend(reward_text_problems(config, readers))
+    notes.extend(reward_text_notes(config, policy, readers))
     notes.extend(ppo_notes(config, policy, prompts.count or 0))
     own_critic = critic if config.critic.start == "model" else None  # else it is a copy of a model that is downloaded anyway
     download_bytes = sum(facts.download_bytes for facts in (policy, reference, own_critic, *rewards) if facts is not None)

@@ -21,7 +21,7 @@ ENDED: tuple[State, ...] = ("finished", "stopped", "failed", "interrupted")
 
 TOKEN_QUANTITIES = (
     "logprobs",  # policy, when sampled
-    "new_logprobs",  # policy, after this step's update
+    "new_logprobs",  # policy, as the last pass of this step's update saw it, before that pass's optimizer step
     "ref_logprobs",  # reference policy
     "kl",  # per-token KL by the configured estimator
     "rewards",  # what PPO saw: -beta * kl, plus the score on the last token
@@ -152,6 +152,8 @@ class StepEpisodes:
         gold: float32, shape (N,), or None.
         parts: each reward component's weighted score, float32, shape (N,).
         stopped: whether the response ended with its stop token, shape (N,).
+        reading: tokens read and all tokens of the text that was scored, in the reward model's own tokens, int32, shape (N, 2); None in a
+            step in which no text lost its beginning.
         pieces: the text of each token that the run's earlier steps did not have, by id, of the responses and of the probes' likeliest
             tokens. A reader gives all of the run's.
     """
@@ -164,6 +166,7 @@ class StepEpisodes:
     parts: dict[str, np.ndarray]
     stopped: np.ndarray
     pieces: dict[int, str] = field(default_factory=dict)
+    reading: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ STAGE_SINCE = 4  # the version that says what a run does
 """The schema version that has the column ``run.origin``."""
 
 _TOKEN, _PART = "token/", "part/"
-_INTEGERS = {"lengths", "response_ids", "stopped", "top_ids"}
+_INTEGERS = {"lengths", "response_ids", "stopped", "reading", "top_ids"}
 _PROBE_ARRAYS = ("logprobs", "top_ids", "top_logprobs", "start_logprobs", "logprobs_of_start")
 
 
@@ -111,6 +111,8 @@ def insert_episodes(connection: sqlite3.Connection, step: int, episodes: StepEpi
     arrays["stopped"] = np.asarray(episodes.stopped).astype(np.int32)
     if episodes.gold is not None:
         arrays["gold"] = episodes.gold
+    if episodes.reading is not None:
+        arrays["reading"] = episodes.reading
     arrays |= {_TOKEN + name: array for name, array in episodes.tokens.items()}
     arrays |= {_PART + name: array for name, array in episodes.parts.items()}
     _insert_arrays(connection, step, EPISODES, 0, arrays)
@@ -155,7 +157,8 @@ def _episodes(arrays: dict[str, np.ndarray], pieces: dict[int, str]) -> StepEpis
 
     whole = {name: arrays[name] for name in ("lengths", "response_ids", "scores")}
     stopped = arrays["stopped"].astype(bool)
-    return StepEpisodes(**whole, tokens=under(_TOKEN), gold=arrays.get("gold"), parts=under(_PART), stopped=stopped, pieces=pieces)
+    rest = {name: arrays.get(name) for name in ("gold", "reading")}
+    return StepEpisodes(**whole, **rest, tokens=under(_TOKEN), parts=under(_PART), stopped=stopped, pieces=pieces)
 
 
 # --- answers to the watched prompts ----------------------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ def test_metrics_by_hand() -> None:
         "val/num_eos_tokens": 1.0,
         "tokens/response_length": 2.0,
         "tokens/cut_off": 0.5,
+        "tokens/reward_cut": 0.0,
         "gold/score": 0.0,
         "gold/score_se": 0.5,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
@@ -359,6 +361,30 @@ def test_a_damaged_file_beside_the_weights_is_named(text: str, part: str, tmp_pa
     (tmp_path / "reward" / "reward_model.json").write_text(text)
     with pytest.raises(ConfigError, match=part):
         load_reward_model(str(tmp_path / "reward"), "main", "", torch.float32, silent, "reward")
+
+
+def test_weights_of_our_own_head_are_no_mismatch_and_foreign_ones_are_told(tmp_path: Path) -> None:
+    """The report of transformers is logged for what is really left over, and for nothing else."""
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addHandler(handler)
+    try:
+        for head in ("linear", "hidden"):
+            folder, _ = byte_policy(tmp_path / head / "policy", "llama")
+            built = build_reward_model(settings(folder, reward_model={"head": head}), CPU, silent)
+            saved = tmp_path / head / "reward"
+            finish_reward_model(built.model, built.tokenizer, built.head, [[1, 2], [3, 4]], "held-out examples", saved)
+            told.clear()
+            load_reward_model(str(saved), "main", "", torch.float32, silent, "reward")
+            assert told == [], head
+            weights = load_file(saved / "model.safetensors")
+            save_file({**weights, "model.left_over.weight": torch.zeros(2, 2)}, saved / "model.safetensors", {"format": "pt"})
+            load_reward_model(str(saved), "main", "", torch.float32, silent, "reward")
+            assert len(told) == 1 and "left_over" in told[0], head
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_a_hidden_head_whose_weights_do_not_fit(tmp_path: Path) -> None:

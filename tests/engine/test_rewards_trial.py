@@ -39,8 +39,8 @@ def test_every_component_its_weight_and_what_ppo_would_see(tmp_path: Path) -> No
     config = config_of(tmp_path, LENGTH, {"kind": "keywords", "words": "w3", "weight": -0.5, "name": "words"}, length_penalty=0.1)
     assert score(config) == {
         "components": [
-            {"name": "length", "kind": "length", "weight": 2.0, "raw": 0.75, "weighted": 1.5, "members": {}, "texts": []},
-            {"name": "words", "kind": "keywords", "weight": -0.5, "raw": 1.0, "weighted": -0.5, "members": {}, "texts": []},
+            {"name": "length", "kind": "length", "weight": 2.0, "raw": 0.75, "weighted": 1.5, "members": {}, "texts": [], "cut": ""},
+            {"name": "words", "kind": "keywords", "weight": -0.5, "raw": 1.0, "weighted": -0.5, "members": {}, "texts": [], "cut": ""},
         ],
         "sum": 1.0,
         "final": pytest.approx(0.7),

@@ -150,8 +150,13 @@ def test_prompts_that_are_held_out_from_themselves(make_config: Any, tmp_path: P
     [
         ({"generation__stop_token": "8"}, "generation.stop_token", "there is no token 8; the model has tokens 0 to 7"),
         ({"generation__response_length": 62}, "generation.response_length", "the longest prompt has 3 tokens, so prompt and"),
-        ({"generation__response_length": 64}, "generation.response_length", "the model has only 64 positions, prompt included"),
+        (
+            {"generation__response_length": 64, "reward__components": [{"kind": "length"}]},
+            "generation.response_length",
+            "the model has only 64 positions, prompt included",
+        ),
         ({"lora__enabled": True, "lora__target_modules": "c_attn, q_proj"}, "lora.target_modules", "this model has: c_attn, wte"),
+        ({"lora__enabled": True, "lora__target_modules": "lm_head"}, "lora.target_modules", "lm_head is tied to the embedding"),
         ({"lora__enabled": True, "lora__target_modules": " , "}, "lora.target_modules", "no layer is named"),
         ({"lora__enabled": True, "lora__init_lora_weights": "olora"}, "lora.init_lora_weights", "use pissa or default"),
         ({"lora__enabled": True, "lora__init_lora_weights": "orthogonal", "lora__r": 3}, "lora.r", "an even rank, not 3"),

@@ -211,3 +211,31 @@ def test_people_are_asked_by_a_run_of_one_process(make_config: Any, tmp_path: Pa
     problems = inspect_run(make_config(reward__components=human, engine__processes=2), tmp_path).problems
     assert [problem.field for problem in problems if "ratings need a run of one process" in problem.message] == ["reward.components.0.kind"]
     assert not any("ratings" in problem.message for problem in inspect_run(make_config(reward__components=human), tmp_path).problems)
+
+
+def test_prompts_that_leave_no_room_for_a_response_are_counted(make_config: Any, tmp_path: Path) -> None:
+    """One token is one word here: 100 prompts of 3, 11 of 20 and 1 of 40 words, and a response of 8."""
+    words = [3] * 100 + [20] * 11 + [40]
+    config = make_config()
+    (tmp_path / "prompts.txt").write_text("\n".join(" ".join(["film"] * count) for count in words))
+
+    def checked(response: int = 8, **component: Any) -> tuple[list[str], list[str]]:
+        one = {"kind": "reward_model", "model": str(tmp_path / "reward"), **component}
+        other = make_config(reward__components=[one], generation__response_length=response, data__drop_duplicates=False)
+        found = inspect_run(other, tmp_path, free_bytes=lambda _: 10**12)
+        return [problem.field for problem in found.problems], [note for note in found.notes if "score" in note]
+
+    assert config.reward.components[0].kind == "reward_model"
+    for most in (64, 48):
+        assert checked(max_tokens=most) == ([], [])
+    for most in (47, 40, 28, 27, 10, 9):
+        problems, (note,) = checked(max_tokens=most)
+        cut, alone = sum(count + 8 > most for count in words), sum(count >= most for count in words)
+        assert problems == [] and f"{cut} of 112 prompts" in note and (f"{alone} fill them alone" in note) == bool(alone), most
+    assert checked(max_tokens=8)[0] == ["reward.components.0.max_tokens"]
+    assert checked(max_tokens=8, reads="response") == ([], [])
+    problems, (note,) = checked(response=9, max_tokens=8, reads="response")
+    assert problems == [] and "the end alone" in note
+    (tmp_path / "reward" / "tokenizer_config.json").write_text('{"model_max_length": 8}')
+    problems, (note,) = checked()  # no setting would help, and responses may end early: nothing is refused
+    assert problems == [] and "112 of 112 prompts" in note

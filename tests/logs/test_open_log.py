@@ -76,7 +76,8 @@ def full_run(folder: Path) -> RunReader:
             by_token = {name: real(3) for name in ("logprobs", "ref_logprobs", "values")}
             gold = real(2) if step == 2 else None
             ids, ends = np.array([5, 6, 7], np.int32), np.array([True, False])
-            episodes = StepEpisodes(np.array([2, 1], np.int32), ids, by_token, real(2), gold, {"rm": real(2)}, ends, new)
+            reading = np.array([[8, 8], [8, 31]], np.int32) if step == 2 else None
+            episodes = StepEpisodes(np.array([2, 1], np.int32), ids, by_token, real(2), gold, {"rm": real(2)}, ends, new, reading)
             writer.commit_step(
                 StepRecord(
                     step,

@@ -10,7 +10,7 @@ import pytest
 
 from rlhf_studio import recipes
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml
+from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml, mapping_from_yaml, parse_config
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
 from rlhf_studio.runs.workspace import Workspace
@@ -123,3 +123,18 @@ def test_an_order_that_is_no_place(order: object) -> None:
 def test_a_setting_that_is_not_valid() -> None:
     with pytest.raises(ConfigError, match="ppo.steps"):
         recipe_from_mapping("mine", {**HEAD, "config": {"ppo": {"steps": 0}}})
+
+
+@pytest.mark.parametrize("name", [recipe.name for recipe in list_recipes()])
+def test_every_setting_that_is_shown_can_be_set(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is printed is the recipe, and no printed setting is one that such a run refuses as unused."""
+    assert main(["recipes", "show", name]) == 0
+    shown = mapping_from_yaml(capsys.readouterr().out)
+    assert parse_config(shown) == load_recipe(name).config
+    for section, settings in ((section, settings) for section, settings in shown.items() if isinstance(settings, dict)):
+        for setting, value in settings.items():
+            other = not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else "other"
+            try:
+                parse_config({**shown, section: {**settings, setting: other}})
+            except ConfigError as error:
+                assert "does not use this" not in str(error), f"{section}.{setting}"

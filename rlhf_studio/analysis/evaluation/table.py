@@ -83,7 +83,11 @@ def _measures(report: Report) -> _Made:
 def _texts() -> _Made:
     made: _Made = [
         (
-            Column("perplexity", "Perplexity", "Of the answers under the reference: low is text that the reference would write too."),
+            Column(
+                "perplexity",
+                "Perplexity",
+                "Of all tokens of the answers, under the reference: low is text that it would write too.",
+            ),
             lambda policy: policy.perplexity,
         ),
         (

@@ -7,7 +7,9 @@ transformers refuses to load such a model. It would otherwise draw a new head an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +92,38 @@ def hidden_head(width: int, activation: str, tensors: dict[str, Tensor], dtype: 
         raise ValueError(f"its score head has the weights {there}, and a hidden layer as wide as the model needs {wanted}")
     head.load_state_dict(tensors)
     return head.eval()
+
+
+LOADING_LOGGER = "transformers.modeling_utils"
+REPORT_TITLE = "LOAD REPORT"
+
+
+class LoadReport(logging.Filter):
+    """Holds back what transformers logs of weights that do not fit a model, until it is known whether they are a head of our own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[logging.LogRecord] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged at once."""
+        if REPORT_TITLE not in record.getMessage():
+            return True
+        self._held.append(record)
+        return False
+
+    def tell(self) -> None:
+        """Log it after all."""
+        for record in self._held:
+            logging.getLogger(LOADING_LOGGER).handle(record)
+
+
+@contextlib.contextmanager
+def report_held_back() -> Iterator[LoadReport]:
+    """Inside, nothing is logged about weights that do not fit; whoever loads a model decides afterwards."""
+    report, logger = LoadReport(), logging.getLogger(LOADING_LOGGER)
+    logger.addFilter(report)
+    try:
+        yield report
+    finally:
+        logger.removeFilter(report)

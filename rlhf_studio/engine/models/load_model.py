@@ -33,7 +33,7 @@ from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.models.adapters import is_adapter, merge_adapter
-from rlhf_studio.engine.models.heads import HiddenHead, head_tensors, hidden_head
+from rlhf_studio.engine.models.heads import HIDDEN_PARTS, HiddenHead, head_tensors, hidden_head, report_held_back
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.checks.machine import machine_problems
@@ -293,10 +293,14 @@ def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, 
 
 def _saved_classifier(name: str, folder: Path, saved: RewardFile, dtype: torch.dtype, field: str) -> PreTrainedModel:
     hidden = saved.head == "hidden"  # its first matrix does not fit transformers' own head, which is replaced below
-    model, info = AutoModelForSequenceClassification.from_pretrained(
-        folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=hidden
-    )
+    with report_held_back() as report:
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=hidden
+        )
     wrong = sorted({*info["missing_keys"], *(str(entry[0]) for entry in info["mismatched_keys"])} - ({"score.weight"} if hidden else set()))
+    own = {f"score.{part}" for part in HIDDEN_PARTS} if hidden else {"score.bias"}  # loaded below, where transformers does not
+    if not wrong and set(info["unexpected_keys"]) - own:
+        report.tell()
     if wrong:
         raise ConfigError([Problem(field, f"{name} has no weights for {wrong[0]}; it is not a trained reward model")])
     if hidden:

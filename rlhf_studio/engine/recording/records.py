@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.objective import objective_settings
+from rlhf_studio.engine.rewards.episodes import cut_share
 from rlhf_studio.engine.text import PieceTable, remembering_decoder, token_pieces
 from rlhf_studio.engine.types import Alternatives, Rollout, UpdateStats
 from rlhf_studio.ppo.diagnostics import explained_variance
@@ -47,6 +48,7 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool
         "val/num_eos_tokens": rollout.stopped.float().sum() if stop_known else 0.0,
         "tokens/response_length": lengths.mean(),
         "tokens/cut_off": (~rollout.stopped).float().mean(),
+        "tokens/reward_cut": cut_share(scores.reading),
     }
     for name, part in (scores.parts | scores.members).items():
         metrics[f"reward/{name}"] = part.mean()
@@ -113,6 +115,11 @@ def first_non_finite(rollout: Rollout) -> str:
     return ""
 
 
+def _where_cut(reading: Tensor | None) -> np.ndarray | None:
+    """What is kept of how much the rewards read: nothing where they read every text whole."""
+    return None if reading is None or not cut_share(reading) else reading.int().cpu().numpy()
+
+
 class Recorder:
     """Builds the records of a step: every number of the first ``rollout.recorded`` episodes, and what is kept of all of them."""
 
@@ -134,6 +141,7 @@ class Recorder:
             gold=None if scores.gold is None else scores.gold.float().cpu().numpy(),
             parts={name: part.float().cpu().numpy() for name, part in scores.parts.items()},
             stopped=rollout.stopped.cpu().numpy(),
+            reading=_where_cut(scores.reading),
             pieces=self._new_pieces(ids, *shown_ids),
         )
 

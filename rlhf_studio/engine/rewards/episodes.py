@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from rlhf_studio.engine.rewards.errors import ComponentError
@@ -55,10 +56,34 @@ class Answer:
     Attributes:
         scores: (B,) float32 on the CPU.
         members: (B,) of each model of an ensemble by name; empty for all else.
+        reading: (B, 2) int64, how many tokens of each text were read, and how many it has: where the first number is smaller, the text
+            lost its beginning. None for components that read every text whole.
     """
 
     scores: Tensor
     members: dict[str, Tensor] = field(default_factory=dict)
+    reading: Tensor | None = None
+
+
+def worst_reading(readings: Iterable[Tensor | None]) -> Tensor | None:
+    """Of several readings (B, 2) of the same episodes, for each that which lost most tokens; None where all read their texts whole."""
+    known = [reading for reading in readings if reading is not None]
+    if not known:
+        return None
+    several = torch.stack(known)  # (readers, B, 2)
+    lost = several[..., 1] - several[..., 0]
+    return several[lost.argmax(dim=0), torch.arange(several.shape[1])]
+
+
+def reading_note(reading: Tensor | None, who: str) -> str:
+    """One sentence for a single text of which ``reading`` (1, 2) tells that it lost its beginning; empty when it did not."""
+    read, whole = (0, 0) if reading is None else reading[0].tolist()
+    return f"{who} read only the last {read:,} of the text's {whole:,} tokens: its beginning was cut off." if read < whole else ""
+
+
+def cut_share(reading: Tensor | None) -> float:
+    """The share of texts, of which ``reading`` (B, 2) tells, that lost their beginning; 0 where all were read whole (None)."""
+    return 0.0 if reading is None else float((reading[:, 0] < reading[:, 1]).float().mean())
 
 
 Source = Callable[[Episodes], Answer]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
 from rlhf_studio.engine.rewards.component import Component
-from rlhf_studio.engine.rewards.episodes import Answer, Episodes
+from rlhf_studio.engine.rewards.episodes import Answer, Episodes, worst_reading
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.rewards.kinds.human import HumanRatings
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
@@ -31,6 +31,26 @@ def build_scorer(settings: RewardConfig, compute: Compute, report: OnProgress, p
         for index, (name, part) in enumerate(zip(component_names(settings), settings.components, strict=True))
     ]
     return Scorer(settings, components, compute.ranks)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the components gave to B episodes, before their sum is shaped.
+
+    Attributes:
+        weighted: score (B,) of each component by name, times its weight.
+        members: of each component that is an ensemble the scores of its k models, (k, B), times its weight.
+        reading: (B, 2) of the component that lost most of each text, see :class:`Answer`; None where all read their texts whole.
+    """
+
+    weighted: dict[str, Tensor]
+    members: dict[str, Tensor]
+    reading: Tensor | None
+
+    @property
+    def sum(self) -> Tensor:
+        """The scores (B,)."""
+        return torch.stack(list(self.weighted.values())).sum(dim=0)
 
 
 class Scorer:
@@ -58,7 +78,8 @@ class Scorer:
             for name, scores in answers[component.name].members.items()
         }
         scores = self.shape(torch.stack(list(parts.values())).sum(dim=0), episodes)
-        return replace(scores, parts=parts, gold=self.gold(episodes), members=members)
+        reading = worst_reading(answer.reading for answer in answers.values())
+        return replace(scores, parts=parts, gold=self.gold(episodes), members=members, reading=reading)
 
     def shape(self, raw: Tensor, episodes: Episodes) -> Scores:
         """Scores (B,) of the episodes, scaled by the moments of all scores so far, clipped, less penalties; without parts and gold."""
@@ -68,13 +89,14 @@ class Scorer:
 
     def parts(self, episodes: Episodes) -> dict[str, Tensor]:
         """Weighted score (B,) of each component, without touching the running moments."""
-        return self.parts_and_members(episodes)[0]
+        return self.read(episodes).weighted
 
-    def parts_and_members(self, episodes: Episodes) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """As :meth:`parts`, and of each component that is an ensemble the scores of its k models, (k, B), times its weight."""
+    def read(self, episodes: Episodes) -> Parts:
+        """As :meth:`parts`, with the models of ensembles, and with how much of each text was read."""
         answers = self._answers(episodes)
         members = {part.name: [part.weight * scores for scores in answers[part.name].members.values()] for part in self.components}
-        return self._weighted(answers), {name: torch.stack(scores) for name, scores in members.items() if scores}
+        several = {name: torch.stack(scores) for name, scores in members.items() if scores}
+        return Parts(self._weighted(answers), several, worst_reading(answer.reading for answer in answers.values()))
 
     def reward_models(self) -> list[tuple[str, RewardModelScorer]]:
         """Every reward model, with the setting that names its component."""
@@ -98,7 +120,11 @@ class Scorer:
         self._ranks.raise_together("", RewardError)
         gather = self._ranks.gather
         return {
-            name: Answer(gather(answer.scores), {member: gather(scores) for member, scores in answer.members.items()})
+            name: Answer(
+                gather(answer.scores),
+                {member: gather(scores) for member, scores in answer.members.items()},
+                None if answer.reading is None else gather(answer.reading),
+            )
             for name, answer in mine.items()
         }
 

@@ -26,7 +26,7 @@ from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
 from rlhf_studio.engine.stages.supervised.examples import StagePairs, load_pairs
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
-from rlhf_studio.engine.text import chat_template
+from rlhf_studio.engine.text import chat_template, cut_left
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.trained_text import TrainedText, text_form
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
@@ -73,7 +73,7 @@ class RewardModelStage(SupervisedStage):
         end = self._built.head.trained_on.end_id if self._built.head.trained_on else None
         if end is not None and ids[-1:] != [end]:
             ids = [*ids, end]
-        return ids[-self.config.data.max_tokens :]
+        return cut_left(ids, self.config.data.max_tokens, self.tokenizer)  # as the pairs were cut
 
     def record(self, items: Sequence[int]) -> list[RolloutRecord]:
         """The batch's first pairs with their scores, the chosen response before the rejected one."""

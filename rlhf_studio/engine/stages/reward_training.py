@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from rlhf_studio.engine.models.heads import draw_head
 from rlhf_studio.engine.models.text_passes import text_scores
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 from rlhf_studio.engine.stages.supervised.training_loop import OnStep, run_training
+from rlhf_studio.engine.text import cut_left
 from rlhf_studio.inputs.examples.encoded import EncodedPair
 
 
@@ -73,7 +75,8 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
     """The loss of preferring the chosen response, summed over pairs with their weights.
 
     With d = r_chosen - r_rejected, margin m and q, the share that is taken to be the wrong way round (``label_smoothing``; one half of a
-    tie), the loss of a pair is ``-(1 - q) log sigmoid(d - m) - q log sigmoid(-d - m) + centering (r_chosen + r_rejected)^2``.
+    tie), the loss of a pair is ``-(1 - q) log sigmoid(d - m) - q log sigmoid(-d - m) + centering (r_chosen + r_rejected)^2``. A tie that is
+    read from data has no margin (m = 0).
     Sources: margin: Touvron et al. 2023 (Llama 2), equation 2; centering: Eisenstein et al. 2023, arXiv:2312.09244, section 2.
 
     Args:
@@ -203,17 +206,25 @@ def encode_pair(tokenizer: Any, pair: Preference, append_eos: bool, max_tokens: 
     """Both texts tokenized whole, as the reward model will get them later; a text that is too long loses its beginning, not its end."""
     ends = [tokenizer.eos_token_id] if append_eos else []
     chosen, rejected = (
-        tuple([*tokenizer(pair.prompt + response)["input_ids"], *ends][-max_tokens:]) for response in (pair.chosen, pair.rejected)
+        tuple(_cut([*tokenizer(pair.prompt + response)["input_ids"], *ends], max_tokens, tokenizer))
+        for response in (pair.chosen, pair.rejected)
     )
     return EncodedPair((), chosen, rejected)
 
 
+def _cut(ids: list[int], most: int, tokenizer: Any) -> list[int]:
+    """The last ids, with a warning where the others are lost; Python shows it once."""
+    if len(ids) > most:
+        warnings.warn(f"texts of more than {most:,} tokens lose their beginning; use a larger max_tokens to keep it", stacklevel=3)
+    return cut_left(ids, most, tokenizer)
+
+
 @torch.no_grad()
 def score_texts(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size: int = 64, max_tokens: int = 512) -> torch.Tensor:
-    """Scores of whole texts, float32 (N,), on the CPU. Dropout is off, and padding has no influence."""
+    """Scores of texts, float32 (N,), on the CPU. Dropout is off, and padding has no influence. Longer texts lose their beginning."""
     was_training = model.training
     model.eval()
-    rows = [tuple(tokenizer(text)["input_ids"][-max_tokens:]) or (tokenizer.eos_token_id or 0,) for text in texts]
+    rows = [tuple(_cut(tokenizer(text)["input_ids"], max_tokens, tokenizer)) or (tokenizer.eos_token_id or 0,) for text in texts]
     parts = [rows[first : first + batch_size] for first in range(0, len(rows), batch_size)]
     scores = [text_scores(model, part, tokenizer.pad_token_id).cpu() for part in parts]
     model.train(was_training)

@@ -21,6 +21,7 @@ from rlhf_studio.engine.loop.phases import episodes_of
 from rlhf_studio.engine.loop.prompts import batch_of, prepare_typed
 from rlhf_studio.engine.models.forward import TOP_K
 from rlhf_studio.engine.models.policy import ResponseModel
+from rlhf_studio.engine.rewards.episodes import reading_note
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.sampling.decode import sampling_steps
 from rlhf_studio.engine.talk.loaded import CannotTalk, Talker
@@ -61,7 +62,7 @@ def answer(talker: Talker, question: Question) -> Iterator[Json]:
     pays for that), ``entropy``, ``value`` (None without one), and the five likeliest tokens of policy and reference as [id, piece,
     probability]. ``end`` has ``response``, ``score`` (the weighted sum of the components, before scaling, clipping and penalties; None
     without one), ``last_reward`` (the last token's reward with that score), ``parts``, ``gold``, ``stopped``, ``length``, ``kl`` (the sum
-    of log-probability less reference's) and ``no_score``.
+    of log-probability less reference's), ``no_score`` and ``cut`` (one sentence where a reward model read only the end of the text).
     """
     models = talker.models
     prompts, notes = read_prompt(talker, question)
@@ -186,9 +187,10 @@ def _scored(talker: Talker, prompts: PromptBatch, tokens: TokenBatch, kl_sum: fl
     stopped = ends_with_stop(tokens, models.stop_ids)
     responses = decode_responses(models, tokens)
     episodes = episodes_of(prompts, tokens, responses, stopped)
-    parts, problem = {}, talker.no_score
+    parts, problem, cut = {}, talker.no_score, ""
     try:
-        parts = {name: float(part[0]) for name, part in models.scorer.parts(episodes).items()}
+        found = models.scorer.read(episodes)
+        parts, cut = {name: float(part[0]) for name, part in found.weighted.items()}, reading_note(found.reading, "The reward")
     except RewardError as error:
         problem = f"There is no score: {error}"
     gold = models.scorer.gold(episodes)
@@ -203,6 +205,7 @@ def _scored(talker: Talker, prompts: PromptBatch, tokens: TokenBatch, kl_sum: fl
         "length": int(tokens.lengths[0]),
         "kl": finite(kl_sum),
         "no_score": problem,
+        "cut": cut,
     }
 
 

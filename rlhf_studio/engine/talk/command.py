@@ -71,4 +71,4 @@ def as_text(row: Json) -> str:
     figures = [f"{name} {round(row[name], 4) + 0.0:.4f}" for name in ("score", "gold", "kl") if row[name] is not None]
     ending = "" if row["stopped"] else ", cut at the limit"
     lines = [f"{row['prompt']}{row['response']}", f"  {', '.join(figures)}, {row['length']} tokens{ending}"]
-    return "\n".join([*lines, *(f"  {note}" for note in [*row["notes"], row["no_score"]] if note)])
+    return "\n".join([*lines, *(f"  {note}" for note in [*row["notes"], row["no_score"], row["cut"]] if note)])

@@ -7,8 +7,8 @@ from pathlib import Path
 from rlhf_studio.config import NOTHING_ALLOWED, DataConfig, EvaluationConfig, RewardConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.checks.reward_texts import TextReader
 from rlhf_studio.inputs.checks.rewards import check_component
-from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.models.reward_models import read_reward_file
 from rlhf_studio.inputs.prompts import PromptsError
@@ -25,19 +25,19 @@ def judge_settings(name: str) -> RewardConfig:
     return RewardConfig.model_validate({"components": [judge]})
 
 
-def check_judge(name: str, hub: Hub | None, problems: list[Problem], data: DataConfig) -> list[ModelFacts]:
-    """Facts of the judge of answers to the prompts of ``data``, where there is one that can be used; what is wrong goes to ``problems``."""
+def check_judge(name: str, hub: Hub | None, problems: list[Problem], data: DataConfig) -> list[TextReader]:
+    """The judge of answers to the prompts of ``data``, where there is one that can be used; what is wrong goes to ``problems``."""
     if not name:
         return []
     found: list[Problem] = []
-    facts: list[ModelFacts] = []
+    readers: list[TextReader] = []
     try:
         for component in judge_settings(name).components:
-            facts += check_component(component, JUDGE, hub, found, NOTHING_ALLOWED, data)
+            readers += check_component(component, JUDGE, hub, found, NOTHING_ALLOWED, data)
     except ModelError as error:
         found.append(Problem(JUDGE, str(error)))
     problems += [Problem(JUDGE, problem.message) for problem in found]
-    return facts
+    return readers
 
 
 def text_settings(settings: EvaluationConfig) -> DataConfig:

@@ -16,6 +16,9 @@ from rlhf_studio.inputs.models.lora_targets import is_target, target_names
 from rlhf_studio.inputs.models.rotation import boundary_problem
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
+OUTPUT_LAYERS = ("lm_head", "embed_out")
+"""What families call the layer that gives the logits. A language model without a weight of such a name uses its embedding again there."""
+
 
 def policy_problems(config: RunConfig, policy: ModelFacts) -> Iterator[Problem]:
     """Stop token, quantization and LoRA settings that this policy does not allow."""
@@ -93,7 +96,12 @@ def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
         name.removesuffix(".weight") for name, tensor in policy.tensors.items() if len(tensor.shape) == 2 and name.endswith(".weight")
     ]
     missing = [name for name in names if not any(is_target(layer, [name]) for layer in layers)]
-    if missing or not names:
+    is_language_model = "ForSequenceClassification" not in policy.architecture
+    tied = is_language_model and not any(is_target(layer, list(OUTPUT_LAYERS)) for layer in layers)
+    if tied and missing[:1] == ["lm_head"]:
+        message = "lm_head is tied to the embedding in this model: the two are one weight, and an adapter would part them"
+        yield Problem("lora.target_modules", f"{message}; name layers of the blocks instead, or write auto")
+    elif missing or not names:
         there = sorted({layer.rsplit(".", 1)[-1] for layer in layers})
         wrong = f"no layer is called {missing[0][:60]}" if missing else "no layer is named"
         yield Problem("lora.target_modules", f"{wrong}; this model has: {', '.join(there[:20])}; or write auto")

@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from rlhf_studio.config import NOTHING_ALLOWED, ClassifierReward, DataConfig, Finding, Permissions, RewardComponent, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
+from rlhf_studio.inputs.checks.reward_texts import TextReader
 from rlhf_studio.inputs.checks.text_form import form_findings, is_chat
-from rlhf_studio.inputs.models.facts import ModelFacts, check_reward_model
+from rlhf_studio.inputs.models.facts import check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
 
 
 def check_rewards(
     config: RunConfig, hub: Hub | None, problems: list[Problem], permissions: Permissions = NOTHING_ALLOWED
-) -> list[ModelFacts]:
-    """Facts of the reward models that can be used; what is wrong goes to ``problems``."""
-    facts = []
+) -> list[TextReader]:
+    """The reward models that can be used; what is wrong goes to ``problems``."""
+    readers = []
     seen: dict[str, int] = {}
     for index, component in enumerate(config.reward.components):
         field_name = f"reward.components.{index}"
@@ -27,7 +28,7 @@ def check_rewards(
             message = f"component {seen[name] + 1} is called {name} too; give each its own name, so that their curves can be told apart"
             problems.append(Problem(f"{field_name}.name", message))
         seen.setdefault(name, index)
-        facts += check_component(component, field_name, hub, problems, permissions, config.data)
+        readers += check_component(component, field_name, hub, problems, permissions, config.data)
         problems += [_problem(field_name, finding) for finding in component.problems_with_batches(config.ppo.batch_size)]
         if component.asks_people and (config.engine.processes > 1 or config.engine.accelerate_config):
             message = "people's ratings need a run of one process; set engine.processes to 1 and leave engine.accelerate_config empty"
@@ -35,7 +36,7 @@ def check_rewards(
         if component.needs_reference() and not config.data.reference_column:
             message = f"component {index + 1} ({component.kind}) compares with a reference text; name the column that holds one"
             problems.append(Problem("data.reference_column", message))
-    return facts
+    return readers
 
 
 def refuse_without_permission(components: Sequence[RewardComponent], permissions: Permissions) -> None:
@@ -58,7 +59,7 @@ def check_component(
     problems: list[Problem],
     permissions: Permissions,
     data: DataConfig | None = None,
-) -> list[ModelFacts]:
+) -> list[TextReader]:
     """The same for one component by itself; ``data`` are the prompts that it is to score, where they are known."""
     problems += [_problem(field_name, finding) for finding in component.problems(permissions)]
     return _models(component, field_name, hub, problems, data) if isinstance(component, ClassifierReward) else []
@@ -66,14 +67,15 @@ def check_component(
 
 def _models(
     component: ClassifierReward, field_name: str, hub: Hub | None, problems: list[Problem], data: DataConfig | None
-) -> list[ModelFacts]:
-    facts = []
+) -> list[TextReader]:
+    readers = []
     for name in dict.fromkeys(component.model_names()):
         try:
-            facts.append(check_reward_model(name, component.revision, component.label, hub))
-            saved = None if facts[-1].path is None else read_reward_file(facts[-1].path)
+            facts = check_reward_model(name, component.revision, component.label, hub)
+            saved = None if facts.path is None else read_reward_file(facts.path)
             trained = None if saved is None else saved.trained_on
-            template = find_template(facts[-1].tokenizer_files) if is_chat(component, trained) else None
+            readers.append(TextReader(field_name, name, component, facts, chat=is_chat(component, trained)))
+            template = find_template(facts.tokenizer_files) if readers[-1].chat else None
             if component.chat_template == "own" and template is None:
                 message = f"{name} has no chat template; use policy, or a model trained on chats"
                 problems.append(Problem(f"{field_name}.chat_template", message))
@@ -85,7 +87,7 @@ def _models(
         except ModelError as error:
             setting = component.models_setting if error.setting == "model" else error.setting
             problems.append(Problem(f"{field_name}.{setting}", str(error)))
-    return facts
+    return readers
 
 
 def _end_token_problems(component: ClassifierReward, name: str, saved: RewardFile | None, field_name: str) -> list[Problem]:

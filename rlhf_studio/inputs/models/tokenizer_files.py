@@ -60,6 +60,12 @@ def read_end(files: ModelFiles) -> str:
     return _special_tokens(files)[1]
 
 
+def longest_of_tokenizer(files: ModelFiles) -> int | None:
+    """The most tokens of a text by the tokenizer's own settings; None where they name no limit."""
+    named = read_json(files, "tokenizer_config.json").get("model_max_length")
+    return int(named) if isinstance(named, int | float) and named >= 1 else None
+
+
 def pad_and_end(files: ModelFiles) -> dict[str, Any]:
     """The fields ``has_pad``, ``has_end`` and ``pad_equals_eos`` of :class:`rlhf_studio.inputs.models.facts.ModelFacts`."""
     pad, end = _special_tokens(files)

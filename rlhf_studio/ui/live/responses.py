@@ -6,6 +6,7 @@ As pure as :mod:`rlhf_studio.ui.live.payloads`: records go in, JSON comes out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,17 +33,38 @@ def samples(reader: Any, step: int, sample: int) -> bytes:
         rollouts = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
     config = reader.config()
     ppo = config.ppo if isinstance(config, RunConfig) else None
-    return samples_payload(step, rollouts, sample, config.stage in IN_PAIRS, ppo, kept=is_kept(reader, step))
+    return samples_payload(step, rollouts, sample, config.stage in IN_PAIRS, ppo, kept=kept_of(reader, step))
 
 
 def tokens(reader: Any, step: int, sample: int) -> bytes:
     """Every number of one response, as :func:`tokens_payload`; ``reader`` is a RunReader."""
-    return tokens_payload(step, reader.rollout(step, sample), ppo_of(reader), kept=is_kept(reader, step))
+    return tokens_payload(step, reader.rollout(step, sample), ppo_of(reader), kept=kept_of(reader, step))
 
 
-def is_kept(reader: Any, step: int) -> bool:
-    """Whether what token numbers follow from is on record for all episodes of a step; ``reader`` is a RunReader."""
-    return bool(reader.episode_arrays(step, ["lengths"]))
+@dataclass(frozen=True)
+class Kept:
+    """What is on record of all episodes of a step.
+
+    Attributes:
+        numbers: whether there is what token numbers follow from.
+        reading: as in :class:`~rlhf_studio.runs.records.StepEpisodes`.
+    """
+
+    numbers: bool = False
+    reading: np.ndarray | None = None
+
+    def cut(self, sample: int) -> list[int] | None:
+        """Tokens that the reward read of a response's text, and all that it has; None where it read all of them."""
+        if self.reading is None or sample >= len(self.reading):
+            return None
+        read, whole = self.reading[sample].tolist()
+        return [read, whole] if read < whole else None
+
+
+def kept_of(reader: Any, step: int) -> Kept:
+    """What is on record of a step's episodes; ``reader`` is a RunReader."""
+    arrays = reader.episode_arrays(step, ["lengths", "reading"])
+    return Kept("lengths" in arrays, arrays.get("reading"))
 
 
 def ppo_of(reader: Any) -> PPOConfig | None:
@@ -52,7 +74,7 @@ def ppo_of(reader: Any) -> PPOConfig | None:
 
 
 def samples_payload(
-    step: int, rollouts: Sequence[RolloutRecord], sample: int, in_pairs: bool = False, ppo: PPOConfig | None = None, *, kept: bool = False
+    step: int, rollouts: Sequence[RolloutRecord], sample: int, in_pairs: bool = False, ppo: PPOConfig | None = None, *, kept: Kept = Kept()
 ) -> bytes:
     """The sample table of one step, the scale of its colours, and as ``chosen`` every number of one response (:func:`tokens_payload`).
 
@@ -216,16 +238,16 @@ def _sample(record: RolloutRecord) -> dict[str, Any]:
     }
 
 
-def tokens_payload(step: int, record: RolloutRecord, ppo: PPOConfig | None = None, *, kept: bool = False) -> bytes:
+def tokens_payload(step: int, record: RolloutRecord, ppo: PPOConfig | None = None, *, kept: Kept = Kept()) -> bytes:
     """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null), and whether a lesson
-    can compute them, because the step's episodes are ``kept``.
+    can compute them, because the step's episodes are ``kept``. ``cut`` says how much of its text the reward read, if not all of it.
 
     ``ppo`` are the settings of a PPO run: its tokens have a ``card``, see :func:`rlhf_studio.analysis.token_card.card`. ``chances`` are
     probabilities: of the sampled tokens by the name of the log-probability, of the likeliest ones as ``top`` and ``ref_top``.
     """
-    text = {"step": step, **_sample(record)}
+    text = {"step": step, **_sample(record), "cut": kept.cut(record.sample)}
     if record.tokens is None:
-        return encode_text({**text, "tokens": None, "kept": kept})
+        return encode_text({**text, "tokens": None, "kept": kept.numbers})
     return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens, record.score, ppo) + b"}"
 
 

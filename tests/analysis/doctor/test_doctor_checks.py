@@ -78,6 +78,7 @@ ILL: dict[str, tuple[Made, str, int]] = {
     "score-pinned": (Made(settings={"ppo": {"steps": 16}, "reward": {"score_clip": 1.0}}, responses=at_the_clip), "warning", 1),
     "advantages-zero": (Made(steps=5, metrics={"loss/policy_avg": 0.0}, responses=still_tokens), "alarm", 3),
     LENGTH: (Made(metrics={"tokens/response_length": after(8, 33.0, 22.0)}, responses=long_pays), "warning", 8),
+    "reward-text-cut": (Made(metrics={"tokens/reward_cut": after(4, 1.0, 0.01)}), "alarm", 4),
     "judge-falls": (
         Made(gold=True, metrics={"gold/score": lambda step: 0.1 * step if step <= 6 else 0.6 - 0.15 * (step - 6)}),
         "warning",
@@ -148,6 +149,7 @@ WELL: dict[str, Made] = {
     "score-pinned": Made(settings={"ppo": {"steps": 16}, "reward": {"score_clip": 3.0}}),
     "advantages-zero": Made(steps=5, metrics={"loss/policy_avg": 0.0}),
     LENGTH: Made(metrics={"tokens/response_length": after(8, 33.0, 22.0)}),
+    "reward-text-cut": Made(metrics={"tokens/reward_cut": 0.0}),
     "judge-falls": Made(gold=True, metrics={"gold/score": lambda step: 0.1 * step if step <= 6 else 0.55 + 0.04 * (-1) ** step}),
     "held-out-falls": Made(steps=10, watched=lambda step: [WatchRecord(row, f"p{row}", "a", 0.1 * step, None) for row in range(8)]),
     "critic-no-use": Made(steps=24, metrics={"val/explained_variance": lambda step: 0.1 if step % 8 == 0 else -0.2}),

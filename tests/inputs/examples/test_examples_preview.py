@@ -182,7 +182,7 @@ def test_preflight_counts_ties_as_both_stages_learn_from_them(facts: ModelFacts,
     scored = check_examples(RewardModelRunConfig(data=data), facts)
     assert (scored.count, scored.texts, scored.counted) == (40, (3,) * 80, 3.0)
     checked = check_examples(DPORunConfig(data=data), facts)
-    note = "20 pairs came with equally good responses: they are learned from as ties, and accuracy does not count them."
+    note = "20 pairs came with equally good responses: they are learned as ties, without margins, and accuracy does not count them."
     assert checked.notes == scored.notes == [note]
     assert (checked.count, checked.texts, checked.counted) == (40, (3,) * 80, 2.0)
 

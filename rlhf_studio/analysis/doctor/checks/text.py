@@ -79,7 +79,7 @@ def all_cut_off(run: RunData) -> Course | None:
     told = run.told("ends")
     never_seen = told.get("end") is not None and told["end"] not in told.get("ids", [])
     cut = run.column("tokens/cut_off")
-    steps = max(END_STEPS, run.steps_of(ENOUGH))
+    steps = END_STEPS if never_seen else max(END_STEPS, run.steps_of(ENOUGH))
     start = at_start(cut, run.steps_of(ENOUGH))
     all_cut, lost = streak(cut >= ALL, steps), start <= ENDED_BEFORE
     none, penalised = np.zeros(len(cut), dtype=bool), run.config.reward.missing_eos_penalty > 0

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import EnsembleReward, short_name
-from rlhf_studio.engine.rewards.episodes import Answer, Episodes
+from rlhf_studio.engine.rewards.episodes import Answer, Episodes, worst_reading
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModels, RewardModelScorer, load_scorer
 from rlhf_studio.engine.rewards.registry import BuildContext, scorer
 
@@ -40,10 +40,11 @@ class Ensemble(RewardModels):
 
     def __call__(self, episodes: Episodes) -> Answer:
         """The combined scores, and each model's own."""
-        scores = torch.stack([member(episodes) for member in self.models])
+        answers = [member.answer(episodes) for member in self.models]
+        scores = torch.stack([answer.scores for answer in answers])
         combined = combine(scores, self._settings.combine, self._settings.std_weight)
         members = dict(zip(self._names, scores, strict=True)) if self._settings.member_curves else {}
-        return Answer(combined, members)
+        return Answer(combined, members, worst_reading(answer.reading for answer in answers))
 
 
 @scorer(EnsembleReward)

@@ -46,10 +46,14 @@ class TextTokens:
 
 @dataclass(frozen=True)
 class _Text:
-    """One text as the model reads it: L token ids, and L token types (BERT's segments), or None where there are none."""
+    """One text as the model reads it: L token ids, and L token types (BERT's segments), or None where there are none.
+
+    ``whole`` counts its tokens before it was cut to what the model reads.
+    """
 
     ids: list[int]
     types: list[int] | None
+    whole: int
 
 
 class RewardModelScorer:
@@ -88,10 +92,17 @@ class RewardModelScorer:
         """Whether this model's tokenizer has the same tokens under the same ids."""
         return self._tokenizer.get_vocab() == tokenizer.get_vocab()
 
-    @torch.no_grad()
     def __call__(self, episodes: Episodes) -> Tensor:
-        """Scores (B,) float32 on the CPU. Raises :class:`ComponentError` for a conversation that the template refuses."""
+        """As :meth:`answer`, the scores (B,) alone."""
+        return self.answer(episodes).scores
+
+    @torch.no_grad()
+    def answer(self, episodes: Episodes) -> Answer:
+        """Scores, and how much of each text was read. Raises :class:`ComponentError` for a conversation that the template refuses."""
         texts = [self._encode(text, stopped) for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True)]
+        return Answer(self._scores(texts), reading=torch.tensor([[len(text.ids), text.whole] for text in texts]))
+
+    def _scores(self, texts: list[_Text]) -> Tensor:
         scores, pad = torch.empty(len(texts)), None
         if not self._packs:
             pad = self._unused_id(texts)
@@ -203,8 +214,9 @@ class RewardModelScorer:
             eos, stopped = eos if trained.end_id is None else trained.end_id, stopped or trained.chat_template
         if self._settings.append_eos and stopped and eos is not None and ids[-1:] != [eos]:
             ids, types = [*ids, eos], None if types is None else [*types, *types[-1:]]
-        ids = cut_left(ids, self._longest, self._tokenizer) or [eos or 0]
-        return _Text(ids, None if types is None else (types[len(types) - len(ids) :] or [0] * len(ids)))
+        whole = ids or [eos or 0]
+        ids = cut_left(whole, self._longest, self._tokenizer)
+        return _Text(ids, None if types is None else (types[len(types) - len(ids) :] or [0] * len(ids)), len(whole))
 
     def _begins_twice(self, ids: list[int]) -> bool:
         """Whether a chat template wrote the beginning-of-text token that the tokenizer writes too. Training here leaves both."""
@@ -250,7 +262,7 @@ class RewardModels:
 
     def __call__(self, episodes: Episodes) -> Answer:
         """The model's scores."""
-        return Answer(self.models[0](episodes))
+        return self.models[0].answer(episodes)
 
 
 @scorer(RewardModelReward)

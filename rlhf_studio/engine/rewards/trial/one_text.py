@@ -14,7 +14,7 @@ from rlhf_studio.config import Permissions, RewardComponent, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.rewards.component import Component
-from rlhf_studio.engine.rewards.episodes import Episodes, Source
+from rlhf_studio.engine.rewards.episodes import Episodes, Source, reading_note
 from rlhf_studio.engine.rewards.errors import ComponentError, RewardError
 from rlhf_studio.engine.rewards.registry import BuildContext, build_source
 from rlhf_studio.engine.rewards.scorer import component_names, shaped_scores
@@ -49,7 +49,8 @@ class Trial:
 
     def score(self, config: RunConfig, text: Text) -> dict[str, Any]:
         """Plain data: ``components`` with ``name``, ``kind``, ``weight`` and either ``raw``, ``weighted``, ``members``, ``texts`` (what
-        its reward models have read) or ``error`` and ``field``; ``sum`` and ``final``, None when a component failed; ``tokens``; ``notes``.
+        its reward models have read), ``cut`` (one sentence where the text lost its beginning) or ``error`` and ``field``; ``sum`` and
+        ``final``, None when a component failed; ``tokens``; ``notes``.
 
         Raises :class:`ConfigError` when not even the device can be used, or the prompt cannot be written as the policy reads it.
         """
@@ -93,7 +94,8 @@ class Trial:
         raw = float(answer.scores[0])
         members = {member: float(scores[0]) for member, scores in answer.members.items()}
         texts = list(dict.fromkeys(model.text_read(episodes) for model in asked.models))
-        return {"raw": raw, "weighted": component.weight * raw, "members": members, "texts": texts}
+        cut = reading_note(answer.reading, name)
+        return {"raw": raw, "weighted": component.weight * raw, "members": members, "texts": texts, "cut": cut}
 
     def _source(self, component: RewardComponent, field: str, compute: Compute) -> Source:
         problems: list[Problem] = []
@@ -140,7 +142,7 @@ def _changed(file: str) -> int:
 
 
 def _final(config: RunConfig, rows: list[dict[str, Any]], episodes: Episodes, tokens: int | None) -> dict[str, Any]:
-    notes = []
+    notes = [row["cut"] for row in rows if row.get("cut")]
     if config.reward.scaling != "none":
         notes.append("Scaling needs the scores of a run; here it is left out.")
     if config.reward.length_penalty and tokens is None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from itertools import combinations
 
-import torch
-
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
@@ -33,7 +31,8 @@ def label_by_model(
         raise ConfigError([Problem("", str(error))]) from error
     scorer = build_scorer(settings, compute, report, permissions)
     rows = [(prompt, response) for prompt, responses in completions.items() for response in responses]
-    scores = iter(_scores(scorer, rows, report))
+    found, cut = _scores(scorer, rows, report)
+    scores = iter(found)
     pairs: list[LabelledPair] = []
     equal = tied = 0
     for prompt, responses in completions.items():
@@ -47,15 +46,18 @@ def label_by_model(
             else:
                 best, other = (first, second) if margin > 0 else (second, first)
                 pairs.append(LabelledPair(prompt, responses[best], responses[other], round(abs(margin), 6)))
-    return Labelled(pairs, equal, tied, sum(len(responses) < 2 for responses in completions.values()))
+    return Labelled(pairs, equal, tied, sum(len(responses) < 2 for responses in completions.values()), cut=cut)
 
 
-def _scores(scorer: Scorer, rows: list[tuple[str, str]], report: OnProgress) -> list[float]:
-    """Scores of finished responses; their lengths in tokens are not known here, and a reward model asks for none."""
+def _scores(scorer: Scorer, rows: list[tuple[str, str]], report: OnProgress) -> tuple[list[float], int]:
+    """Scores of finished responses, and how many of their texts lost their beginning; lengths in the policy's tokens are not known here."""
     found: list[float] = []
+    cut = 0
     for start in range(0, len(rows), ROWS):
         report(f"Scoring {len(rows):,} responses", start / len(rows))
         part = rows[start : start + ROWS]
         episodes = Episodes([prompt for prompt, _ in part], [text for _, text in part], [True] * len(part), [0] * len(part))
-        found += torch.stack(list(scorer.parts(episodes).values())).sum(dim=0).tolist()
-    return found
+        scored = scorer.read(episodes)
+        found += scored.sum.tolist()
+        cut += 0 if scored.reading is None else int((scored.reading[:, 0] < scored.reading[:, 1]).sum())
+    return found, cut

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rlhf_studio.config import EvaluationRunConfig, Permissions, RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.prompts import batch_of
 from rlhf_studio.engine.recording.costs import Costs
+from rlhf_studio.engine.rewards.episodes import cut_share, worst_reading
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer, build_scorer
 from rlhf_studio.engine.stages.evaluating import saved
 from rlhf_studio.engine.stages.evaluating.answering import Row, kl_from_reference, read, read_texts, sample, settings_of
@@ -54,6 +56,7 @@ class EvaluationStage:
         self._texts: list[str] = []
         self._given: dict[str, list[list[str]]] = {}
         self._read_as: dict[int, Prepared] = {}
+        self._readings: list[Tensor | None] = []  # of this step's answers: how much of each text reward and judge read
 
     @classmethod
     def build(
@@ -176,6 +179,7 @@ class EvaluationStage:
         places = list(range(self._step * size, min((self._step + 1) * size, len(self._questions))))
         answers: list[Answer] = []
         metrics: dict[str, float] = {}
+        self._readings = []
         for source in self._sources:
             own = self._answers(source, places, len(answers), costs)
             answers += own
@@ -183,6 +187,8 @@ class EvaluationStage:
             if source.kind == "model" and self._texts:
                 with costs("reference"):
                     metrics |= self._text(source)
+        readings = [reading for reading in self._readings if reading is not None]
+        metrics["tokens/reward_cut"] = cut_share(torch.cat(readings) if readings else None)
         self._step += 1
         self._elapsed += costs.total
         self._episodes += len(answers)
@@ -259,10 +265,12 @@ class EvaluationStage:
         stopped: list[bool | None],
     ) -> list[Answer]:
         samples, scorer = self._config.evaluation.samples, self._policies.scorer
-        weighted, several = scorer.parts_and_members(episodes)
-        parts, members = ({name: scores.tolist() for name, scores in found.items()} for found in (weighted, several))
+        scored = scorer.read(episodes)
+        judged = None if self._judge is None else self._judge.read(episodes)
+        self._readings.append(worst_reading([scored.reading, None if judged is None else judged.reading]))
+        parts, members = ({name: scores.tolist() for name, scores in found.items()} for found in (scored.weighted, scored.members))
         gold = scorer.gold(episodes)
-        judge = None if self._judge is None else torch.stack(list(self._judge.parts(episodes).values())).sum(dim=0).tolist()
+        judge = None if judged is None else judged.sum.tolist()
         texts = self._questions.texts()
         return [
             Answer(

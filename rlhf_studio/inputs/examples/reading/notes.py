@@ -14,7 +14,7 @@ HAPPENED = {
     "unlearned": "{n} {answers} with the weight 0: read as part of the chat, and not learned.",
     "unanswered": "The messages behind the last answer of {n} {chats} were left out: nobody answers them.",
     "early": "In {n} {pairs} the dialogues differ before their last answers: all that follows the shared beginning counts as the response.",
-    "tie": "{n} {pairs} came with equally good responses: they are learned from as ties, and accuracy does not count them.",
+    "tie": "{n} {pairs} came with equally good responses: they are learned as ties, without margins, and accuracy does not count them.",
     "both_ways": "{n} {pairs} stand there the other way round too: people disagreed on them.",
     "judged_again": "{n} {pairs} came with the texts of an earlier one, but with another annotator, confidence, margin or group: "
     "each is a judgement of its own, and all count.",

@@ -205,6 +205,13 @@ export class Inspector {
       sample.stopped === null
         ? null
         : el("span", { "data-term": "stopped" }, sample.stopped ? "ended by itself" : "cut at the limit"),
+      sample.cut
+        ? el(
+            "span",
+            { "data-term": "tokens/reward_cut" },
+            `the reward read only the last ${integer(sample.cut[0])} of ${integer(sample.cut[1])} tokens`,
+          )
+        : null,
       this.more,
     );
   }

@@ -123,7 +123,7 @@ export class Answer {
     this.view.finish(event.stopped);
     this.say("");
     this.showFigures(event);
-    if (event.no_score) this.notes.append(el("p", {}, readable(event.no_score)));
+    for (const note of [event.no_score, event.cut]) if (note) this.notes.append(el("p", {}, readable(note)));
     if (this.index !== null) this.pick(this.index);
   }
 
