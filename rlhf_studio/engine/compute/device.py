@@ -6,11 +6,14 @@ import contextlib
 import os
 import resource
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
@@ -116,3 +119,21 @@ def choose_compute(config: RunConfig) -> Compute:
 def placed(model: PreTrainedModel, where: torch.device | torch.dtype) -> PreTrainedModel:
     """The model moved to a device or a number format. A quantized model stays as it was loaded: transformers forbids moving it."""
     return model if getattr(model, "is_quantized", False) else model.to(where)
+
+
+@torch.no_grad()
+def round_products(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """Keep in ``dtype`` what autocast would convert to it for every product: the float32 weights and biases of plain linear layers.
+
+    A pass under autocast gives the same numbers bit for bit, from half the memory. Embeddings, norms and weights that two layers use stay
+    as they are: hidden states between the layers are float32, as they are in a model whose weights are trained. The model is changed in
+    place. Nothing happens for float32.
+    """
+    if dtype.itemsize >= torch.float32.itemsize or getattr(model, "is_quantized", False):
+        return model
+    uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    for layer in model.modules():
+        weights = list(layer.parameters(recurse=False))
+        if type(layer) in (nn.Linear, Conv1D) and all(weight.dtype is torch.float32 and uses[id(weight)] == 1 for weight in weights):
+            layer.to(dtype)
+    return model

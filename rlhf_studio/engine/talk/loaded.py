@@ -119,7 +119,7 @@ def load_start(run_dir: Path, config: RunConfig, permissions: Permissions, repor
         dtype, options = compute.dtype if config.lora.enabled else torch.float32, load_options(config, compute)
         loaded = _starting_policy(run_dir, config, dtype, options, report)
         loaded = replace(loaded, model=placed(loaded.model.requires_grad_(False), compute.device))
-        reference = load_reference(config, loaded, compute, report, options)
+        reference = load_reference(config, loaded, report, options)
         no_score = ""
         try:
             if RunReader(run_dir).status().stage != "ppo":
