@@ -17,7 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.engine.compute.allocator import keep_freed_memory
+from rlhf_studio.engine.compute.allocator import keep_freed_memory, let_gpu_memory_grow
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
 from rlhf_studio.engine.distributed.ranks import ONE_RANK, AccelerateRanks, Ranks, join_ranks
 from rlhf_studio.inputs.checks.accelerate_settings import launch_in_environment, launch_problems
@@ -93,6 +93,10 @@ def choose_compute(config: RunConfig) -> Compute:
     if problems := [*device_problems(engine, gpus), *launch_problems(config, launch_in_environment(os.environ))]:
         raise ConfigError(problems)
     on_gpu = gpus > 0 and engine.device != "cpu"
+    if on_gpu:
+        let_gpu_memory_grow()
+        torch.set_float32_matmul_precision("highest")  # some images switch TF32 on, whose products have ten binary digits
+        torch.backends.cudnn.allow_tf32 = False
     ranks = join_ranks(cpu=not on_gpu)
     if problems := list(batch_split_problems(config, ranks.size)):
         raise ConfigError(problems)

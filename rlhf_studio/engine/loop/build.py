@@ -72,7 +72,7 @@ def make_policy(
     reference = Reference(policy, torch.float32 if whole else compute.dtype, start.model and placed(start.model, compute.load_device))
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
-    if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
+    if config.ppo.reference_ema and policy.has_lora and not (can_merge(policy.model) and compute.dtype is torch.float32):
         needs = "matrices and ordinary embeddings, no DoRA, no quantized or half-precision base, no adapted layer that shares its weights"
         message = f"a reference that follows needs plain LoRA on float32 weights: {needs}"
         raise ConfigError([Problem("ppo.reference_ema", message)])

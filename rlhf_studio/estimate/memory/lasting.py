@@ -63,10 +63,9 @@ def learning_parts(learned: int | None, copies: int, matrices: tuple[int, int], 
     matrix, tied = matrices
     # The output layer's gradient is made beside that of the embedding that it is tied to; and AdamW works on a copy of the largest matrix.
     yield MemoryPart(GRADIENTS, learned, _times(learned, FLOAT32), _plus(_times(learned, FLOAT32 * copies), tied))
-    # AdamW's two moments. On a GPU it updates all weights together, through one temporary copy of them.
+    # AdamW's two moments. On a GPU one kernel (fused) updates weights and moments in place.
     moments = _times(learned, 2 * FLOAT32)
-    high = _times(learned, 3 * FLOAT32) if device.kind == "cuda" else _plus(moments, matrix)
-    yield MemoryPart(OPTIMIZER, _times(learned, 2), moments, high)
+    yield MemoryPart(OPTIMIZER, _times(learned, 2), moments, moments if device.kind == "cuda" else _plus(moments, matrix))
 
 
 def prompt_parts(config: RunConfig, prompts: PromptTokens | None, device: Device) -> Iterable[MemoryPart]:
