@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from peft.utils.integrations import dequantize_module_weight
 from torch import nn
 from transformers import AutoModelForCausalLM
 
 from rlhf_studio.engine.compute.device import round_products
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.models import load_model
 from rlhf_studio.engine.models.policy import plain_model
 from rlhf_studio.engine.parity.first_rollout import check_first_rollout
+from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.estimate.counts import RunModels
 from rlhf_studio.estimate.device import Device
 from rlhf_studio.estimate.memory.lasting import lasting_parts
@@ -96,3 +99,24 @@ def test_linear_layers_of_other_kinds_are_left_alone() -> None:
     model: Any = nn.ModuleDict({"router": Router(3, 2), "plain": nn.Linear(3, 2)})
     rounded = round_products(model, torch.bfloat16)
     assert rounded["router"].weight.dtype is torch.float32 and rounded["plain"].weight.dtype is torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore:bitsandbytes")  # its CPU product of 4-bit weights has no gradient of its own
+@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+def test_a_quantized_base_learns(make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: str) -> None:
+    """By bitsandbytes' CPU library; people without a GPU are refused, because it is slow. Neither base sets the reference apart."""
+    monkeypatch.setattr(load_model, "machine_problems", lambda *_: ())
+    folder = save_policy(tmp_path / "wide", "llama", width=64, spread=0.2)
+    settings = {"model": {"policy": str(folder), "quantization": bits, **HALF}, "lora": {"enabled": True, "r": 4}}
+    trainer = make_trainer("llama", **settings, generation={"response_length": 12})
+    model = plain_model(trainer.models.policy.model)
+    layer = model.model.layers[0].mlp.down_proj.base_layer
+    plain = AutoModelForCausalLM.from_pretrained(folder).model.layers[0].mlp.down_proj
+    assert layer.weight.dtype is {"8bit": torch.int8, "4bit": torch.uint8}[bits] and layer.weight.requires_grad is False
+    with torch.no_grad():
+        off = (dequantize_module_weight(layer).float() - plain.weight).norm() / plain.weight.norm()
+    assert float(off) < {"8bit": 0.02, "4bit": 0.15}[bits]
+    check_before_training(trainer)
+    record = trainer.step()
+    assert not [event.text for event in record.events if event.level == "warning"]
+    assert record.metrics["objective/kl"] == 0.0 and trainer.step().metrics["objective/kl"] != 0.0
