@@ -18,3 +18,8 @@ From the top to the bottom; a room uses only those below it:
 Every room may use :mod:`.types` (the records between the phases), :mod:`.text`, :mod:`.padding`, :mod:`.learning_rate` and
 :mod:`.objective`.
 """
+
+import logging
+
+# peft imports bitsandbytes wherever it is installed, which then warns on a CPU that a kernel for quantized weights is missing.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

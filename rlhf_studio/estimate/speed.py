@@ -12,10 +12,20 @@ from pathlib import Path
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.estimate.counts import RunModels, parameters, rows_together
+from rlhf_studio.inputs.models.facts import ModelFacts
 
 # A step reaches between most and a quarter of the rate of one large product: small matrices, and everything beside them.
 FASTEST, SLOWEST = 1.2, 4.0
-GPU_LAUNCHES_PER_BLOCK, SECONDS_PER_LAUNCH = 25, 8e-6
+LAUNCHES_PER_BLOCK = {"gpt2": (24, 46), "gpt_neox": (32, 51)}
+OTHER_LAUNCHES = (45, 85)  # of a Llama, whose parts most other kinds have
+"""Kernels that a GPU starts for one block in a forward pass: of whole weights, and with an adapter on every layer. These are operations
+other than views, counted on a CPU while a token is sampled in bfloat16 (tests/engine/test_pretend_cuda.py); not yet measured on a GPU."""
+SECONDS_PER_LAUNCH = 8e-6
+
+
+def launches_per_block(model: ModelFacts, *, adapted: bool) -> int:
+    """Kernels of one block in a forward pass."""
+    return LAUNCHES_PER_BLOCK.get(model.model_type, OTHER_LAUNCHES)[adapted]
 
 
 class Calibration:
@@ -74,7 +84,8 @@ def seconds_per_step(config: RunConfig, models: RunModels, prompt: int, device: 
     ideal = ppo.batch_size * (prompt + response) * per_token / rate
     launches = 0.0
     if device == "cuda":  # a small model is bound by starting kernels: one decoding step per token, three passes per micro-batch
-        passes = response * math.ceil(ppo.batch_size / rows_together(config))
-        passes += 3 * ppo.ppo_epochs * math.ceil(ppo.batch_size / ppo.micro_batch)
-        launches = passes * policy.shape.layers * GPU_LAUNCHES_PER_BLOCK * SECONDS_PER_LAUNCH
+        of_a_block = response * math.ceil(ppo.batch_size / rows_together(config)) * launches_per_block(policy, adapted=False)  # merged
+        passes = 3 * ppo.ppo_epochs * math.ceil(ppo.batch_size / ppo.micro_batch)
+        of_a_block += passes * launches_per_block(policy, adapted=config.lora.enabled)
+        launches = of_a_block * policy.shape.layers * SECONDS_PER_LAUNCH
     return FASTEST * ideal + launches, SLOWEST * ideal + 2 * launches

@@ -113,6 +113,19 @@ def forward_arguments(source: str, architecture: str) -> frozenset[str]:
     return frozenset(re.findall(r"^        (\w+)\s*[:=,]", signature[1], re.MULTILINE)) - {"self"} if signature else frozenset()
 
 
+FUSED_EXPERTS = frozenset(
+    """
+    afmoe beam cohere2_moe deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5_moe exaone_moe flex_olmo glm4_moe glm4_moe_lite glm_moe_dsa
+    hunyuan_v1_moe mellum minimax_m2 mixtral olmoe qwen3_moe qwen3_next solar_open
+    """.split()  # noqa: SIM905
+)
+"""Types of whose experts peft adapts the parameters themselves: all experts of a layer lie in one tensor, and no layer has a matrix of its
+own. Measured (``tests/families``)."""
+EXPERT_LAYERS = frozenset({"gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"})
+"""Names by which adapters on these experts are asked for."""
+SHARES_BLOCKS = frozenset({"zamba"})
+"""Types whose blocks use the same matrices, so that no start of LoRA may change one of them."""
+
 TESTED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
 """Types whose forward pass over a packed row (``engine/compute/packing.py``) and whose traced decoding step
 (``engine/sampling/traced_step.py``) are tested. All others are padded, and sample through the model itself.

@@ -16,7 +16,6 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.models.policy import Policy, ResponseModel
-from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.types import TokenBatch
 from tests.engine.conftest import PROMPTS, play, small_config
 from tests.engine.small_models import WORDS, save_policy, save_prompts, save_reward_model, save_tokenizer
@@ -93,13 +92,6 @@ def test_the_reference_copy_is_frozen_and_shares_nothing(make_trainer: Callable[
     assert copies and not any(parameter.requires_grad for parameter in copies)
     assert not {p.data_ptr() for p in copies} & {p.data_ptr() for p in trainer.models.policy.parameters()}
     assert not any(module.training for module in reference.modules())
-
-
-def test_the_reference_copy_takes_the_compute_format(make_trainer: Callable[..., Trainer]) -> None:
-    policy = make_trainer().models.policy
-    with Reference(policy, torch.bfloat16).active() as reference:
-        assert {parameter.dtype for parameter in reference.parameters()} == {torch.bfloat16}
-    assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
 
 
 # --- value head --------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,12 @@ def test_a_critic_of_its_own_reads_and_learns() -> None:
 
 
 def test_a_gpu_is_bound_by_starting_kernels() -> None:
-    """5 decoding steps and 3 passes × 3 epochs × 2 micro-batches, 2 blocks of 25 kernels of 8 microseconds."""
+    """5 decoding steps and 3 passes × 3 epochs × 2 micro-batches, 2 blocks, kernels of 8 microseconds. Adapters are merged for sampling."""
     low, high = seconds_per_step(config(), RunModels(POLICY), 7, "cuda", 1e30)
-    assert low == pytest.approx((5 + 18) * 2 * 25 * 8e-6) and high == pytest.approx(2 * low)
+    assert low == pytest.approx((5 + 18) * 2 * 45 * 8e-6) and high == pytest.approx(2 * low)
+    gpt2, lora = RunModels(replace(POLICY, model_type="gpt2")), config(lora={"enabled": True})
+    assert seconds_per_step(config(), gpt2, 7, "cuda", 1e30)[0] == pytest.approx((5 + 18) * 2 * 24 * 8e-6)
+    assert seconds_per_step(lora, gpt2, 7, "cuda", 1e30)[0] == pytest.approx((5 * 24 + 18 * 46) * 2 * 8e-6)
 
 
 def test_parts_that_are_sampled_one_after_the_other_start_their_own_kernels() -> None:
@@ -119,7 +123,7 @@ def test_parts_that_are_sampled_one_after_the_other_start_their_own_kernels() ->
     for together, parts in ((0, 1), (4, 1), (9, 1), (3, 2), (1, 4)):
         generation = {"response_length": 5, "batch_size": together}
         low, _ = seconds_per_step(config(generation=generation), RunModels(POLICY), 7, "cuda", 1e30)
-        assert low == pytest.approx((5 * parts + 18) * 2 * 25 * 8e-6), together
+        assert low == pytest.approx((5 * parts + 18) * 2 * 45 * 8e-6), together
 
 
 def test_an_unknown_model_gives_no_time() -> None:

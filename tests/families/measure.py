@@ -33,7 +33,8 @@ from rlhf_studio.runs.records import RolloutRecord
 from tests.families.tiny import save_tiny
 
 RESULTS = Path(__file__).with_name("results.json")
-MODES = ("full", "lora")
+STARTS = ("gaussian", "orthogonal", "pissa", "olora")  # of LoRA, beside the default one
+MODES = ("full", "lora", *STARTS)
 BOUND = 1e-4  # nats, and units of the value
 SECONDS, BYTES = 300, 16 << 30  # what one type may take
 TEMPERATURE = 0.8
@@ -47,7 +48,7 @@ def run_config(policy: Path, prompts: Path, mode: str) -> RunConfig:
     return RunConfig.model_validate(
         {
             "model": {"policy": str(policy), "value_head_init": "normal"},
-            "lora": {"enabled": mode == "lora", "r": 4},
+            "lora": {"enabled": mode != "full", "r": 4, "alpha": 8, "init_lora_weights": mode if mode in STARTS else "default"},
             "data": {"prompts": str(prompts)},
             "reward": {"components": [{"kind": "length", "target": 8}]},
             "ppo": {"steps": 2, "batch_size": 6, "mini_batch_size": 3, "ppo_epochs": 1, "learning_rate": 1e-3},
@@ -101,9 +102,15 @@ def compare(run_dir: Path, policy: Path, mode: str) -> dict[str, float]:
     }
     found["ref_logprobs of step 2"] = _largest(second, "ref_logprobs", lambda record: plain_logprobs(start, record))
     checkpoint = run_dir / "checkpoints" / "step-000001" / "policy"
-    moved = PeftModel.from_pretrained(start, checkpoint) if mode == "lora" else AutoModelForCausalLM.from_pretrained(checkpoint)
+    moved = AutoModelForCausalLM.from_pretrained(checkpoint) if mode == "full" else _adapted(checkpoint)
     found["logprobs of step 2"] = _largest(second, "logprobs", lambda record: plain_logprobs(moved.eval(), record))
     return found
+
+
+def _adapted(checkpoint: Path) -> PeftModel:
+    """The saved adapter on the base that it names: PiSSA and OLoRA have changed the first model's matrices."""
+    base = json.loads((checkpoint / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    return PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), checkpoint)
 
 
 def _recorded(run_dir: Path, step: int) -> list[RolloutRecord]:

@@ -1,8 +1,9 @@
-"""How the C library (glibc) treats memory that the program has freed."""
+"""How memory that the program has freed is kept: by the C library (glibc), and on a GPU by torch."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 
 TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # glibc's malloc.h
@@ -22,3 +23,16 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     mallopt.argtypes, mallopt.restype = [ctypes.c_int, ctypes.c_int], ctypes.c_int
     return all([mallopt(MMAP_THRESHOLD, LARGEST), mallopt(TRIM_THRESHOLD, 2 * LARGEST - 1), mallopt(ARENA_MAX, 1)])
+
+
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Environment variables with torch's settings for a GPU's memory; the second is the older name, which every version reads."""
+
+
+def let_gpu_memory_grow() -> None:
+    """Let torch's blocks of GPU memory grow, unless a person has set it otherwise. Before the first tensor is on the GPU.
+
+    Tensors have other sizes in every micro-batch. Blocks of fixed sizes would leave gaps between them that nothing fits into.
+    """
+    if not any(os.environ.get(name) for name in ALLOCATOR_VARIABLES):
+        os.environ[ALLOCATOR_VARIABLES[1]] = "expandable_segments:True"

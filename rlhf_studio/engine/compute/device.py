@@ -6,15 +6,18 @@ import contextlib
 import os
 import resource
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.engine.compute.allocator import keep_freed_memory
+from rlhf_studio.engine.compute.allocator import keep_freed_memory, let_gpu_memory_grow
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
 from rlhf_studio.engine.distributed.ranks import ONE_RANK, AccelerateRanks, Ranks, join_ranks
 from rlhf_studio.inputs.checks.accelerate_settings import launch_in_environment, launch_problems
@@ -90,6 +93,10 @@ def choose_compute(config: RunConfig) -> Compute:
     if problems := [*device_problems(engine, gpus), *launch_problems(config, launch_in_environment(os.environ))]:
         raise ConfigError(problems)
     on_gpu = gpus > 0 and engine.device != "cpu"
+    if on_gpu:
+        let_gpu_memory_grow()
+        torch.set_float32_matmul_precision("highest")  # some images switch TF32 on, whose products have ten binary digits
+        torch.backends.cudnn.allow_tf32 = False
     ranks = join_ranks(cpu=not on_gpu)
     if problems := list(batch_split_problems(config, ranks.size)):
         raise ConfigError(problems)
@@ -116,3 +123,21 @@ def choose_compute(config: RunConfig) -> Compute:
 def placed(model: PreTrainedModel, where: torch.device | torch.dtype) -> PreTrainedModel:
     """The model moved to a device or a number format. A quantized model stays as it was loaded: transformers forbids moving it."""
     return model if getattr(model, "is_quantized", False) else model.to(where)
+
+
+@torch.no_grad()
+def round_products(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """Keep in ``dtype`` what autocast would convert to it for every product: the float32 weights and biases of plain linear layers.
+
+    A pass under autocast gives the same numbers bit for bit, from half the memory. Embeddings, norms and weights that two layers use stay
+    as they are: hidden states between the layers are float32, as they are in a model whose weights are trained. The model is changed in
+    place. Nothing happens for float32.
+    """
+    if dtype.itemsize >= torch.float32.itemsize or getattr(model, "is_quantized", False):
+        return model
+    uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    for layer in model.modules():
+        weights = list(layer.parameters(recurse=False))
+        if type(layer) in (nn.Linear, Conv1D) and all(weight.dtype is torch.float32 and uses[id(weight)] == 1 for weight in weights):
+            layer.to(dtype)
+    return model

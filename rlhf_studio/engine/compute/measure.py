@@ -13,22 +13,30 @@ from pathlib import Path
 
 import torch
 
-SECONDS, SIZE = 1.0, 768  # long enough for a steady result; a typical hidden size of small models
+SECONDS = 1.0  # long enough for a steady result
+PRODUCTS = {"cpu": (768, 4), "cuda": (8192, 16)}
+"""Size of the matrices, and products in a trial. On a CPU a typical hidden size of small models. A fast GPU multiplies such matrices in
+less time than it takes to start the product, so there they are large, and many are under way before it is waited for."""
 
 
-def multiply_rate(device: torch.device, seconds: float = SECONDS, size: int = SIZE) -> float:
-    """Floating-point operations per second in (size × size) matrix products of 2 · size³ each; the mean of the faster half of trials."""
-    left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16 if device.type == "cuda" else None) for _ in range(2))
+def multiply_rate(device: torch.device, seconds: float = SECONDS) -> float:
+    """Floating-point operations per second in (n × n) matrix products of 2 · n³ each; the mean of the faster half of trials.
+
+    The first trial, in which libraries and clocks start up, does not count.
+    """
+    size, products = PRODUCTS[device.type]
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16 if half else None) for _ in range(2))
     rates: list[float] = []
     ends = time.perf_counter() + seconds
-    while len(rates) < 4 or time.perf_counter() < ends:
+    while len(rates) < 5 or time.perf_counter() < ends:
         started = time.perf_counter()
-        for _ in range(4):
+        for _ in range(products):
             left @ right
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        rates.append(8 * size**3 / (time.perf_counter() - started))
-    best = sorted(rates)[len(rates) // 2 :]
+        rates.append(2 * products * size**3 / (time.perf_counter() - started))
+    best = sorted(rates[1:])[len(rates) // 2 :]
     return sum(best) / len(best)
 
 

@@ -48,7 +48,7 @@ def build_trainer(
     loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=options)
     prompts = prepare_prompts(rows, loaded.tokenizer, config, report)
     held_out = hold_out(prompts, eval_rows, loaded.tokenizer, config, report)
-    start = load_reference(config, loaded, compute, report, options)
+    start = load_reference(config, loaded, report, options)
     policy, reference = make_policy(config, compute, loaded, start, report)
     scorer = build_scorer(config.reward, compute, report, permissions)
     models, notes = make_models(config, compute, policy, reference, scorer, loaded.tokenizer)
@@ -69,10 +69,12 @@ def make_policy(
     model = placed(loaded.model, compute.load_device)
     critic, head = load_critic(config, loaded, report)
     policy = Policy(with_lora(model, config, loaded, start), head, critic).to(compute.load_device)
-    reference = Reference(policy, compute.dtype, start.model and placed(start.model, compute.load_device))
+    # A copy that moves would lose small steps in half precision; FSDP wants all weights of a block in one format.
+    whole = config.ppo.reference_ema or compute.ranks.sharded
+    reference = Reference(policy, torch.float32 if whole else compute.dtype, start.model and placed(start.model, compute.load_device))
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
-    if config.ppo.reference_ema and policy.has_lora and not can_merge(policy.model):
+    if config.ppo.reference_ema and policy.has_lora and not (can_merge(policy.model) and compute.dtype is torch.float32):
         needs = "matrices and ordinary embeddings, no DoRA, no quantized or half-precision base, no adapted layer that shares its weights"
         message = f"a reference that follows needs plain LoRA on float32 weights: {needs}"
         raise ConfigError([Problem("ppo.reference_ema", message)])

@@ -27,6 +27,7 @@ from peft import PeftModel, get_peft_model, get_peft_model_state_dict
 from peft.tuners.lora.layer import Linear, ParamWrapper
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -74,12 +75,27 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig, head: str | None = No
         adapted = get_peft_model(model, config, adapter_name=POLICY)
     except ValueError as error:
         raise ConfigError([Problem("lora.target_modules", str(error).splitlines()[0])]) from error
+    except AttributeError as error:  # peft looks for the matrix of a layer that has none, or more than one
+        message = f"{settings.init_lora_weights} does not work with all of these layers ({error}); use default"
+        raise ConfigError([Problem("lora.init_lora_weights", f"{message}, or other lora.target_modules")]) from error
     shared = [name for name, layer in layers_that_share(adapted).items() if isinstance(layer, Linear)]  # peft starts embeddings at 0
     if settings.changes_base and shared:
         message = f"{settings.init_lora_weights} changes the weight of {shared[0]}, which another layer uses too; use default"
         raise ConfigError([Problem("lora.init_lora_weights", f"{message}, or other lora.target_modules")])
+    _fill_ranks(adapted)
     config.init_lora_weights = True  # a saved adapter is loaded onto the base as it is now, not initialised again
     return _safe_for_lanes(adapted)
+
+
+@torch.no_grad()
+def _fill_ranks(model: PeftModel) -> None:
+    """Give factors of fewer than r rows, which PiSSA and OLoRA make of a matrix with fewer, rows of zeros up to r: peft saves them as
+    they are and then does not load them again.
+    """
+    for layer in model.modules():
+        if isinstance(layer, Linear) and (missing := layer.r[POLICY] - len(layer.lora_A[POLICY].weight)) > 0:
+            first, second = layer.lora_A[POLICY].weight, layer.lora_B[POLICY].weight
+            first.data, second.data = pad(first.data, (0, 0, 0, missing)), pad(second.data, (0, missing))
 
 
 @torch.no_grad()

@@ -20,16 +20,20 @@ def new_cache(config: PretrainedConfig, max_length: int) -> DynamicCache:
 
 
 class PreallocatedLayer(DynamicLayer):
-    """Keys and values of one layer, (B, heads, length, size): views of the first ``length`` places of buffers with the full length."""
+    """Keys and values of one layer, (B, heads, length, size): views of the first ``length`` places of buffers with the full length.
+
+    Keys are kept in the values' number format. Under autocast a rotation by position makes float32 of bfloat16 keys, and attention would
+    convert all of them again for every token.
+    """
 
     def __init__(self, max_length: int):
         super().__init__()
         self._max_length = max_length
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
+        self.dtype, self.device = value_states.dtype, value_states.device
         self._all_keys, self._all_values = (
-            states.new_empty((*states.shape[:2], self._max_length, states.shape[3])) for states in (key_states, value_states)
+            value_states.new_empty((*states.shape[:2], self._max_length, states.shape[3])) for states in (key_states, value_states)
         )
         self.keys, self.values = self._all_keys[:, :, :0], self._all_values[:, :, :0]
         self.is_initialized = True

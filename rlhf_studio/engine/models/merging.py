@@ -37,7 +37,8 @@ def merged_adapters(model: PeftModel) -> Iterator[None]:
     """Inside, every plain LoRA layer computes with W + ΔW as one matrix; afterwards the original tensor W is back.
 
     Layers where this is not possible, or not the same function up to rounding, stay as they are: DoRA, quantised weights, trained biases,
-    half-precision weights (ΔW would be lost in rounding), weights that another layer uses too, and adapters with unknown parameters.
+    weights that another layer uses too, and adapters with unknown parameters. In bfloat16 the sum is rounded once. What a layer then
+    computes is no further from float32 than what base and adapter give apart (docs/models.md), since there each result is rounded.
     """
     shared = _shared_weights(model)
     layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer) and _can_merge(layer, shared)]
@@ -46,7 +47,7 @@ def merged_adapters(model: PeftModel) -> Iterator[None]:
     try:
         with torch.no_grad():
             for layer, weight in zip(layers, weights, strict=True):
-                weight.data = weight.data + sum(layer.get_delta_weight(name) for name in _active(layer))
+                weight.data = (weight.data.float() + sum(layer.get_delta_weight(name).float() for name in _active(layer))).to(weight.dtype)
                 layer._disable_adapters = True  # peft's own method would also switch off the adapters' gradients
         yield
     finally:
@@ -132,8 +133,8 @@ def _shared_weights(model: nn.Module) -> set[int]:
 def _can_merge(layer: LoraLayer, shared: set[int]) -> bool:
     weight = getattr(layer.base_layer, "weight", None)
     plain_lora = _is_known(layer) and not layer.lora_variant and not layer.merged and not layer.disable_adapters
-    float32 = isinstance(weight, nn.Parameter) and type(weight) is nn.Parameter and weight.dtype is torch.float32
-    return plain_lora and float32 and id(weight) not in shared
+    plain_weight = isinstance(weight, nn.Parameter) and type(weight) is nn.Parameter and weight.dtype in (torch.float32, torch.bfloat16)
+    return plain_lora and plain_weight and id(weight) not in shared
 
 
 def _is_known(layer: LoraLayer) -> bool:

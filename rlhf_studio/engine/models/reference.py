@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine.compute.device import Compute, placed
+from rlhf_studio.engine.compute.device import round_products
 from rlhf_studio.engine.distributed.sharding import local_part, shard_like
 from rlhf_studio.engine.models.adapters import POLICY, REFERENCE, is_adapter
 from rlhf_studio.engine.models.load_model import LoadedModel, adapter_base, check_same_tokens, fetch, load_causal_lm
@@ -35,7 +35,8 @@ class Reference:
 
     Args:
         policy: the policy before training.
-        dtype: number format of a frozen copy.
+        dtype: number format of the matrix products: a frozen copy of float32 weights keeps the matrices rounded to it
+            (:func:`round_products`), so that both models round alike. float32 for a copy that moves or is sharded.
         model: the frozen model. None: the policy's own base model where it has LoRA, else a copy of the policy.
     """
 
@@ -45,7 +46,7 @@ class Reference:
         if model is None and not policy.has_lora:
             model = copy.deepcopy(policy.model)
         if model is not None:
-            self._copy = ResponseModel(placed(model.requires_grad_(False), dtype)).eval()
+            self._copy = ResponseModel(round_products(model.requires_grad_(False), dtype)).eval()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[ResponseModel]:
@@ -113,10 +114,8 @@ class LoadedReference:
     notes: list[str] = field(default_factory=list)
 
 
-def load_reference(
-    config: RunConfig, policy: LoadedModel, compute: Compute, report: OnProgress, options: dict[str, Any]
-) -> LoadedReference:
-    """Load what ``model.reference`` names; ``policy`` is as it was loaded, before LoRA is added.
+def load_reference(config: RunConfig, policy: LoadedModel, report: OnProgress, options: dict[str, Any]) -> LoadedReference:
+    """Load what ``model.reference`` names; ``policy`` is as it was loaded, before LoRA is added. Both have one number format.
 
     Raises :class:`ConfigError` naming ``model.reference`` for what cannot be loaded or does not fit the policy.
     """
@@ -131,7 +130,7 @@ def load_reference(
     folder = fetch(name, config.model.reference_revision, report, FIELD)
     if lora.enabled and lora.off_is_start and not config.ppo.reference_ema and not policy.merged and _is_on_policy(folder, config, report):
         return LoadedReference(adapter=folder, notes=[f"The reference is the adapter {name}, on the policy's own base."])
-    loaded = load_causal_lm(name, config.model.reference_revision, compute.dtype, report, FIELD, options)
+    loaded = load_causal_lm(name, config.model.reference_revision, policy.model.dtype, report, FIELD, options)
     check_same_tokens(name, loaded, policy, FIELD, "so their log-probabilities cannot be compared", outputs=True)
     return LoadedReference(loaded.model, notes=[f"The reference is {name}, kept beside the policy."])
 

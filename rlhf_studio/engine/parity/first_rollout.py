@@ -16,7 +16,7 @@ from rlhf_studio.engine.types import Rollout
 def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: float = 0.0, *, at_start: bool) -> str:
     """Compute the log-probabilities of every row again, in other micro-batches, and compare them with the rollout's: the ratio must be 1.
 
-    With ``at_start``, and a reference that has the policy's own weights, the KL must be 0 too.
+    With ``at_start``, and a reference that is the policy's own start, the KL must be 0 too.
 
     Args:
         models: the run's models.
@@ -26,8 +26,8 @@ def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: f
         at_start: the run starts, and is not resumed.
 
     Returns:
-        A warning for people when the KL is not 0 in half precision: there the reference's weights are rounded and the policy's are not,
-        and how much that changes depends on the model. Empty when all is well.
+        A warning for people when a start of LoRA that splits the base's matrices keeps the KL from beginning at 0, because what is split
+        is rounded anew, in half precision by much. It says how large the offset is; nothing is subtracted for it. Empty when all is well.
 
     Raises:
         ParityError: on all ranks, for any other difference.
@@ -40,17 +40,28 @@ def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: f
     again = models.forward_pass.run(models.policy, part, 0).logprobs
     wrong = _beyond(tolerance, again - rollout.logprobs[mine, :width], part.mask, (scale, noise))
     problem = f"model.policy: before the first update the ratio is not 1: {wrong}; nothing was trained" if wrong else ""
-    warning = ""
+    offset = ""
     if at_start and _reference_is_start(config):
-        wrong = _beyond(tolerance, rollout.logprobs[mine] - rollout.ref_logprobs[mine], mask[mine], (scale, noise))
-        if wrong and tolerance.half:
-            warning = f"The reference has the policy's weights, but the KL does not begin at 0: {wrong}."
+        apart = rollout.logprobs[mine] - rollout.ref_logprobs[mine]
+        wrong = _beyond(tolerance, apart, mask[mine], (scale, noise))
+        if config.lora.changes_base:  # PiSSA and OLoRA split the base's matrices, which rounds them
+            offset = _offset(apart, mask[mine]) if wrong or tolerance.half else ""
         elif wrong and not problem:
             problem = f"model.reference: it has the policy's weights, but the KL does not begin at 0: {wrong}; nothing was trained"
     ranks.raise_together(problem, ParityError)
     if problem:
         raise ParityError(problem)
-    return warning
+    return offset
+
+
+def _offset(apart: Tensor, mask: Tensor) -> str:
+    """How far policy and reference begin apart, as a sentence; empty when all of ``apart`` (b, T) is 0."""
+    apart = apart * mask
+    if not apart.any():
+        return ""
+    mean, most = float(apart.sum(dim=1).mean()), float(apart.abs().max())
+    size = f"{mean:+.2g} nats per response, at most {most:.2g} at one token"
+    return f"The reference is the policy's start, but rounding sets them apart: the KL begins at {size}. Nothing is subtracted for it."
 
 
 def _beyond(tolerance: Tolerance, difference: Tensor, mask: Tensor, scale_and_noise: tuple[float, float]) -> str:
@@ -65,7 +76,6 @@ def _beyond(tolerance: Tolerance, difference: Tensor, mask: Tensor, scale_and_no
 
 
 def _reference_is_start(config: RunConfig) -> bool:
-    """Whether the reference's weights are the policy's at the start of training."""
+    """Whether the reference is the model with which the policy starts."""
     model = config.model
-    same_name = not model.reference or (model.reference, model.reference_revision) == (model.policy, model.revision)
-    return same_name and not config.lora.changes_base  # PiSSA and OLoRA split the base weights, which rounds them
+    return not model.reference or (model.reference, model.reference_revision) == (model.policy, model.revision)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from rlhf_studio.config import Permissions, RunConfig, SFTRunConfig
 from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.engine.compute.device import Compute, choose_compute, placed
+from rlhf_studio.engine.compute.device import Compute, choose_compute, placed, round_products
 from rlhf_studio.engine.compute.lanes import better_with_one_thread
 from rlhf_studio.engine.ends import model_ends, stop_ids
 from rlhf_studio.engine.loop.build import pad_id, with_lora
@@ -120,8 +120,9 @@ def load_start(run_dir: Path, config: RunConfig, permissions: Permissions, repor
     with _where_it_began(run_dir):
         dtype, options = compute.dtype if config.lora.enabled else torch.float32, load_options(config, compute)
         loaded = _starting_policy(run_dir, config, dtype, options, report)
-        loaded = replace(loaded, model=placed(loaded.model.requires_grad_(False), compute.device))
-        reference = load_reference(config, loaded, compute, report, options)
+        # Rounded once, not for every token: autocast keeps its copies of weights that are trained, but not of frozen ones.
+        loaded = replace(loaded, model=placed(round_products(loaded.model.requires_grad_(False), compute.dtype), compute.device))
+        reference = load_reference(config, loaded, report, options)
         no_score = ""
         try:
             if RunReader(run_dir).status().stage != "ppo":

@@ -38,7 +38,7 @@ def lasting_parts(config: RunConfig, models: RunModels, device: Device, size: in
     on_gpu = device.kind == "cuda"
     yield MemoryPart(FRAMEWORK, 0, *(GPU_FRAMEWORK if on_gpu else CPU_FRAMEWORK))
     yield policy_part(config, count, trained, size)
-    yield _reference(config, count, models.reference, size)
+    yield _reference(config, policy, models.reference, size)
     critic = _critic_weights(models) if config.ppo.has_critic else 0
     if config.ppo.has_critic:
         yield MemoryPart(CRITIC, critic, _times(critic, FLOAT32), _times(critic, FLOAT32))
@@ -63,10 +63,9 @@ def learning_parts(learned: int | None, copies: int, matrices: tuple[int, int], 
     matrix, tied = matrices
     # The output layer's gradient is made beside that of the embedding that it is tied to; and AdamW works on a copy of the largest matrix.
     yield MemoryPart(GRADIENTS, learned, _times(learned, FLOAT32), _plus(_times(learned, FLOAT32 * copies), tied))
-    # AdamW's two moments. On a GPU it updates all weights together, through one temporary copy of them.
+    # AdamW's two moments. On a GPU one kernel (fused) updates weights and moments in place.
     moments = _times(learned, 2 * FLOAT32)
-    high = _times(learned, 3 * FLOAT32) if device.kind == "cuda" else _plus(moments, matrix)
-    yield MemoryPart(OPTIMIZER, _times(learned, 2), moments, high)
+    yield MemoryPart(OPTIMIZER, _times(learned, 2), moments, moments if device.kind == "cuda" else _plus(moments, matrix))
 
 
 def prompt_parts(config: RunConfig, prompts: PromptTokens | None, device: Device) -> Iterable[MemoryPart]:
@@ -99,13 +98,27 @@ def policy_part(config: Learns, count: int | None, trained: int | None, size: in
     return MemoryPart(POLICY, count, _times(count, FLOAT32), _times(count, FLOAT32 + cast))
 
 
-def _reference(config: RunConfig, count: int | None, reference: ModelFacts | None, size: int) -> MemoryPart:
+def _reference(config: RunConfig, policy: ModelFacts, reference: ModelFacts | None, size: int) -> MemoryPart:
     if reference is not None:  # an adapter of the policy's own base needs no second model
-        own = parameters(reference)
-        return MemoryPart(REFERENCE, own, 0 if reference.base and config.lora.enabled else _times(own, size), _times(own, size))
+        own, frozen = parameters(reference), _frozen(config, reference, size)
+        return MemoryPart(REFERENCE, own, 0 if reference.base and config.lora.enabled else frozen, frozen)
     if config.lora.enabled and config.lora.off_is_start and not config.ppo.reference_ema:
         return MemoryPart(REFERENCE, 0, 0, 0)  # the policy's own base with the adapters off
-    return MemoryPart(REFERENCE, count, _times(count, size), _times(count, size))
+    frozen = _frozen(config, policy, size)
+    return MemoryPart(REFERENCE, parameters(policy), frozen, frozen)
+
+
+def _frozen(config: RunConfig, facts: ModelFacts, size: int) -> int | None:
+    """Bytes of a frozen copy. Beside a policy whose weights all learn, only the matrices of linear layers take the computation's format,
+    and none in a copy that moves; where nobody knows which weights those are, all count as float32.
+    """
+    count = parameters(facts)
+    if config.lora.enabled or count is None:
+        return _times(count, size)
+    shape, rounded = facts.shape, 0
+    if shape is not None and not config.ppo.reference_ema:
+        rounded = min(shape.block_parameters + (0 if shape.tied else shape.vocabulary * shape.hidden), count)
+    return FLOAT32 * count - (FLOAT32 - size) * rounded
 
 
 def _critic_weights(models: RunModels) -> int | None:

@@ -76,9 +76,9 @@ def sampling_parts(
     # For each response one row over the vocabulary of: logits, log-probabilities, probabilities, and their running sum in float64.
     row = rows * shape.vocabulary * FLOAT32
     yield MemoryPart(NEXT_TOKEN, 0, 2 * row, 6 * row, lasting=False)
-    if adapted and size == FLOAT32 and config.model.quantization == "none":
+    if adapted and config.model.quantization == "none":
         # While sampling, base and adapters are one matrix; the base's own weights are kept beside it.
-        merged = shape.block_parameters * FLOAT32
+        merged = shape.block_parameters * size
         yield MemoryPart(MERGED, 0, merged, merged, lasting=False)
     plain = device.kind == "cpu" and size == FLOAT32 and config.model.quantization == "none"
     if plain and (prepacked := FLOAT32 * _prepacked_weights(shape)) and prepacks_weights(prepacked, device.total, response):

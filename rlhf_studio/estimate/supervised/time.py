@@ -6,7 +6,7 @@ import math
 
 from rlhf_studio.config import DPORunConfig, SupervisedConfig
 from rlhf_studio.estimate.counts import RunModels, parameters
-from rlhf_studio.estimate.speed import FASTEST, GPU_LAUNCHES_PER_BLOCK, SECONDS_PER_LAUNCH, SLOWEST
+from rlhf_studio.estimate.speed import FASTEST, SECONDS_PER_LAUNCH, SLOWEST, launches_per_block
 from rlhf_studio.estimate.supervised.sizes import tokens_per_step
 from rlhf_studio.inputs.checks.examples import ExampleTokens
 
@@ -33,5 +33,5 @@ def seconds_per_training_step(
     launches = 0.0
     if device == "cuda":  # a small model is bound by starting kernels: three passes per micro-batch, and one of the reference
         passes = (4 if isinstance(config, DPORunConfig) else 3) * math.ceil(config.training.batch_size / config.training.micro_batch)
-        launches = passes * models.policy.shape.layers * GPU_LAUNCHES_PER_BLOCK * SECONDS_PER_LAUNCH
+        launches = passes * models.policy.shape.layers * launches_per_block(models.policy, adapted=config.lora.enabled) * SECONDS_PER_LAUNCH
     return FASTEST * ideal + launches, SLOWEST * ideal + 2 * launches

@@ -9,7 +9,7 @@ from rlhf_studio.config.model import TrainedModelConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.ends import Ends, ends_of_files
-from rlhf_studio.inputs.families import BYPASSED, BYPASSING, REFUSED_WITH_LORA
+from rlhf_studio.inputs.families import BYPASSED, BYPASSING, EXPERT_LAYERS, FUSED_EXPERTS, REFUSED_WITH_LORA, SHARES_BLOCKS
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.models.lora_targets import is_target, target_names
@@ -83,6 +83,7 @@ def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
     if lora.init_lora_weights == "orthogonal" and lora.r % 2:
         yield Problem("lora.r", f"the orthogonal start needs an even rank, not {lora.r}")
     names = target_names(lora)
+    yield from _start_problems(lora, policy, names)
     if policy.model_type in REFUSED_WITH_LORA:
         why = REFUSED_WITH_LORA[policy.model_type]
         yield Problem("lora.enabled", f"LoRA cannot be used with a {policy.model_type} model: {why}; train it in full")
@@ -105,6 +106,24 @@ def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
         there = sorted({layer.rsplit(".", 1)[-1] for layer in layers})
         wrong = f"no layer is called {missing[0][:60]}" if missing else "no layer is named"
         yield Problem("lora.target_modules", f"{wrong}; this model has: {', '.join(there[:20])}; or write auto")
+
+
+def _start_problems(lora: LoraConfig, policy: ModelFacts, names: list[str]) -> Iterator[Problem]:
+    """Starts, and other settings of adapters, that need a matrix of a layer's own where the model has none."""
+    start, auto = lora.init_lora_weights, names == ["auto"]
+    if policy.model_type in SHARES_BLOCKS and lora.changes_base and auto:
+        message = f"{start} changes matrices that several blocks of a {policy.model_type} model use; use default"
+        yield Problem("lora.init_lora_weights", message)
+    if policy.model_type not in FUSED_EXPERTS or not (auto or EXPERT_LAYERS & {name.rsplit(".", 1)[-1] for name in names}):
+        return
+    why = f"does not work with the experts of a {policy.model_type} model, which lie in one tensor"
+    layers = "or name layers outside of them in lora.target_modules, such as q_proj, v_proj"
+    if start in ("orthogonal", "pissa", "olora"):
+        yield Problem("lora.init_lora_weights", f"{start} {why}; use default or gaussian, {layers}")
+    if lora.dropout:
+        yield Problem("lora.dropout", f"dropout {why}; use 0, {layers}")
+    if lora.use_dora:
+        yield Problem("lora.use_dora", f"DoRA {why}; turn it off, {layers}")
 
 
 def check_reference(

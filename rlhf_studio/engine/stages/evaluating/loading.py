@@ -138,7 +138,7 @@ class Policies:
         if not is_adapter(folder) or is_adapter(fetch(*adapter_base(source.path, folder, FIELD), self._report, FIELD)):
             loaded = load_causal_lm(source.path, source.revision, self.compute.dtype, self._report, FIELD, self._options)
             loaded = replace(loaded, model=placed(loaded.model.requires_grad_(False), self.compute.device))
-            self._keep(source, {name: weight.clone() for name, weight in loaded.model.state_dict().items()})
+            self._keep(source, loaded.model.state_dict())
             return self._ready(loaded, source)
         base = self._base(*adapter_base(source.path, folder, FIELD), FIELD)
         return self._ready(base, source, load_adapter(sharing(base.model), folder, source.name, FIELD))
@@ -193,10 +193,11 @@ class Policies:
         return weights
 
     def _keep(self, source: PolicySource, weights: dict[str, Tensor]) -> None:
+        """Keep copies in the computer's own memory, where there is room: a GPU has none to spare for weights that wait."""
         size = sum(tensor.nbytes for tensor in weights.values())
         if size <= self._room:
             self._room -= size
-            self._waiting[_place(source)] = weights
+            self._waiting[_place(source)] = {name: tensor.to("cpu", copy=True) for name, tensor in weights.items()}
 
 
 def _place(source: PolicySource) -> str:
