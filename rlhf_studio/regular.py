@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 MOST_BYTES = 64 << 20  # of what is read as a whole
 
@@ -18,7 +18,7 @@ class UnfitFile(OSError):
     """What lies there is no file that is read: a pipe, a device, a socket, a folder, or a file without measure."""
 
 
-def open_regular(path: Path | str, *, follow: bool = True) -> BinaryIO:
+def open_regular(path: Path | str, *, follow: bool = True) -> BufferedReader:
     """The file, open for reading. ``follow``: it may be a link.
 
     Raises OSError, of the kind :class:`UnfitFile` for a pipe, a device, a socket or a folder.

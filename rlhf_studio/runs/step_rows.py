@@ -157,8 +157,8 @@ def _episodes(arrays: dict[str, np.ndarray], pieces: dict[int, str]) -> StepEpis
 
     whole = {name: arrays[name] for name in ("lengths", "response_ids", "scores")}
     stopped = arrays["stopped"].astype(bool)
-    rest = {name: arrays.get(name) for name in ("gold", "reading")}
-    return StepEpisodes(**whole, **rest, tokens=under(_TOKEN), parts=under(_PART), stopped=stopped, pieces=pieces)
+    gold, reading = arrays.get("gold"), arrays.get("reading")
+    return StepEpisodes(**whole, gold=gold, reading=reading, tokens=under(_TOKEN), parts=under(_PART), stopped=stopped, pieces=pieces)
 
 
 # --- answers to the watched prompts ----------------------------------------------------------------------------------------------
