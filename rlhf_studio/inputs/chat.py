@@ -77,14 +77,25 @@ def find_template(files: ModelFiles | None) -> ChatTemplate | None:
     except (OSError, UnicodeDecodeError) as error:
         raise ChatError(f"chat_template.jinja of {files.name} cannot be read: {error}") from None
     if isinstance(source, list):  # several under names
-        named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
-        source = named.get("default")
+        defaults = [entry.get("template") for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]
+        source = defaults[-1] if defaults else None
     if not isinstance(source, str):
         return None
+    if not is_text(source):
+        raise ChatError(f"the chat template of {files.name} holds half a character (a lone surrogate)")
     named = ((name, _content(settings.get(name))) for name in NAMED_TOKENS)
     tokenizer = files.small("tokenizer.json")
     kept_whole = () if tokenizer is None else tuple(added_tokens(tokenizer))
     return ChatTemplate(source, tuple((name, token) for name, token in named if isinstance(token, str)), kept_whole)
+
+
+def is_text(text: str) -> bool:
+    """Whether this is valid Unicode, as tokenizers need it."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _json(files: ModelFiles, file_name: str) -> dict[str, Any]:
@@ -194,10 +205,20 @@ def _render(render: Render, how: str, first: int, place: int, messages: Messages
         raise ChatError("the chat template needs too much memory", first + place) from None
     except Exception as error:  # noqa: BLE001 - a template can fail in every way that Python can
         raise ChatError(f"the chat template fails ({type(error).__name__}: {first_line(error)})", first + place) from None
+    if not is_text(text):
+        raise ChatError("the chat template writes half a character (a lone surrogate)", first + place)
     if len(text) > MAX_CHARACTERS:
         raise ChatError(f"the chat template writes more than {MAX_CHARACTERS:,} characters", first + place)
-    idle = [name for name in further(messages) if _without(render, messages, {name}) == text]
+    idle = _idle(render, messages, text)
     return Written(text, spans, idle, any(_is_silent(render, messages, number, text) for number in _learned(how, messages)))
+
+
+def _idle(render: Render, messages: Messages, text: str) -> list[str]:
+    """The keys of which the template writes nothing. Most templates know none of them, which one look tells."""
+    names = further(messages)
+    if len(names) > 1 and _without(render, messages, set(names)) == text:
+        return names
+    return [name for name in names if _without(render, messages, {name}) == text]
 
 
 def _learned(how: str, messages: Messages) -> Iterable[int]:

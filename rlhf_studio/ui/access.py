@@ -248,8 +248,10 @@ class Access:
         key, students = self.visitors.key_in(request.headers), self.room.students
         if students.has_place(key):
             return ""
-        if key and students.is_late(key):
-            return f"All {students.places} places of this class are taken. Your teacher can make room for you: say that you are here."
+        if key and (students.is_late(key) or students.full):
+            one = students.places == 1
+            taken = "The one place of this class is taken." if one else f"All {students.places} places of this class are taken."
+            return f"{taken} Your teacher can make room for you: say that you are here."
         return "Open the class link again, in a browser that keeps cookies: your place in the class is kept in one."
 
     def why_not(self, request: Any, data: Any = None) -> str:

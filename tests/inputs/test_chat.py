@@ -120,6 +120,7 @@ def test_several_templates_saved_by_transformers(make_model: MakeModel) -> None:
     [
         ("tokenizer_config.json", b"{", "tokenizer_config.json of .* is not valid JSON"),
         ("chat_template.jinja", b"\xff", "chat_template.jinja of .* cannot be read"),
+        ("tokenizer_config.json", b'{"chat_template": "\\ud800"}', "half a character"),
     ],
 )
 def test_files_that_cannot_be_read(name: str, content: bytes, message: str, make_model: MakeModel) -> None:
@@ -127,6 +128,25 @@ def test_files_that_cannot_be_read(name: str, content: bytes, message: str, make
     (folder / name).write_bytes(content)
     with pytest.raises(ChatError, match=message):
         find_template(folder_files("it", folder))
+
+
+def test_names_of_templates_that_are_no_texts_are_passed_over(make_model: MakeModel) -> None:
+    folder = make_model()
+    (folder / "tokenizer_config.json").write_text('{"chat_template": [{"name": [1], "template": "x"}, {"name": {}, "template": "y"}]}')
+    assert find_template(folder_files("it", folder)) is None
+
+
+def test_keys_that_a_template_does_not_know_cost_one_more_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look for each of twenty keys once took a file of ordinary chats beyond its time."""
+    looks: list[int] = []
+
+    def render(messages: Any) -> tuple[str, list[list[int]]]:
+        looks.append(1)
+        return messages[0]["content"], []
+
+    chat = [{"role": "user", "content": "Hi", **{f"key{number}": number for number in range(20)}}]
+    written = chat_module._render(render, "open", 0, 0, chat)
+    assert written.idle == [f"key{number}" for number in range(20)] and len(looks) == 2
 
 
 FAILURES = {
@@ -140,6 +160,7 @@ FAILURES = {
     "dunder": ("{% set x = namespace(__init__=1) %}", 0, "a namespace takes no name like '__init__'"),
     "dunder later": ("{% set x = namespace(a=1) %}{% set x.__class__ = 1 %}", 0, "a namespace takes no name like '__class__'"),
     "endless": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", 0, "RecursionError"),
+    "half a character": (r"{{ '\ud800' }}", 0, "half a character"),
     "long": ("{{ messages[0].content * 100000 }}", 0, "writes more than 400,000 characters"),
     "memory": ("{{ messages[0].content * 10**9 }}", 0, "needs too much memory"),
 }

@@ -190,6 +190,20 @@ def test_a_round_counts_as_many_as_the_teacher_has_places_for(lesson: Server) ->
         assert told(lesson, "change", {"places": wrong}, TEACHER)["problem"]
 
 
+def test_nobody_who_comes_is_lost_while_the_teacher_makes_room(lesson: Server) -> None:
+    """A change of places once put back the list as it was before; a round of thirty lost a third of the class."""
+    students, struck = lesson.access.room.students, lesson.access.visitors.key_of(lesson.access.visitors.signed("x" * 22))
+    students.come(struck)
+    came = [lesson.access.visitors.key_of(lesson.access.visitors.new_value()) for _ in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        changes = [pool.submit(told, lesson, "change", {"places": 30 + number}, TEACHER) for number in range(10)]
+        changes.append(pool.submit(told, lesson, "change", {"strike": struck}, TEACHER))
+        coming = [pool.submit(students.come, key) for key in came]
+        for one in (*changes, *coming):
+            one.result()
+    assert set(students.came) == set(came) == set(lesson.services.class_page._store.students())
+
+
 def test_a_student_votes_under_few_names(lesson: Server) -> None:
     task, _ = Feedback(lesson.workspace.root).create(NewTask("which is better"), [NewItem("a prompt", ("one", "two"))])
     path, body = functions_of(lesson)["feedback-page.join"]

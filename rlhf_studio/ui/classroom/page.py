@@ -85,7 +85,7 @@ class ClassPage:
             room.admit(left["link"])
             room.students_start_runs, room.names_allowed = left.get("runs") != OFF, left.get("names") != OFF
             room.admit_teacher("" if self._access.token_only else kept_secret(self._workspace.root, TEACHER))
-            room.students.know(self._store.students(), int(left.get("places", PLACES)))
+            room.students.know(self._store.students(), _places_of(left.get("places", "")))
         else:
             self._store.note(link=room.link)
         room.students.keep = self._store.come
@@ -156,7 +156,8 @@ class ClassPage:
             "ended": self._room.ended,
             "start": self._room.start,
         }
-        return told | {"round": self._rounds.version, "answered": self._rounds.answered, "late": self._room.students.late}
+        told |= {"came": len(self._room.students.came), "late": self._room.students.late}
+        return told | {"round": self._rounds.version, "answered": self._rounds.answered}
 
     async def class_round(self, data: Any, request: gr.Request) -> Response:
         """The present round, with one's own answer."""
@@ -247,10 +248,13 @@ class ClassPage:
         """Another class link; after the end of a class it begins one, with what the teacher allows as it was."""
         room, token = self._room, new_token()
         allowed = {"runs": ON if room.students_start_runs else OFF, "names": ON if room.names_allowed else OFF}
-        self._store.note(link=token, **allowed, places=str(room.students.places))
-        self._store.begin_again()
-        room.admit(token)
-        room.students.know({}, room.students.places)
+
+        def begin() -> None:
+            self._store.note(link=token, **allowed, places=str(room.students.places))
+            self._store.begin_again()
+            room.admit(token)
+
+        room.students.begin_again(begin)
         self._keep_teacher(self._access.operator_token)
         self._rounds.tell()  # so that pages see who is not in the class any more
 
@@ -258,7 +262,7 @@ class ClassPage:
         if not 1 <= places <= MOST_PLACES:
             raise Refused(f"A class has 1 to {MOST_PLACES} places.")
         self._store.note(places=str(places))
-        self._room.students.know(self._room.students.came, places)
+        self._room.students.make_room(places)
         self._rounds.tell()
 
     def _strike(self, people: list[str]) -> None:
@@ -266,7 +270,7 @@ class ClassPage:
         self._rounds.strike(people)
         for person in people:
             self._room.call(person, "")
-        self._room.students.know({key: at for key, at in self._room.students.came.items() if key not in people}, self._room.students.places)
+        self._room.students.strike(people)
         self._rounds.tell()
 
     def _renew_teacher(self) -> None:
@@ -352,6 +356,11 @@ class ClassPage:
             found, ending = rows_of(one, answers), "csv" if table else "jsonl"
             return {"name": f"round-{one.id}.{ending}", "text": as_table(found, cell) if table else as_lines(found)}
         raise Refused("There is no such thing to do with a round.")
+
+
+def _places_of(noted: str) -> int:
+    """How many places a class had; what nobody can have named counts as none named."""
+    return int(noted) if noted.isascii() and noted.isdigit() and len(noted) < 5 and 1 <= int(noted) <= MOST_PLACES else PLACES
 
 
 def _own_question(data: Any) -> Question:

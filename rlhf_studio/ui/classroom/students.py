@@ -6,7 +6,7 @@ So somebody who makes the app hand out many cookies takes no place from those wh
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 PLACES = 60
 MOST_PLACES = 300
@@ -42,15 +42,40 @@ class Students:
         """Whether this student takes part."""
         return key in self._with_place
 
+    @property
+    def full(self) -> bool:
+        """Whether nobody more is listed, not even as late."""
+        return len(self._came) >= self.places + MOST_LATE
+
     def is_late(self, key: str) -> bool:
         """Whether this student came when all places were taken."""
         return key in self._came and not self.has_place(key)
 
-    def come(self, key: str) -> None:
-        """Somebody has opened the class link; who has come before keeps the place. Raises what ``keep`` raises."""
+    def come(self, key: str, admitted: Callable[[], bool] = lambda: True) -> None:
+        """Somebody has opened the class link; who has come before keeps the place. ``admitted`` says whether that link is still valid.
+
+        Raises what ``keep`` raises.
+        """
         with self._lock:
-            if key not in self._came and len(self._came) < self.places + MOST_LATE:
+            if admitted() and key not in self._came and len(self._came) < self.places + MOST_LATE:
                 self._set({**self._came, key: self.keep(key)})
+
+    def make_room(self, places: int) -> None:
+        """So many take part now."""
+        with self._lock:
+            self.places = places
+            self._set(self._came)
+
+    def strike(self, people: Collection[str]) -> None:
+        """These have not come."""
+        with self._lock:
+            self._set({key: at for key, at in self._came.items() if key not in people})
+
+    def begin_again(self, begin: Callable[[], None]) -> None:
+        """Nobody has come yet. ``begin`` makes it so elsewhere, while nobody comes. Raises what it raises."""
+        with self._lock:
+            begin()
+            self._set({})
 
     def know(self, came: Mapping[str, float], places: int) -> None:
         """These have come, and no others; so many of them take part."""

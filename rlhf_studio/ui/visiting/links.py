@@ -76,15 +76,19 @@ class Links:
             kept = {"max_age": link.age, "path": self._access.path, "secure": secure}
             response.set_cookie(link.cookie, shown[name], httponly=True, samesite="strict", **kept)
             if name == CLASS_QUERY:
-                response = await self._let_in(Headers(scope=scope), response, kept)
+                response = await self._let_in(Headers(scope=scope), shown[name], response, kept)
         await response(scope, receive, send)
 
-    async def _let_in(self, headers: Headers, response: Response, kept: dict[str, Any]) -> Response:
+    async def _let_in(self, headers: Headers, token: str, response: Response, kept: dict[str, Any]) -> Response:
         """A student comes: the browser gets the cookie by which students are told apart, where it has none yet."""
         visitors, key = self._access.visitors, self._access.visitors.key_in(headers)
+
+        def admitted() -> bool:  # there may be a new link by the time that this student's turn comes
+            return self._access.room.admits(token)
+
         value = "" if key else visitors.new_value()
         try:
-            await asyncio.to_thread(self._access.room.students.come, key or visitors.key_of(value))
+            await asyncio.to_thread(self._access.room.students.come, key or visitors.key_of(value), admitted)
         except StoreError as error:
             return small_page(str(error), [], 503)
         if value:

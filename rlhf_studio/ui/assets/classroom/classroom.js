@@ -69,6 +69,8 @@ function teacherTools(host, server, card, changed) {
   let leading = memory.get("leading", false); // this tab does, also after a reload
   let led = false; // the server has said so since this page leads
   let app = ""; // which start of the app has answered last
+  let dialog = null; // of the class, when it was opened last
+  let came = ""; // who had come when the dialog was drawn
   const drafts = {}; // what was typed for a question and not asked yet
   const tell = (change) => server.class_change({ ...change, view: onlyWatches() });
   const here = () => ({ page: address.here, params: address.params(address.here) });
@@ -101,14 +103,14 @@ function teacherTools(host, server, card, changed) {
     setText(button, on ? "Class: leading" : "Class");
   };
   const open = async (make) => {
-    const dialog = await make().catch((error) => (console.error(error), whyNot(error)));
-    setText(said, dialog.node ? "" : ` ${dialog}`);
-    if (!dialog.node) return;
-    host.append(dialog.node);
-    dialog.node.showModal();
+    const made = await make().catch((error) => (console.error(error), whyNot(error)));
+    setText(said, made.node ? "" : ` ${made}`);
+    if (!made.node) return;
+    host.append(made.node);
+    made.node.showModal();
   };
   button.addEventListener("click", () =>
-    open(async () => new ClassDialog(await server.class_link({}), tell, lead, changed)),
+    open(async () => (dialog = new ClassDialog(await server.class_link({}), tell, lead, changed))),
   );
   const asking = async () => new AskDialog(await server.class_ready({}), server, { card, drafts, asked: changed });
   ask.addEventListener("click", () => open(asking));
@@ -121,6 +123,9 @@ function teacherTools(host, server, card, changed) {
     }
     if (leading && (told.ended || (led && told.seq === 0))) keep(false); // it was stopped, by another page perhaps
     led = leading && told.seq > 0;
+    const newest = `${told.came} ${told.late}`;
+    if (newest !== came && dialog?.node.open) dialog.refresh(() => server.class_link({}));
+    came = newest;
     const leads = leading ? "Class: leading" : told.seq > 0 ? "Class: another page leads" : "Class";
     setText(button, told.late ? `${leads}, ${told.late} without a place` : leads);
     return undefined;

@@ -1,6 +1,6 @@
 // The teacher's dialog: the class link with its code, what students may do, the own link, and the end of the class.
 import { el, fill, setText, show, svg } from "../shared/dom.js";
-import { counted } from "../shared/format.js";
+import { clock, counted } from "../shared/format.js";
 import { whyNot } from "../shared/visit.js";
 
 const BORDER = 4; // that cameras need
@@ -28,6 +28,7 @@ export class ClassDialog {
     this.places = el("input", { type: "number", class: "rs-input", min: "1", max: String(answer.most_places) });
     this.places.addEventListener("change", () => this.do({ places: Number(this.places.value) }));
     this.came = el("summary", {});
+    this.list = el("details", { ontoggle: () => this.list.open && this.list.scrollIntoView({ block: "start" }) });
     this.students = el("ol", { class: "rs-class-students" });
     this.told = el("p", {});
     this.renew = el("button", { type: "button", class: "rs-button", onclick: () => this.replace() });
@@ -74,7 +75,8 @@ export class ClassDialog {
       "Those who open the link first have the places. Later ones watch, until you raise the number or strike " +
       "somebody. Who is struck loses the place and all answers.";
     const label = el("label", { class: "rs-class-places" }, "Places for students ", this.places);
-    this.room = el("div", {}, label, el("details", {}, this.came, el("p", { class: "rs-help" }, help), this.students));
+    fill(this.list, this.came, el("p", { class: "rs-help" }, help), this.students);
+    this.room = el("div", {}, label, this.list);
     return this.room;
   }
 
@@ -84,17 +86,25 @@ export class ClassDialog {
     const more = late ? `; ${counted(late, "student")} without a place` : "";
     setText(this.came, `${students.length - late} of ${counted(places, "place")} taken${more}`);
     const rows = students.map(({ id, name, at, late }) => {
-      const came = new Date(1000 * at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-      const who = `${name || "no name"}, came at ${came}${late ? ", no place" : ""}`;
-      return el(
-        "li",
-        {},
-        el("span", {}, who),
-        this.button("Strike", { strike: id }, `${name || "The student"} is struck.`),
-      );
+      const who = `${name || "no name"}, came at ${clock(at)}${late ? ", no place" : ""}`;
+      return el("li", {}, el("span", {}, who), this.striking("Strike", id, `${name || "The student"} is struck.`));
     });
-    const all = this.button("Strike all without a place", { strike: "late" }, "They are struck.");
+    const all = this.striking("Strike all without a place", "late", "They are struck.");
     fill(this.students, rows, late > 1 ? el("li", {}, all) : null);
+  }
+
+  /** A button that takes a student out of the class, at its second click. */
+  striking(words, strike, said) {
+    const button = el("button", { type: "button", class: "rs-button rs-small", "data-words": words }, words);
+    const lost = "Who is struck loses the place and all answers. Click again.";
+    button.addEventListener("click", () => this.isSure(button, "Strike now", lost) && this.do({ strike }, said));
+    return button;
+  }
+
+  /** Somebody has come, or has a place now; a button that was clicked once is not moved away. */
+  async refresh(look) {
+    const answer = await look().catch((error) => console.error(error));
+    if (answer && !answer.problem && !this.sure) this.draw(answer);
   }
 
   /** Out of sight until it is opened: who has it is the teacher. */
@@ -142,6 +152,8 @@ export class ClassDialog {
 
   /** Nothing is about to be lost. */
   calm() {
+    if (this.sure?.dataset.words) setText(this.sure, this.sure.dataset.words);
+    this.sure?.classList.remove("rs-danger");
     this.sure = null;
     for (const button of [this.end, this.renew]) button.classList.remove("rs-danger");
     setText(this.end, "End the class");
