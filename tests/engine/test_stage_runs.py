@@ -163,7 +163,7 @@ def test_recorded_examples_have_the_log_probabilities_of_a_plain_forward_pass(fi
 
 
 def chat_run(tmp_path: Path, stage: str, row: dict[str, Any]) -> tuple[Path, list[str]]:
-    """One step on one example that is a chat: the run, and its only sample texts as a page shows them, roles marked."""
+    """One step on one example that is a chat. Gives the run and the texts of its samples: one, or both responses of a pair."""
     source = tmp_path / "chats.jsonl"
     source.write_text(json.dumps(row) + "\n")
     run_dir = make(
