@@ -138,8 +138,13 @@ def log_ratio(arrays: Mapping[str, np.ndarray]) -> np.ndarray | None:
 
 
 def loss(arrays: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """−log π of each token of an example, shape (T,), in nats; None for PPO's sampled tokens, which have no such loss."""
-    return None if "rewards" in arrays or "logprobs" not in arrays else -arrays["logprobs"]
+    """−log π of each token of an example, shape (T,), in nats; None for PPO's sampled tokens, which have no such loss.
+
+    A token that is read but not learned, as the user's turns between two answers, has NaN.
+    """
+    if "rewards" in arrays or "logprobs" not in arrays:
+        return None
+    return np.where(arrays.get("learned", True), -arrays["logprobs"], np.float32(np.nan))
 
 
 def wanted(arrays: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from transformers import PreTrainedTokenizerBase
@@ -79,6 +79,15 @@ def _added(before: str, after: str, marks: int) -> str:
     shown = len(before) - len(settled) + marks
     new = after[len(settled) :]
     return new[min(shown, len(new) - len(new.lstrip(PARTIAL))) :]
+
+
+def text_as_read(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    """The text of ids with its special tokens: in a chat they tell who says what.
+
+    A beginning-of-text or class token is left out where the tokenizer itself puts it in front of every text.
+    """
+    added = start_tokens(tokenizer).intersection(tokenizer("")["input_ids"][:1])
+    return _decode(tokenizer, list(ids[1:] if ids and ids[0] in added else ids))
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:

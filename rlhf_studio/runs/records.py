@@ -48,7 +48,8 @@ class TokenRecord:
         prompt_pieces, response_pieces: the text of each token; a token that ends inside a UTF-8 character has the
             text "\\ufffd" until the character is complete.
         arrays: for each name of :data:`TOKEN_QUANTITIES` a float32 array of shape (T,); without a critic not for those of
-            :data:`CRITIC_QUANTITIES`.
+            :data:`CRITIC_QUANTITIES`. Of an example ``logprobs`` and ``entropy`` alone; in fine-tuning also ``learned``, 1.0 where the loss
+            counts the token, which runs of earlier versions do not say.
         top_ids, top_logprobs: the five likeliest tokens at each position under the policy, shapes (T, 5).
         ref_top_ids, ref_top_logprobs: the same under the reference.
         top_pieces: text of every id that occurs in the two tables above.

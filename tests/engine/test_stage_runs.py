@@ -27,6 +27,8 @@ from rlhf_studio.metrics.stages import STAGE_METRICS
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.manifest import is_used
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.ui.live.responses import samples
+from tests.cases.chat_models import save_chat_model
 from tests.engine.small_models import save_reward_model
 from tests.engine.stage_settings import STAGES, settings
 
@@ -158,6 +160,58 @@ def test_recorded_examples_have_the_log_probabilities_of_a_plain_forward_pass(fi
         expected = [float(distribution[place - 1, ids[0, place]]) for place in range(start, ids.shape[1])]
         assert tokens.arrays["logprobs"].tolist() == pytest.approx(expected, abs=1e-5)
         assert record.length == len(expected) and math.isnan(record.score)
+
+
+def chat_run(tmp_path: Path, stage: str, row: dict[str, Any]) -> tuple[Path, list[str]]:
+    """One step on one example that is a chat. Gives the run and the texts of its samples: one, or both responses of a pair."""
+    source = tmp_path / "chats.jsonl"
+    source.write_text(json.dumps(row) + "\n")
+    run_dir = make(
+        tmp_path / "run",
+        {
+            "stage": stage,
+            "model": {"policy": str(save_chat_model("chatml", tmp_path / "model"))},
+            "data": {"source": str(source), "chat_template": True, "eval_share": 0},
+            stage: {"epochs": 1, "batch_size": 1, "learning_rate": 0.05},
+            "engine": {"device": "cpu", "watch_every": 1},
+        },
+    )
+    assert run_engine(run_dir, "train") == DONE
+    return run_dir, [record.prompt + record.response for record in RunReader(run_dir).rollouts(1)]
+
+
+TURNS = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\nworld<|im_end|>\n<|im_start|>user\nand now?<|im_end|>\n"
+ANSWER = "<|im_start|>assistant\n"
+
+
+def test_the_loss_of_a_sample_is_that_of_its_learned_tokens(tmp_path: Path) -> None:
+    """Of a chat with two answers: the loss that transformers computes for both, without the user's turn between them."""
+    run_dir, _ = chat_run(tmp_path, "sft", {"instruction": "and now?", "output": "yes", "history": [["hello", "world"]]})
+    folder = run_dir / "checkpoints" / "step-000001" / "policy"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    parts = [(TURNS[: TURNS.index("world")], False), ("world<|im_end|>\n", True)]
+    parts += [("<|im_start|>user\nand now?<|im_end|>\n" + ANSWER, False), ("yes<|im_end|>\n", True)]
+    encoded = [(tokenizer(text, add_special_tokens=False).input_ids, learned) for text, learned in parts]
+    labels = torch.tensor([[token if learned else -100 for ids, learned in encoded for token in ids]])
+    with torch.no_grad():
+        logits = model(torch.tensor([[token for ids, _ in encoded for token in ids]])).logits
+    losses = torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:], reduction="none")[labels[0, 1:] != -100]
+    told = json.loads(samples(RunReader(run_dir), 1, 0))
+    assert told["rows"][0]["loss"] == pytest.approx(float(losses.mean()), abs=1e-4)
+    assert told["scales"]["loss"]["limit"] == pytest.approx(float(losses.max()), abs=1e-4)
+    shown = [value for value in told["chosen"]["tokens"]["arrays"]["loss"] if value is not None]
+    assert shown == pytest.approx(losses.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_samples_show_who_says_what(tmp_path: Path, stage: str) -> None:
+    row = {"instruction": "and now?", "history": [["hello", "world"]]}
+    row |= {"output": "yes"} if stage == "sft" else {"chosen": "yes", "rejected": "no"}
+    run_dir, texts = chat_run(tmp_path, stage, row)
+    answers = ["yes"] if stage == "sft" else ["yes", "no"]
+    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}{answer}<|im_end|>" for answer in answers]
+    if stage != "reward_model":
+        assert {record.prompt for _, record in RunReader(run_dir).watched()} <= {TURNS + ANSWER, TURNS[: TURNS.index("world")]}
 
 
 def test_perplexity_is_that_of_the_saved_model_on_the_held_out_examples(finished: dict[str, Path]) -> None:

@@ -15,8 +15,9 @@ from transformers import PreTrainedTokenizerFast
 
 from rlhf_studio.engine.loop.generate import decode_responses
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.text import PARTIAL, PieceTable, cut_left, remembering_decoder, token_pieces
+from rlhf_studio.engine.text import PARTIAL, PieceTable, cut_left, remembering_decoder, text_as_read, token_pieces
 from rlhf_studio.engine.types import TokenBatch
+from tests.cases.chat_models import chatml, llama3
 
 MERGES = [("Ġ", "g"), ("o", "o"), ("Ġg", "oo"), ("Ġgoo", "d"), ("ð", "Ł"), ("Ċ", "Ċ")]
 
@@ -184,3 +185,13 @@ def test_a_decoder_that_rewrites_the_prompt(make_trainer: Callable[..., Trainer]
 )
 def test_cutting_on_the_left(ids: list[int], limit: int, kept: list[int]) -> None:
     assert cut_left(ids, limit, BYTES) == kept
+
+
+def test_a_text_is_shown_with_its_marks_but_not_with_what_the_tokenizer_adds() -> None:
+    """The mark of a turn may also be the beginning-of-text token, which this tokenizer puts in front of no text."""
+    (_, tokenizer), (_, adding) = chatml(), llama3()
+    tokenizer.bos_token = "<|im_start|>"
+    chat = "<|im_start|>user\nhello<|im_end|>\n"
+    assert text_as_read(tokenizer, tokenizer(chat)["input_ids"]) == chat
+    assert text_as_read(adding, adding("hello<|eot_id|>")["input_ids"]) == "hello<|eot_id|>"
+    assert text_as_read(adding, []) == ""

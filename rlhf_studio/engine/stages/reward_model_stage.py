@@ -26,7 +26,7 @@ from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
 from rlhf_studio.engine.stages.supervised.examples import StagePairs, load_pairs
 from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
-from rlhf_studio.engine.text import chat_template, cut_left
+from rlhf_studio.engine.text import chat_template, cut_left, text_as_read
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.trained_text import TrainedText, text_form
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
@@ -85,11 +85,11 @@ class RewardModelStage(SupervisedStage):
         return records
 
     def _record(self, sample: int, prompt: Sequence[int], response: Sequence[int], score: float) -> RolloutRecord:
-        before = self._text(prompt)
+        before = text_as_read(self.tokenizer, prompt)
         return RolloutRecord(
             sample=sample,
             prompt=before,
-            response=self._text([*prompt, *response])[len(before) :],
+            response=text_as_read(self.tokenizer, [*prompt, *response])[len(before) :],
             score=score,
             parts={},
             gold=None,
@@ -98,9 +98,6 @@ class RewardModelStage(SupervisedStage):
             stopped=None,
             tokens=None,
         )
-
-    def _text(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     # --- checkpoints -------------------------------------------------------------------------------------------------------
 

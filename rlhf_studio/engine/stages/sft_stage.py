@@ -45,7 +45,9 @@ class SFTStage(SupervisedStage):
     def record(self, items: Sequence[int]) -> list[RolloutRecord]:
         """The first examples of the batch, token by token, as the model sees them after the step."""
         batch = [self.trainer.items[item] for item in items[: self.config.engine.record_samples]]
-        return self._recorder.record(self.model, [(example.ids, counted_places(example)[0]) for example in batch])
+        learned = [counted_places(example) for example in batch]
+        texts = [(example.ids, places[0]) for example, places in zip(batch, learned, strict=True)]
+        return self._recorder.record(self.model, texts, learned)
 
     def answers(self) -> list[WatchRecord]:
         """The model's answers to the watched prompts."""

@@ -209,8 +209,8 @@ def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
 
 
 def _row(record: RolloutRecord) -> dict[str, Any]:
-    """What the table shows of a response, and whether its tokens were ``recorded``; ``loss`` is the mean over the tokens of an example,
-    which has no score."""
+    """What the table shows of a response, and whether its tokens were ``recorded``; ``loss`` is the mean over the learned tokens of an
+    example, which has no score."""
     loss = _values(record.tokens.arrays, "loss") if record.tokens is not None and not np.isfinite(record.score) else None
     mean = {} if loss is None or not np.isfinite(loss).any() else {"loss": float(rounded(np.nanmean(loss)))}
     return {**_sample(record), **mean, "length": record.length, "recorded": record.tokens is not None}

@@ -20,7 +20,7 @@ from rlhf_studio.engine.models.forward import TOP_K
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.padding import pad_left
 from rlhf_studio.engine.sampling.decode import sample_responses
-from rlhf_studio.engine.text import PieceTable, remembering_decoder, response_pieces, token_pieces
+from rlhf_studio.engine.text import PieceTable, remembering_decoder, response_pieces, text_as_read, token_pieces
 from rlhf_studio.ppo.logprobs import log_distribution
 from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
 
@@ -62,7 +62,7 @@ class Watched:
         return [
             WatchRecord(
                 sample=row,
-                prompt=_text(tokenizer, self.prompts[row]),
+                prompt=text_as_read(tokenizer, self.prompts[row]),
                 response=texts[row],
                 score=float("nan"),
                 gold=None,
@@ -102,16 +102,25 @@ class ExampleRecorder:
         self._tokenizer, self._compute, self._stops = tokenizer, compute, stops
         self._pieces, self._decoder = PieceTable(tokenizer), remembering_decoder(tokenizer)
 
-    def record(self, model: Any, texts: Sequence[tuple[Sequence[int], int]]) -> list[RolloutRecord]:
-        """One record for each text, given as (token ids, where its response begins). The model's train or eval mode is kept."""
+    def record(
+        self, model: Any, texts: Sequence[tuple[Sequence[int], int]], learned: Sequence[Sequence[int]] | None = None
+    ) -> list[RolloutRecord]:
+        """One record for each text, given as (token ids, where its response begins). The model's train or eval mode is kept.
+
+        ``learned`` are the places in each text of the tokens that the loss counts; None where it counts every token of a response.
+        """
         was_training = model.training
         model.eval()
-        records = [self._one(model, sample, list(ids), max(start, 1)) for sample, (ids, start) in enumerate(texts)]
+        places: Sequence[Sequence[int] | None] = learned or [None] * len(texts)
+        records = [
+            self._one(model, sample, list(ids), max(start, 1), counted)
+            for sample, ((ids, start), counted) in enumerate(zip(texts, places, strict=True))
+        ]
         model.train(was_training)
         return records
 
     @torch.no_grad()
-    def _one(self, model: Any, sample: int, ids: list[int], start: int) -> RolloutRecord:
+    def _one(self, model: Any, sample: int, ids: list[int], start: int, learned: Sequence[int] | None) -> RolloutRecord:
         with self._compute.autocast():
             logits = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, start - 1 : -1]
         distribution = log_distribution(logits, 1.0)
@@ -119,11 +128,14 @@ class ExampleRecorder:
         best = distribution.topk(min(TOP_K, distribution.shape[1]), dim=-1)
         arrays = {"logprobs": _numbers(chosen), "entropy": _numbers(-(distribution.exp() * distribution).sum(dim=-1))}
         pieces, top_ids = token_pieces(self._tokenizer, ids, self._decoder), best.indices.cpu().numpy().astype(np.int32)
+        if learned is not None:
+            arrays["learned"] = np.isin(np.arange(start, len(ids)), learned).astype(np.float32)
         nothing = np.zeros((len(ids) - start, 0), dtype=np.int32)
+        prompt = text_as_read(self._tokenizer, ids[:start])
         return RolloutRecord(
             sample=sample,
-            prompt=_text(self._tokenizer, ids[:start]),
-            response=_text(self._tokenizer, ids)[len(_text(self._tokenizer, ids[:start])) :],
+            prompt=prompt,
+            response=text_as_read(self._tokenizer, ids)[len(prompt) :],
             score=float("nan"),
             parts={},
             gold=None,
@@ -150,7 +162,3 @@ class ExampleRecorder:
 
 def _numbers(x: Tensor) -> np.ndarray:
     return x.float().cpu().numpy()
-
-
-def _text(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    return tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
