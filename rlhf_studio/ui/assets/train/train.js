@@ -155,7 +155,7 @@ class TrainPage {
     if (name === "data" && open) this.preview.wake();
   }
 
-  /** A card was chosen: take its settings, and offer the way back when that dropped changes. One's own card keeps them. */
+  /** A card was chosen: take its settings, and offer the way back when that dropped changes: an own card keeps its. */
   pick(card) {
     if (card === this.state.card) return;
     const before = { ...this.state };
