@@ -53,5 +53,5 @@ def number(value: float | None, digits: int = 2) -> str:
     size = abs(value)
     if 10**-digits / 200 <= size < 10**-digits:
         digits += 2
-    text = f"{size:.1e}" if size >= 1e7 else f"{size:,.{digits}f}".replace(",", "\u2009")
-    return ("\u2212" if value < 0 and float(text.replace("\u2009", "")) else "") + text
+    text = f"{size:.1e}" if size >= 1e7 else f"{size:,.{digits}f}"
+    return ("\u2212" if value < 0 and float(text.replace(",", "")) else "") + text

@@ -479,7 +479,8 @@ def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
           store.apply(reply, true, 40);
           store.apply({ names: ["a"], x: [[50]], at: [0], y: [[null]] }, false, 50);
           return {
-            numbers: [f.number(-1.005, 2), f.number(0.00312, 2), f.number(null), f.number(-0.0000001, 2), f.number(123456.4, 0)],
+            numbers: [f.number(-1.005, 2), f.number(0.00312, 2), f.number(null), f.number(-0.0000001, 2), f.number(123456.4, 0),
+                      f.number(1060.1934, 4), f.integer(1000), f.integer(7e9)],
             share: f.percent(0.0913),
             durations: [f.duration(75), f.duration(3700), f.duration(NaN)],
             smooth: [s.smooth([1, null, 3], 0), s.smooth([2, 2, 2], 0.9)],
@@ -491,7 +492,10 @@ def test_numbers_and_long_series_in_the_scripts(open_page, app, run):
         }""",
         base,
     )
-    assert told["numbers"] == ["−1.00", "0.00", "–", "0.00", "123\u2009456"] and told["share"] == "9.1\u2009%"
+    assert (
+        told["numbers"] == ["−1.00", "0.00", "–", "0.00", "123,456", "1,060.1934", "1,000", "7,000,000,000"]
+        and told["share"] == "9.1\u2009%"
+    )
     assert told["durations"] == ["1:15", "1:01:40", "–"]
     assert told["smooth"] == [[1, None, 3], [pytest.approx(2)] * 3]
     assert told["axis"] == [300, 30, 4, 4] and told["steps"] == "20,40,50"

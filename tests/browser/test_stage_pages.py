@@ -22,6 +22,7 @@ from tests.ui.train_helpers import install_world
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
 pytestmark = pytest.mark.browser
+SETTINGS_OF_ONES_OWN = ("model.policy", "data.chat_template", "data.source")
 
 
 def start_nothing(run_dir: Any, mode: StartMode = "train", *, ticket: Any) -> Any:
@@ -44,7 +45,8 @@ def test_a_form_for_every_stage_and_links_that_fill_it(open_page: Callable[..., 
     expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world")
     own = ["own", "own-sft", "own-reward_model", "own-dpo"]
     names = ["PPO", "Supervised fine-tuning", "Reward model", "DPO"]
-    for here in range(4):  # what is missing on a card of one's own is said there, and forgotten with the form
+    chosen = page.locator('.rs-recipe[aria-checked="true"]')
+    for here in range(4):  # what was said of a card of one's own is forgotten with the form; its model comes along
         for there in range(4):
             if here != there:
                 page.get_by_role("button", name=names[here], exact=True).click()
@@ -52,7 +54,29 @@ def test_a_form_for_every_stage_and_links_that_fill_it(open_page: Callable[..., 
                 expect(page.locator(".rs-outlook")).to_contain_text("Still to fill in")
                 page.get_by_role("button", name=names[there], exact=True).click()
                 expect(page.get_by_role("button", name=names[there], exact=True)).to_have_attribute("aria-pressed", "true")
-                expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world")
+                expect(chosen).to_have_attribute("data-recipe", own[there])
+                expect(page.locator(".rs-outlook")).to_contain_text("Still to fill in")
+                expect(page.locator(".rs-problems")).to_be_hidden()
+    model, chat, texts = (page.locator(f'[data-setting="{name}"] input').first for name in SETTINGS_OF_ONES_OWN)
+    page.get_by_role("button", name="All settings", exact=True).click()
+    page.get_by_role("button", name="Supervised fine-tuning", exact=True).click()
+    model.fill("my/base")
+    chat.check()
+    texts.fill("texts.jsonl")
+    for stage in ("Evaluation", "PPO"):  # the first of them has no card of one's own
+        page.get_by_role("button", name=stage, exact=True).click()
+    expect(chosen).to_have_attribute("data-recipe", "own")
+    expect(model).to_have_value("my/base")
+    expect(chat).to_be_checked()
+    model.fill("my/fine-tuned")
+    page.get_by_role("button", name="Supervised fine-tuning", exact=True).click()
+    expect(texts).to_have_value("texts.jsonl")  # as it was left
+    expect(model).to_have_value("my/base")
+    page.get_by_role("button", name="Reward model", exact=True).click()
+    expect(model).to_have_value("my/base")
+    page.get_by_role("button", name="PPO", exact=True).click()
+    expect(model).to_have_value("my/fine-tuned")
+    page.locator('[data-recipe="world"]').click()
     page.get_by_role("button", name="Evaluation", exact=True).click()
     expect(page.locator(".rs-outlook")).to_contain_text("Nothing is trained.")
     page.get_by_role("button", name="Reward model", exact=True).click()

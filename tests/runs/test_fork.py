@@ -331,7 +331,9 @@ def test_a_fork_that_trained_nothing_can_be_taken_back(workspace: Workspace, par
 def test_names_say_what_is_different() -> None:
     named = fork_name("world", 20, {"ppo.kl_coef": 0.0, "lora.enabled": True})
     assert named == "world, from step 20, KL coefficient 0.0, Train with LoRA on"
-    assert fork_name("world", None, {}) == "world, again"
+    assert fork_name("world", None, {}) == fork_name("world", None, {"name": ""}) == "world, again"
+    four = {"name": "", "ppo.steps": 10, "ppo.learning_rate": 0.9, "engine.seed": 1}
+    assert fork_name("my ppo", None, four) == "my ppo, Steps 10, Learning rate 0.9, Seed 1"
     assert len(fork_name("w" * 120, 20, {"model.policy": "p" * 300})) == 120
     assert fork_name("", None, {"data.eval": ""}).endswith("Held-out prompts nothing")
 

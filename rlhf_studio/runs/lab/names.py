@@ -25,8 +25,11 @@ def _value(value: Any) -> str:
 
 
 def fork_name(parent: str, step: int | None, changes: Mapping[str, Any]) -> str:
-    """A name for a fork or a variation, at most 120 characters: ``Tiny world, from step 20, KL coefficient 0``."""
-    some = dict(list(changes.items())[:MOST_CHANGES])
+    """A name for a fork or a variation, at most 120 characters: ``Tiny world, from step 20, KL coefficient 0``.
+
+    The runs' own names are no difference between them.
+    """
+    some = dict([change for change in changes.items() if change[0] != "name"][:MOST_CHANGES])
     parts = [f"from step {step}"] if step is not None else []
     said = ", ".join([*parts, *([changes_said(some)] if some else [])]) or "again"
     parent = visible(parent, lines=False)  # others may have named it

@@ -53,11 +53,7 @@ class Source:
         """What the page says beside Start. ``step`` is the checkpoint that the run can go on from with these settings, else None."""
         if config.stage != self.reader.config().stage:
             return {"name": "", "text": f"These settings are of another stage than {self.name}: a new run.", "step": None, "of": self.name}
-        changes = {
-            change.setting: change.new
-            for change in check_settings(self.reader.run_dir, None, self.varied(config))
-            if change.setting != "name"
-        }
+        changes = {change.setting: change.new for change in check_settings(self.reader.run_dir, None, self.varied(config))}
         step, why = self._resume(config)
         text = f"A variation of {self.name}: a new run that begins at step 1."
         return {"name": fork_name(self.name, None, changes), "text": f"{text} {why}".strip(), "step": step, "of": self.name}

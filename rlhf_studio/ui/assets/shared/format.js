@@ -3,14 +3,16 @@
 const MINUS = "\u2212";
 export const NONE = "\u2013"; // what stands for a number that is not there
 
+/** "3840.2512" -> "3,840.2512": grouped as the server groups, decimals never. */
+const grouped = (text) => text.replace(/\d+/, (whole) => whole.replace(/\B(?=(\d{3})+$)/g, ","));
+
 /** A number with `digits` decimals and a real minus sign, and 0 without one; an en dash when there is no number. */
 export function number(value, digits = 2) {
   if (!Number.isFinite(value)) return NONE;
   const size = Math.abs(value);
   if (size >= 1e9) return exponent(value);
   const text = size.toFixed(digits);
-  const grouped = size >= 10000 ? text.replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : text;
-  return (value < 0 && Number(text) !== 0 ? MINUS : "") + grouped;
+  return (value < 0 && Number(text) !== 0 ? MINUS : "") + grouped(text);
 }
 
 /** How many decimals are needed beside numbers of this size: what they do not show is noise there. 2 beside zeros. */
@@ -35,8 +37,7 @@ export const percent = (value, digits = 1) =>
   value === null || value === undefined ? NONE : `${number(100 * value, digits)}\u2009%`;
 /** A probability of a token: two decimals of a percent below 1 %. Empty when there is none. */
 export const chance = (share) => (Number.isFinite(share) ? percent(share, share < 0.01 ? 2 : 1) : "");
-export const integer = (value) =>
-  Number.isFinite(value) ? String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009") : NONE;
+export const integer = (value) => (Number.isFinite(value) ? grouped(String(Math.round(value))) : NONE);
 
 /** "1 run", "3 runs"; the plural is `one` with an s. */
 export const counted = (value, one) => `${integer(value)} ${value === 1 ? one : `${one}s`}`;

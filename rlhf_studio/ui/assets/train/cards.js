@@ -50,11 +50,15 @@ export class Cards {
     return !this.here.length || this.here.includes(name);
   }
 
+  /** Whoever has a model of their own in one stage has it in the next one, too. */
   change(stage) {
-    this.onpick(this.of(stage)[0].name);
+    const cards = this.of(stage);
+    const own = this.ofOwn && cards.find(({ name }) => name === ownCard(stage));
+    this.onpick((own || cards[0]).name);
   }
 
   show(chosen, stage) {
+    if (this.own.some((one) => one.stage === stage)) this.ofOwn = chosen === ownCard(stage);
     this.stages.show(stage);
     fill(
       this.cards,

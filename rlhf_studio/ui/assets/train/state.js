@@ -3,6 +3,8 @@ import { memory } from "../shared/dom.js";
 import { shortName } from "../shared/format.js";
 import { parseNumber, same } from "./form.js";
 
+/** What belongs to a model of one's own: the card of the next stage begins with it. */
+const OF_THE_MODEL = ["model.policy", "model.revision", "data.chat_template"];
 const NO_NAMES = new Set(["model", "policy"]); // as in outlook.py
 const MOST_TEXT = 5000; // characters of a value in an address
 
@@ -20,6 +22,9 @@ export class State {
   constructor(recipes, own, onchange) {
     Object.assign(this, { recipes, onchange });
     this.own = new Map(own.map((one) => [ownCard(one.stage), one]));
+    this.typed = new Map(); // in this visit: own card -> the values that it was left with
+    this.given = new Map(); // own card -> the model that it began with
+    this.model = {}; // of the own card that was left last
     const kept = memory.get("train", null);
     const first = recipes.find((recipe) => recipe.stage === kept?.stage) || recipes[0];
     this.card = this.has(kept?.card) ? kept.card : first.name;
@@ -107,7 +112,31 @@ export class State {
     this.changed();
   }
 
+  /** Keep what is on one's own card, while the page is open. */
+  keep() {
+    if (!this.own.has(this.card)) return;
+    this.typed.set(this.card, this.values);
+    this.model = Object.fromEntries(OF_THE_MODEL.map((name) => [name, this.values[name]]));
+  }
+
+  /**
+   * What one's own card is opened with: what was typed on it in this visit, and the model of the own card that was left
+   * last where no other one was typed. Nothing for a recipe's card.
+   */
+  ownValues(card) {
+    if (!this.own.has(card)) return undefined;
+    this.keep();
+    const basis = this.valuesOf(card);
+    const typed = this.typed.get(card) || basis;
+    const given = this.given.get(card) || basis;
+    const follows = ([name, value]) => name in basis && value !== undefined && same(typed[name], given[name]);
+    const model = Object.fromEntries(Object.entries(this.model).filter(follows));
+    this.given.set(card, { ...given, ...model });
+    return { ...structuredClone(typed), ...model };
+  }
+
   choose(card, values, origin = null) {
+    this.keep();
     this.card = card;
     this.origin = origin;
     this.basisValues = this.valuesOf(card);

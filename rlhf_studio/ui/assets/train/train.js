@@ -155,12 +155,12 @@ class TrainPage {
     if (name === "data" && open) this.preview.wake();
   }
 
-  /** A card was chosen: take its settings, and offer the way back when that dropped changes. */
+  /** A card was chosen: take its settings, and offer the way back when that dropped changes: an own card keeps its. */
   pick(card) {
     if (card === this.state.card) return;
     const before = { ...this.state };
-    const dropped = this.changes;
-    this.choose(card);
+    const dropped = this.state.own.has(before.card) ? 0 : this.changes;
+    this.choose(card, this.state.ownValues(card));
     if (dropped)
       this.say(`${counted(dropped, "change")} ${dropped === 1 ? "was" : "were"} dropped.`, false, [
         "Bring back",
