@@ -11,6 +11,8 @@ from pydantic.fields import FieldInfo
 from rlhf_studio.config.reward import REWARD_KINDS
 from rlhf_studio.config.run import RunConfig
 
+NEEDS_VALUE = "needs a value"
+"""Said of a setting that is empty and must not be."""
 _WANTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -42,7 +44,7 @@ def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> 
         quoted = "" if isinstance(value, (Mapping, list)) else " (text stands in quotes)"
         return f"input should be text, not {shortened(value)}{quoted}"
     if kind == "string_too_short" and value == "":
-        return "needs a value"
+        return NEEDS_VALUE
     field = field_at(finding["loc"], model)
     wanted = _WANTED.get(kind) or (_allowed(field) if kind == "string_pattern_mismatch" and field else "")
     first = f"input should be {wanted}" if wanted else f"{finding['msg'][0].lower()}{finding['msg'][1:]}"

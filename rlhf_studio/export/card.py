@@ -70,7 +70,7 @@ def card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRec
         f"---\n{yaml.safe_dump(metadata(story, exported), sort_keys=False, allow_unicode=True)}---",
         f"# {markdown(exported.title, 200)}",
         _what(story, exported),
-        f"## How to load it\n\n```python\n{snippet(exported)}\n```",
+        f"## How to load it\n\n```python\n{snippet(exported, getattr(story.config, 'data', None))}\n```",
         _results(story, curves),
         _answers(watched, exported.chosen.step),
         _doctor(story),
@@ -161,8 +161,8 @@ def _reward(component: Component) -> str:
     return markdown(f"{component.title} ({own})" if own else component.title, 200)
 
 
-def snippet(exported: Exported) -> str:
-    """Python that loads the folder and writes one answer."""
+def snippet(exported: Exported, data: Any) -> str:
+    """Python that loads the folder and writes one answer to a prompt that is written as those of ``data``, the run's settings."""
     name = repr(exported.title)
     if exported.generation is None:
         return _scoring(name, exported.judge)
@@ -182,12 +182,13 @@ def snippet(exported: Exported) -> str:
             revision = f", revision={exported.base.revision!r}" if exported.base.revision else ""
             lines += [here, f"base = AutoModelForCausalLM.from_pretrained({readable(exported.base.name)!r}{revision})"]
         lines += ["model = PeftModel.from_pretrained(base, folder)", "model.generation_config = GenerationConfig.from_pretrained(folder)"]
-    lines += [
-        "tokenizer = AutoTokenizer.from_pretrained(folder)",
-        'inputs = tokenizer("Your prompt", return_tensors="pt")',
-        "print(tokenizer.decode(model.generate(**inputs)[0]))",
-    ]
-    return "\n".join(lines)
+    lines += ["tokenizer = AutoTokenizer.from_pretrained(folder)"]
+    if getattr(data, "chat_template", False):
+        lines += ['chat = [{"role": "user", "content": "Your prompt"}]']
+        lines += ['inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, return_tensors="pt")']
+    else:
+        lines += ['inputs = tokenizer("Your prompt", return_tensors="pt")']
+    return "\n".join([*lines, "print(tokenizer.decode(model.generate(**inputs)[0]))"])
 
 
 def _scoring(name: str, judge: RewardFile) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from rlhf_studio.inputs.error_text import first_line
@@ -36,13 +37,13 @@ class Written(NamedTuple):
         text: what the model reads.
         spans: where each answer to learn begins and ends in it; none but in ``marked`` conversations.
         idle: keys of its messages, beside role and content, without which the text would be the same.
-        silent: an answer to learn has no content, and nothing that the template writes in its place.
+        silent: answers to learn that have no content, and nothing that the template writes in its place. They are in no span.
     """
 
     text: str
     spans: list[list[int]]
     idle: list[str]
-    silent: bool
+    silent: int
 
 
 Render = Callable[[Messages], tuple[str, list[list[int]]]]
@@ -210,7 +211,18 @@ def _render(render: Render, how: str, first: int, place: int, messages: Messages
     if len(text) > MAX_CHARACTERS:
         raise ChatError(f"the chat template writes more than {MAX_CHARACTERS:,} characters", first + place)
     idle = _idle(render, messages, text)
-    return Written(text, spans, idle, any(_is_silent(render, messages, number, text) for number in _learned(how, messages)))
+    silent = {number for number in _learned(how, messages) if _is_silent(render, messages, number, text)}
+    if silent and how == "marked":
+        spans = _spans_without(render, messages, silent)
+    return Written(text, spans, idle, len(silent))
+
+
+def _spans_without(render: Render, messages: Messages, unlearned: Collection[int]) -> list[list[int]]:
+    """Where the other answers begin and end; nowhere if the template's marks do not say which is which."""
+    try:
+        return render([{**message, WEIGHT: 0} if number in unlearned else message for number, message in enumerate(messages)])[1]
+    except ChatError:
+        return []
 
 
 def _idle(render: Render, messages: Messages, text: str) -> list[str]:
@@ -295,7 +307,7 @@ def _compiled(source: str, tokens: dict[str, str], answered: bool) -> Render:
         raise ChatError(f"the chat template is too costly ({type(error).__name__})") from None
     shared = {**tokens, "documents": None, "add_generation_prompt": not answered}
 
-    def render(messages: Messages) -> tuple[str, list[list[int]]]:
+    def write(messages: Messages) -> tuple[str, list[list[int]]]:
         blocks.clear()
         spans.clear()
         tools = next((message[TOOLS] for message in messages if TOOLS in message), None)
@@ -304,7 +316,22 @@ def _compiled(source: str, tokens: dict[str, str], answered: bool) -> Render:
             blocks.append(block)
         return "".join(blocks), [list(span) for span in spans]
 
-    return render
+    return partial(_render_calls, write)
+
+
+def _render_calls(write: Render, messages: Messages) -> tuple[str, list[list[int]]]:
+    """What ``write`` gives; an empty text takes the place of None where it would fail, or write that word: some need None for a call."""
+    if all(message["content"] is not None for message in messages):
+        return write(messages)
+    empty = [{**message, "content": said(message)} for message in messages]
+    try:
+        found = write(messages)
+    except Exception:  # noqa: BLE001 - a template can fail in every way that Python can; the empty text shows whether None is why
+        return write(empty)
+    if "None" not in found[0]:
+        return found
+    other = write(empty)
+    return other if found[0].replace("None", "") == other[0].replace("None", "") else found
 
 
 def _compiled_marking(source: str, tokens: dict[str, str]) -> Render:

@@ -17,10 +17,13 @@ from rlhf_studio.estimate.supervised.memory import estimate_training_memory
 from rlhf_studio.estimate.supervised.savings import cheapest_change
 from rlhf_studio.estimate.supervised.sizes import planned_steps
 from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, examples_facts, length_problems
 from rlhf_studio.inputs.checks.policy import adapter_problems, check_reference, stop_note, stop_problems
+from rlhf_studio.inputs.ends import turn_end
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base, check_shape
 from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.trained_text import text_form
 from rlhf_studio.preflight.look import Look, model_problem
 from rlhf_studio.preflight.report import Preflight
 
@@ -116,8 +119,22 @@ def _thrown_away(config: SupervisedConfig, facts: ModelFacts | None) -> Iterator
         yield f"The weights of {model} are not used: model.fresh draws new ones; set it to false to train {model} further."
 
 
+def _already_closed(config: SupervisedConfig, facts: ModelFacts | None) -> Iterator[str]:
+    """The note on an end token that is to be appended to chats which the template ends with it."""
+    if not isinstance(config, RewardModelRunConfig) or not (config.reward_model.append_eos and config.data.chat_template) or facts is None:
+        return
+    try:
+        chat = find_template(facts.tokenizer_files)
+    except ChatError:  # the check of the examples says what is wrong with it
+        return
+    closing = turn_end(chat) if chat is not None else ""
+    if closing and text_form(chat, system_text=config.data.system_text).end.endswith(closing):
+        yield f"reward_model.append_eos changes nothing here: the chat template ends each text with {closing} already."
+
+
 def _notes(config: SupervisedConfig, facts: ModelFacts | None, examples: ExampleFacts, steps: int | None, device: str) -> Iterator[str]:
     yield from _thrown_away(config, facts)
+    yield from _already_closed(config, facts)
     if facts is not None and facts.base:
         yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {facts.base}, before the run starts."
     if isinstance(config, DPORunConfig) and config.lora.enabled and not config.lora.off_is_start and not config.model.reference:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from rlhf_studio.config.wording import NEEDS_VALUE
 from rlhf_studio.config_io import Problem
 from rlhf_studio.ui.form import SECTION_TITLES
 
@@ -34,7 +35,13 @@ def for_page(problems: Sequence[Problem], values: Any) -> list[dict[str, str]]:
 
     names = set(_texts_in(values))
     causes = _causes(sorted(problems, key=place), values)
-    return [{"field": problem.field, "message": plain(_named(problem), names)} for problem in causes]
+    return [_told(problem, names) for problem in causes]
+
+
+def _told(problem: Problem, names: Container[str]) -> dict[str, str]:
+    """The problem as the page gets it; ``lacks`` says that nothing else is wrong with the setting than that it is empty."""
+    told = {"field": problem.field, "message": plain(_named(problem), names)}
+    return told | ({"lacks": "value"} if problem.message == NEEDS_VALUE else {})
 
 
 def _causes(problems: Sequence[Problem], values: Any) -> Iterator[Problem]:

@@ -130,7 +130,7 @@ def test_an_answer_of_weight_0_is_read_and_not_learned(chat_model: ChatModel, tm
 
 
 def test_calls_tools_and_reasoning_reach_the_template(with_calls: Path, chat_model: ChatModel) -> None:
-    """As transformers writes the same rows; a template without calls would learn an empty answer, so those rows are left out."""
+    """As transformers writes the same rows."""
     tokenizer = load_tokenizer(with_calls)
     for name in ("tools", "reason"):
         rows = [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
@@ -142,13 +142,35 @@ def test_calls_tools_and_reasoning_reach_the_template(with_calls: Path, chat_mod
         assert unused(notes) == (
             ["Not used, since what the model reads is the same without: 'name' (in 3 chats)."] if name == "tools" else []
         )
-    with pytest.raises(PromptsError, match="nothing to learn from .*3 with an empty answer, or a call"):
-        learned_demonstrations(chat_model("chatml"), DATA / "tools.jsonl", chat_template=True)
     *_, notes = learned_demonstrations(chat_model("chatml"), DATA / "reason.jsonl", chat_template=True)
     assert unused(notes) == ["Not used, since what the model reads is the same without: 'reasoning_content' (in 2 chats)."]
 
 
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "count", "arguments": {}}}]}
+
+
+@pytest.mark.parametrize("kind", ["chatml", "unmarked_end", "llama3"])
+@pytest.mark.parametrize("shape", ["empty", "null", "sharegpt"])
+def test_a_call_that_is_not_written_is_not_learned(chat_model: ChatModel, tmp_path: Path, kind: str, shape: str) -> None:
+    """The other answers of its chat are; a template that adds texts fails with null, and one that prints or trims them writes "None"."""
+    asked, tool = {"role": "user", "content": "how many?"}, {"role": "tool", "content": "4"}
+    four, thanks = {"role": "assistant", "content": "four"}, {"role": "user", "content": "thank you"}
+    call = {**CALL, "content": "" if shape == "empty" else None}
+    chats = [[asked, call, tool, four, thanks, call], [asked, call], [asked, four]]
+    if shape == "sharegpt":
+        names = {"user": "human", "assistant": "gpt", "tool": "observation"}
+        said = {"from": "function_call", "value": json.dumps(CALL["tool_calls"][0]["function"])}
+        chats = [[said if one is call else {"from": names[one["role"]], "value": one["content"]} for one in chat] for chat in chats]
+    file = write(tmp_path, *({"messages": chat} for chat in chats))
+    texts, counted, notes = learned_demonstrations(chat_model(kind), file, chat_template=True)
+    end = "<|eot_id|>" if kind == "llama3" else "<|im_end|>"
+    assert ["".join(labels).strip() for labels in counted] == [f"four{end}"] * 2
+    empty = [{**one, "content": one["content"] or ""} for one in (asked, call, tool, four)]
+    whole = load_tokenizer(chat_model(kind)).apply_chat_template(empty, tokenize=False)
+    assert texts[0].strip() == whole.strip()
+    assert any("1 with an empty answer, or a call" in note for note in notes) and any(" 2 empty answers " in note for note in notes)
+    texts, counted, notes = learned_demonstrations(chat_model(kind), file, prompt_format="Q: {prompt} A:")
+    assert [text.count("four") for text in texts] == [1, 1] and any(" 2 empty answers " in note for note in notes)
 
 
 def test_calls_in_pairs_and_prompts(with_calls: Path, chat_model: ChatModel, tmp_path: Path) -> None:

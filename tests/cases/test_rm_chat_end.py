@@ -119,6 +119,15 @@ def test_the_code_on_its_card(chat_judge: Path, tmp_path: Path, capsys: pytest.C
     assert float(capsys.readouterr().out.splitlines()[-1]) == pytest.approx(plain(text) - plain.bias, abs=1e-4)
 
 
+def test_an_end_token_that_the_template_writes_already(chat_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """A note says that appending it changes nothing; behind chatml's line break it does."""
+    for kind, chat, said in (("llama3", True, 1), ("llama3", False, 0), ("chatml", True, 0)):
+        data = {"source": "bundled/world-pairs", "chat_template": chat}
+        settings = {"model": {"policy": str(chat_model(kind))}, "data": data, "reward_model": {"append_eos": True}}
+        notes = inspect_run(parse_config({"stage": "reward_model", **settings}), tmp_path).notes
+        assert sum(note.startswith("reward_model.append_eos") for note in notes) == said
+
+
 def test_a_form_that_it_was_not_trained_on_is_refused_at_the_door(
     chat_model: Callable[[str], Path], chat_judge: Path, changed_judge: Callable[..., Path], tmp_path: Path
 ) -> None:

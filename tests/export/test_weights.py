@@ -324,6 +324,21 @@ def test_the_card_is_valid_and_says_what_matters(made: SimpleNamespace, tmp_path
     assert not any(mark in text for mark in ("\u202e", "\x00", "\ud800"))
 
 
+def test_the_code_on_the_card_of_a_chat_model_writes_a_chat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_with_policies(tmp_path / "run", lora=False, steps=1, data={"chat_template": True})
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "run", "--merged", "model"]) == 0
+    Path("model", "chat_template.jinja").write_text("{% for m in messages %}the {{ m.content }}{% endfor %}{% if add_generation_prompt %} film was{% endif %}")  # fmt: skip  # noqa: E501
+    Path("code.py").write_text(Path("model", "README.md").read_text().split("```python\n")[1].split("```")[0])
+    capsys.readouterr()
+    runpy.run_path("code.py")
+    tokenizer = AutoTokenizer.from_pretrained("model")
+    expected = tokenizer.decode(tokenizer("the Your prompt film was")["input_ids"])
+    assert capsys.readouterr().out.startswith(expected)
+
+
 def test_the_card_of_a_run_that_is_broken_on_purpose_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.install(monkeypatch)
     run_with_policies(tmp_path / "run", lora=False, steps=1)

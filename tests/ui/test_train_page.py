@@ -588,3 +588,17 @@ def test_one_cause_is_said_once_though_two_settings_name_it(bench: Bench, tmp_pa
     answer = bench.page.check(sent(model__policy=gone, model__reference=gone), OPERATOR)
     assert fields(answer) == ["model.policy"]
     assert fields(bench.page.check(sent(model__policy=gone, model__reference=gone + "2"), OPERATOR)) == ["model.policy", "model.reference"]
+
+
+def test_only_a_setting_that_must_not_be_empty_is_told_to_lack_a_value(bench: Bench, tmp_path: Path) -> None:
+    """What is wrong with an empty setting that may be empty is said at once, in its own words."""
+    (tmp_path / "chats.jsonl").write_text(
+        json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})
+    )
+    values = values_of(load_recipe("world-sft").config)
+    told = {}
+    for source in ("", str(tmp_path / "chats.jsonl")):
+        data = {"values": {**values, "data.source": source, "data.eval": ""}, "basis": "world-sft"}
+        told |= {one["field"]: one for one in bench.page.check(data, OPERATOR)["problems"]}
+    assert "lacks" in told["data.source"] and "lacks" not in told["data.messages_column"]
+    assert "data.chat_template" in told["data.messages_column"]["message"]

@@ -109,6 +109,8 @@ def _changes(counts: Counter[str], total: int, data: DemonstrationsConfig | Pair
     sentences = {
         "cut": f"{counts['cut']:,} of {total:,} have more than {data.max_tokens:,} tokens and lost the beginning of their prompt.",
         "divided": f"{counts['divided']:,} of {total:,} texts have more than {data.max_tokens:,} tokens and were divided.",
+        "silent": f"Of chats with other answers, {counts['silent']:,} empty {'answer is' if counts['silent'] == 1 else 'answers are'} not "
+        "learned: there is no text, or a call in its place that is not written.",
         "spaced": f"{counts['spaced']:,} responses got a space in front, which would else stick to the form of their prompt.",
         "stuck": f"Nothing stands between the prompt and {counts['stuck']:,} of {counts['followed']:,} responses, not even a space; "
         "data.prompt_format can say what does.",

@@ -24,7 +24,7 @@ Part = tuple[str, bool]
 def demonstration_parts(
     rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick, fields: Fields
 ) -> list[list[Part]]:
-    """The parts of each demonstration, in turn; none of one with an answer that is nothing as a text.
+    """The parts of each demonstration, in turn; none of one whose answers are all nothing as a text.
 
     ``counts`` takes what was done to them, ``fields`` what chats say beside role and content. Raises :class:`PromptsError` with the row.
     """
@@ -57,15 +57,17 @@ def _plain_parts(row: Demonstration, data: DemonstrationsConfig, counts: Counter
         prompt = written(row.prompt, data.prompt_format)
         return [(prompt, False), (_spaced(prompt, row.completion, data, counts), True)]
     parts: list[tuple[str, bool]] = []
-    text = ""
+    text, silent = "", 0
     for place, message in enumerate(row.messages):
         if message["role"] == "assistant" and message.get(WEIGHT) != 0:
             if not said(message).strip():
-                return []
+                silent += 1
+                continue
             before = written_chat(row.messages[:place], data.prompt_format)
             answer = joined(before, said(message))
             parts += [(before[len(text) :], False), (answer, True)]
             text = before + answer
+    counts["silent"] += silent if parts else 0
     return parts
 
 
@@ -97,14 +99,16 @@ def _chat_parts(
     closing, result = turn_end(_needed(chat)), list[list[Part]]()
     for row, messages, (text, spans, idle, silent) in zip(rows, conversations, marked, strict=True):
         fields.add(messages, idle)
-        if silent:
+        if silent and not spans:
             result.append([])
             continue
         if not spans:
             raise PromptsError("data.chat_template", f"row {row.number}: the chat template marks no answer to learn")
         whole = [[first, _closed(text, first, last, closing)] for first, last in spans] if closing else spans
         counts["unmarked_end"] += whole != spans
-        edges = [0, *(edge for span in whole for edge in span), len(text)]
+        counts["silent"] += silent
+        ending = whole[-1][1] if silent else len(text)  # a chat is read up to its last answer to learn
+        edges = [0, *(edge for span in whole for edge in span), ending]
         parts = [(text[first:last], place % 2 == 1) for place, (first, last) in enumerate(zip(edges, edges[1:], strict=False))]
         result.append([part for part in parts if part[0]])
     return result

@@ -271,9 +271,9 @@ class TrainPage {
     this.show(this.answer);
   }
 
-  /** What is wrong with a setting that nobody has filled in yet is no mistake of anyone. */
-  untouched({ field }) {
-    if (!field || this.pressed || this.touched.has(field)) return false;
+  /** A setting that needs a value and that nobody has filled in yet is no mistake of anyone. */
+  untouched({ field, lacks }) {
+    if (!lacks || this.pressed || this.touched.has(field)) return false;
     const [, place, part] = field.match(/^reward\.components\.(\d+)\.(.+)$/) || [];
     return (part ? this.state.value("reward.components")[place]?.[part] : this.state.value(field)) === "";
   }
