@@ -204,7 +204,8 @@ def _sure(score: judges.Series, times: float) -> str:
         return "all scores are the same, so there is no chance to compare with"
     by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
     said = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
-    return f"{said}, and from {SURE_RISE:g} times on it is more than chance: of simulated runs that learn nothing at most 1 in 20 ever got there"
+    chance = "of simulated runs that learn nothing at most 1 in 20 ever got there"
+    return f"{said}, and from {SURE_RISE:g} times on it is more than chance: {chance}"
 
 
 def _signs(run: RunData, found: Mapping[str, Course]) -> dict[str, str]:

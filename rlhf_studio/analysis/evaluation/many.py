@@ -7,8 +7,8 @@ claims, over all pairs and measures together, is about :data:`LEVEL`, whichever 
 The unit is the prompt. It is assumed that the differences of two equally good policies are symmetric: that a difference of +d on a prompt
 is as likely as one of −d. Where one policy's scores are skewed and the others' are not, the share of wrong claims can be somewhat higher:
 docs/evaluation.md has figures. Drawing one sign for each prompt, the same for all pairs and measures, therefore gives what chance can do,
-and keeps how pairs and measures hang together. The statistic is |Σ d| / √(Σ d²) over the prompts' differences d, which orders draws as Student's t does. Fewer than six prompts
-have so few signs that nothing reaches the level.
+and keeps how pairs and measures hang together. The statistic is |Σ d| / √(Σ d²) over the prompts' differences d, which orders draws as
+Student's t does. Fewer than six prompts have so few signs that nothing reaches the level.
 
 Sources: Romano and Wolf 2005, "Exact and Approximate Stepdown Methods for Multiple Hypothesis Testing"; Westfall and Young 1993,
 *Resampling-Based Multiple Testing*.

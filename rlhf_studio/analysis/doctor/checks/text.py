@@ -62,7 +62,8 @@ MEND = "Go back to before it began, and go on with a lower learning rate."
 def _of_reward(run: RunData, course: Course, cause: str) -> Course:
     """The course with ``cause`` where the score had surely risen when it was last so.
 
-    Where it had not risen it is damage, and a lower learning rate is tried. Where neither is certain, or no score is known, nothing is tried.
+    Where it had not risen it is damage, and a lower learning rate is tried. Where it rises, but not yet certainly, or no score is known,
+    nothing is tried.
     """
     places, score = np.flatnonzero(course.levels), judges.score(run)
     if not len(places) or judges.risen(score)[places[-1]]:
