@@ -97,7 +97,7 @@ def _verdicts() -> list[str]:
         "",
         "A run is over when it has finished, or ended at its last planned step. One that was stopped, interrupted or failed before can go "
         "on: its verdict is the one that it had while it went on, with the step at which it broke off. Updates that were left out "
-        "(`engine.non_finite: skip`) are counted beside the verdict.",
+        "(`engine.non_finite: skip`, or minibatches beyond `ppo.ratio_threshold`) are counted beside the verdict, with the recorded cause.",
         "",
         *CHANCE.read_text(encoding="utf-8").strip().splitlines(),
         "",

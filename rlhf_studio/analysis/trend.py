@@ -13,7 +13,8 @@ of the means of 4 and of 16 steps, once there are enough of them, tells noise th
 
 **Level.** From :data:`SURE` on it is called more than chance. That is so high because the series is looked at after every step: of series
 without a trend it is reached at any step in at most 5 %, and in the end in at most 1 %; :data:`LIKELY` is reached in the end in at most
-5 %. The figures are simulated in the tests, for 5 to 1,000 steps and correlations of 0 to 0.6; docs/doctor.md has them.
+5 %. The figures are simulated in the tests, for 5 to 1,000 steps, correlations of 0 to 0.6, and a policy that wanders by half of a
+step's noise with φ = 0.8. A slower wander cannot be told from a trend, and then the share is higher; docs/doctor.md has the figures.
 
 Sources: the variance of a regression with AR(1) errors, as in Newey and West 1987, "A Simple, Positive Semi-Definite, Heteroskedasticity
 and Autocorrelation Consistent Covariance Matrix", with the lags of AR(1) in place of a window; differences for the noise: von Neumann

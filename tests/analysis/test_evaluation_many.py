@@ -62,3 +62,17 @@ def test_the_level_holds_and_a_real_fall_is_found(count: int, alike: float) -> N
     print(f"\n| {count} | {alike:g} | {wrong:.1%} | " + " | ".join(f"{share:.0%}" for share in found) + " |")
     assert wrong <= LEVEL + 2 * np.sqrt(LEVEL * (1 - LEVEL) / tries)
     assert found[-1] >= 0.8
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("prompts", [30, 64, 128, 300])
+@pytest.mark.parametrize("count", [2, 10])
+def test_the_level_where_differences_are_not_symmetric(count: int, prompts: int) -> None:
+    """The test assumes symmetric differences. Here one policy's golds are exponential, the others' normal, all with a mean of 0."""
+    draw, wrong = np.random.default_rng(1), 0
+    for _ in range(1000):
+        table = draw.normal(size=(prompts, count))
+        table[:, 0] = draw.exponential(size=prompts) - 1
+        wrong += bool(p_values({GOLD: table})[GOLD].min() <= LEVEL)
+    print(f"\n| {count} | {prompts} | {wrong / 1000:.1%} |", end="")
+    assert wrong / 1000 <= 0.1

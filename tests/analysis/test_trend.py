@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -23,9 +25,9 @@ def wandering(draw: np.random.Generator, steps: int, alike: float) -> np.ndarray
     return found
 
 
-def slow(draw: np.random.Generator, steps: int) -> np.ndarray:
-    """Scores of new responses at each step, and below them a policy that wanders half as far and ten times as slowly."""
-    return draw.normal(size=steps) + 0.5 * wandering(draw, steps, 0.8)
+def slow(draw: np.random.Generator, steps: int, alike: float = 0.8) -> np.ndarray:
+    """Scores of new responses at each step, and below them a policy that wanders half as far, in steps that correlate by ``alike``."""
+    return draw.normal(size=steps) + 0.5 * wandering(draw, steps, alike)
 
 
 def test_a_straight_line_with_known_errors_by_hand() -> None:
@@ -94,6 +96,40 @@ def test_the_level_of_error_for_5_to_1000_steps(known: bool, alike: float | None
             f"\n| {'known' if known else 'unknown'} | {alike} | {steps} | " + " | ".join(f"{share:.1%}" for share in found) + " |", end=""
         )
         assert found[0] <= 0.05 + 0.014 and found[1] <= 0.01 + 0.006 and found[2] <= 0.05 + 0.014  # two standard errors of 1,000 tries
+
+
+def noisy_end(draw: np.random.Generator, steps: int) -> np.ndarray:
+    """Independent noise that is ten times as large in the last quarter."""
+    return draw.normal(size=steps) * np.where(np.arange(steps) < 0.75 * steps, 1.0, 10.0)
+
+
+def ever_either_way(known: bool, make: Callable[[np.random.Generator, int], np.ndarray], tries: int) -> float:
+    """The share of series of 300 steps without a trend that are ever called rising or falling."""
+    draw, found = np.random.default_rng(300), 0
+    for _ in range(tries):
+        values = make(draw, 300)
+        found += bool(max(np.nanmax(rises_by(values, known)), np.nanmax(rises_by(-values, known))) > SURE)
+    return found / tries
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("alike", [0.9, 0.95, 0.99])
+def test_a_slower_wander_is_taken_for_a_trend(alike: float) -> None:
+    """What the test cannot tell from a trend, as docs/doctor.md says; printed with ``-s``."""
+    share = ever_either_way(True, lambda draw, steps: slow(draw, steps, alike), 1000)
+    print(f"\n| slower wander | {alike:g} | {share:.0%} |", end="")
+    assert share > 0.1
+
+
+@pytest.mark.long
+def test_noise_that_grows_and_a_small_rise_without_known_errors() -> None:
+    """Two more limits of docs/doctor.md: false claims in noise that grows tenfold, and how often a small rise in 60 steps is found."""
+    false = ever_either_way(False, noisy_end, 1000)
+    draw = np.random.default_rng(60)
+    small = [rises_by(np.linspace(0, 2, 60) + draw.normal(size=60), False)[-1] for _ in range(1000)]
+    found = float(np.mean(np.array(small) > SURE))
+    print(f"\n| noise grows tenfold | {false:.0%} |\n| rise of 2 in 60 steps, found | {found:.0%} |", end="")
+    assert false > 0.1 and found < 0.3
 
 
 @pytest.mark.long

@@ -165,18 +165,26 @@ def _early_words(run: RunData, score: judges.Series, compared: str, sure: str) -
 
 
 def left_out(run: RunData) -> str:
-    """How many steps, and responses, taught nothing because a number was not finite or a reward was missing; empty where none."""
+    """How many steps, and responses, taught nothing, and why, as their events say; empty where none."""
     said = [event for event in run.step_events if event.kind == "skip" and event.text.startswith(("This update", *"123456789"))]
     if not said:
         return ""
     whole = {event.step for event in said if event.text.startswith("This update")}
     partly = {event.step for event in said} - whole
-    broken = ["not finite" in event.text for event in said]
-    cause = " or ".join([*(["a number was not finite"] if any(broken) else []), *(["a reward was missing"] if not all(broken) else [])])
+    cause = " or ".join(sorted({_why_left_out(event.text) for event in said}))
     total = len(run.steps)
     parts = [f"the updates of {len(whole)} of {total} steps, with {len(whole) * run.batch:,} responses"] if whole else []
     parts += [f"minibatches of {len(partly)} of {total} steps"] if partly else []
     return f"Left out: {_joined(parts)}, as {cause}"
+
+
+def _why_left_out(text: str) -> str:
+    """The kind of problem that an event of a skip tells. The engine names the problem first, and may quote a prompt after it."""
+    what, _, problem = text.partition(" left out: ")
+    if problem.startswith("the mean ratio"):
+        return "the mean ratio exceeded its threshold (ppo.ratio_threshold)"
+    # A minibatch has no other problem than these two; a whole update may lack its rewards.
+    return "a number was not finite" if "not finite" in problem or not what.startswith("This update") else "a reward was missing"
 
 
 def _change(series: judges.Series, gain: float) -> str:
@@ -196,7 +204,8 @@ def _sure(score: judges.Series, times: float) -> str:
         return "all scores are the same, so there is no chance to compare with"
     by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
     said = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
-    return f"{said}, and from {SURE_RISE:g} times on it is more than chance: of runs that learn nothing at most 1 in 20 ever gets there"
+    chance = "of simulated runs that learn nothing at most 1 in 20 ever got there"
+    return f"{said}, and from {SURE_RISE:g} times on it is more than chance: {chance}"
 
 
 def _signs(run: RunData, found: Mapping[str, Course]) -> dict[str, str]:
@@ -256,7 +265,7 @@ def _notes(run: RunData, kind: VerdictKind, found: Mapping[str, Course], finding
     gold = judges.gold(run)
     if gold is None and kind in ("improving", "improved"):
         notes.append("No gold score: nothing independent of the reward judges this run.")
-    if gold is not None and kind in ("improving", "improved") and not sureness(gold)[0][-1] > LIKELY_RISE:
+    if gold is not None and kind in ("improving", "improved") and sureness(gold)[0][-1] <= LIKELY_RISE:
         notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
     if kind != "collapsed":
         notes += _failure(run)

@@ -41,7 +41,7 @@ class Frontier:
     Attributes:
         best: the policy with the highest gold; empty without gold.
         over_optimised: policies with a higher score and a lower gold than ``best``, both by more than chance explains. The chance that
-            one or more are named wrongly is at most 5 %, however many policies there are (:mod:`.many`).
+            one or more are named wrongly is about 5 %, however many policies there are (:mod:`.many`).
         sentence: what it shows, for people; empty where there is nothing to say.
     """
 

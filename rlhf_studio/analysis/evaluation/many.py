@@ -2,12 +2,13 @@
 
 Whoever picks the best of ten policies and compares nine others with it makes many comparisons, and the best one is partly the luckiest one.
 So every pair of policies is tested, in every measure, and the largest statistic of all decides (max-t): the chance of one or more wrong
-claims, over all pairs and measures together, is at most :data:`LEVEL`, whichever pair is looked at afterwards.
+claims, over all pairs and measures together, is about :data:`LEVEL`, whichever pair is looked at afterwards.
 
-The unit is the prompt. If two policies are equally good, the sign of their difference on a prompt is as likely one as the other. Drawing
-one sign for each prompt, the same for all pairs and measures, therefore gives what chance can do, and keeps how pairs and measures hang
-together. The statistic is |Σ d| / √(Σ d²) over the prompts' differences d, which orders draws as Student's t does. Fewer than six prompts
-have so few signs that nothing reaches the level.
+The unit is the prompt. It is assumed that the differences of two equally good policies are symmetric: that a difference of +d on a prompt
+is as likely as one of −d. Where one policy's scores are skewed and the others' are not, the share of wrong claims can be somewhat higher:
+docs/evaluation.md has figures. Drawing one sign for each prompt, the same for all pairs and measures, therefore gives what chance can do,
+and keeps how pairs and measures hang together. The statistic is |Σ d| / √(Σ d²) over the prompts' differences d, which orders draws as
+Student's t does. Fewer than six prompts have so few signs that nothing reaches the level.
 
 Sources: Romano and Wolf 2005, "Exact and Approximate Stepdown Methods for Multiple Hypothesis Testing"; Westfall and Young 1993,
 *Resampling-Based Multiple Testing*.
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 import numpy as np
 
 LEVEL = 0.05
-"""Chance of one or more wrong claims among all pairs and measures."""
+"""Chance of one or more wrong claims among all pairs and measures, where differences are symmetric."""
 DRAWS = 1999
 COLUMNS = 512
 """Comparisons whose draws are held in memory at once."""

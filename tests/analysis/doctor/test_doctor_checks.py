@@ -330,6 +330,20 @@ def test_a_length_penalty_is_tried_only_where_longer_pays(tmp_path: Path) -> Non
     assert one is not None and one.changes == {} and one.level == "note"
 
 
+def test_correlations_of_both_signs_do_not_make_length_quality(tmp_path: Path) -> None:
+    """Longer answers earn more until step 7, and less from step 8 on: the pool of the last 70 responses turns from 1 to -1."""
+    made = Made(steps=14, responses=lambda step: [replace(row, score=row.score * (1 if step <= 7 else -1)) for row in long_pays(step)])
+    reader = made.write(tmp_path / "run")
+    first = diagnose(reader, 7).findings
+    assert [one.changes for one in first if one.check == LENGTH] == [{"reward.length_penalty": 0.01}]
+    (turned,) = [one for one in diagnose(reader).findings if one.check == LENGTH]
+    assert turned.changes == {} and turned.cause != CHECKS[LENGTH].cause
+    assert (turned.since, turned.until) == (7, 8) and [place.step for place in turned.evidence] == [7, 14]
+    lasting = replace(made, steps=20).write(tmp_path / "lasting")  # from then on the other sign, in more steps than before
+    (one,) = [one for one in diagnose(lasting).findings if one.check == LENGTH]
+    assert one.until is None and one.changes == {} and all("-" in place.text for place in one.evidence)
+
+
 def test_a_log_without_settings_is_not_held_against_them(tmp_path: Path) -> None:
     """The batch and the score clip of such a run are defaults that nobody chose."""
     made = Made(settings={"reward": {"score_clip": 1.0}, "ppo": {"batch_size": 4, "mini_batch_size": 4}}, responses=at_the_clip, steps=40)

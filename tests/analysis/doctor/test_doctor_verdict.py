@@ -157,6 +157,22 @@ def test_steps_that_were_left_out_are_counted(tmp_path: Path) -> None:
     assert some.kind == "improved" and any("2 of 16 steps, with 128 responses" in note for note in some.notes)
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("3 minibatches were left out: the mean ratio 58.2 exceeds the threshold 10, so the minibatch was skipped.", "mean ratio"),
+        ("1 minibatch was left out: the gradient norm is not finite (nan).", "not finite"),
+        ("1 minibatch was left out: the entropy is not finite (nan) in episode 1, prompt 'the mean ratio'.", "not finite"),
+        ("This update was left out: the component 'a' gave no score for a text.", "a reward was missing"),
+    ],
+)
+def test_what_was_left_out_has_the_cause_that_was_recorded(text: str, cause: str, tmp_path: Path) -> None:
+    found = verdict(Made(events={4: EventRecord("warning", "skip", text)}), tmp_path)
+    (note,) = [note for note in found.notes if note.startswith("Left out")]
+    told = {name for name in ("mean ratio", "not finite", "a reward was missing") if name in note}
+    assert told == {cause}
+
+
 def test_a_score_that_fell_is_told(tmp_path: Path) -> None:
     found = verdict(Made(metrics={"objective/scores": after(4, -0.9, 0.1)}), tmp_path)
     assert found.kind == "nothing learned" and found.sentence == "The score fell. Score 0.10 → −0.90."
@@ -191,6 +207,24 @@ def test_where_the_score_did_not_rise_nobody_is_fooled(tmp_path: Path) -> None:
     assert "“A masterpiece” is taking over: it ends 30 of 30 responses." in found.verdict.notes
     (one,) = [one for one in found.findings if one.check == "one-phrase"]
     assert one.cause.startswith("The score did not rise with it") and list(one.changes) == ["ppo.learning_rate"]
+
+
+def test_a_check_does_not_call_damaged_what_the_verdict_calls_rising(tmp_path: Path) -> None:
+    """The verdict says rising, not yet certain: so no check says that the score did not rise, nor would it start again."""
+    phrase = with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else "."))
+    reader = short_run(responses=phrase).write(tmp_path / "run")
+    told = [diagnose(reader, until) for until in range(13, 19)]
+    rising = [found for found in told if found.verdict.kind == "rising"]
+    assert rising
+    for found in rising:
+        (one,) = [one for one in found.findings if one.check == "one-phrase"]
+        assert "did not rise" not in one.cause and "not certain" in one.cause and not one.changes and one.fork_step is None
+    (unknown,) = [
+        one
+        for one in diagnose(Made(metrics={"objective/scores": math.nan}, responses=phrase).write(tmp_path / "none")).findings
+        if one.check == "one-phrase"
+    ]
+    assert "did not rise" not in unknown.cause and not unknown.changes  # no score is known
 
 
 def test_gold_that_does_not_follow_is_noted(tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ LENGTH_POOL = 64  # responses: a correlation of 0.7 among 64 is known to about 0
 LENGTH_CORRELATION = 0.7
 LENGTH_MOVED = 0.25  # share by which the mean length moved the way that pays; the recipes move by up to 0.13
 
+TURNED_TITLE = "The score followed the length for a time, then the other way round"
+TURNED = "Longer answers earned more at some steps and less at others, so this is no sign that the reward takes length for quality."
+TURNED_ADVICE = "No change of the settings follows from this. Compare long and short responses of both steps."
+
 FALL_STEPS = 3  # a single update that goes too far makes gold dip for three or four steps, and comes back by itself
 HELD_OUT_LEVEL = 0.0002  # the best of many answers is compared with each later one, so a low level; with 8 prompts it is 6.2 errors
 GOLD_ROSE = 0.25  # standard deviations of single scores that the score must have gained for "the score rose"
@@ -122,7 +126,7 @@ def _zero_advantages(run: RunData, step: int) -> bool:
     FAMILY,
     title="The score follows the length",
     rule=f"correlation of score and length above {LENGTH_CORRELATION:g} (or below minus that) over at least "
-    f"{LENGTH_POOL} recorded responses; "
+    f"{LENGTH_POOL} recorded responses; not where it was as often beyond that with the other sign; "
     f"warning: the length moved by {percent(LENGTH_MOVED)} the way that pays",
     cause="The reward takes length for quality, a common weakness of reward models.",
     advice="Add a length component that pulls the other way, or judge with a reward that was trained on answers of equal length.",
@@ -133,21 +137,30 @@ def length_reward(run: RunData) -> Course | None:
     correlations = _length_correlations(run)
     length = run.column("tokens/response_length")
     start = at_start(length, 2)
-    found = {}
+    found, seen_so_far = {}, {1.0: 0, -1.0: 0}
     for step, value in correlations.items():
         moved = length[int(np.searchsorted(run.steps, step))] / start - 1
-        paid = moved * np.sign(value) > LENGTH_MOVED
-        found[step] = 0 if abs(value) <= LENGTH_CORRELATION else WARNING if paid else NOTE
+        sign, strong = float(np.sign(value)), abs(value) > LENGTH_CORRELATION
+        if strong:
+            seen_so_far[sign] += 1
+        one_way = strong and seen_so_far[sign] > seen_so_far[-sign]
+        found[step] = (WARNING if moved * sign > LENGTH_MOVED else NOTE) if one_way else 0
+    signs = [float(np.sign(correlations[step])) for step, level in found.items() if level]
+    strong_steps = [step for step, value in correlations.items() if abs(value) > LENGTH_CORRELATION]
+    turned = bool(signs) and not found[strong_steps[-1]]  # the newest strong one was the other way
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        steps = [step for step, level in found.items() if level]
+        steps = [step for step, level in found.items() if level and (turned or correlations[step] * signs[-1] > 0)]
+        steps += [strong_steps[-1]] if turned else []
         text = "correlation {:.2f} between score and length"
         return [
             Evidence(text.format(correlations[step]), step=step, metric="tokens/response_length")
             for step in dict.fromkeys([steps[0], steps[-1]])
         ]
 
-    longer_pays = any(level and correlations[step] > 0 for step, level in found.items())
+    if turned:
+        return Course(carried(run.steps, found), evidence, title=TURNED_TITLE, cause=TURNED, advice=TURNED_ADVICE)
+    longer_pays = bool(signs) and signs[-1] > 0
     return Course(carried(run.steps, found), evidence, changes={"reward.length_penalty": 0.01} if longer_pays else {})
 
 

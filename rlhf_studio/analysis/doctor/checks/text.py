@@ -50,17 +50,28 @@ ALWAYS_PAYS = "The policy found one answer that always pays and gives it to ever
 PHRASE_PAYS = "The reward likes this phrase more than what it should judge, so the policy adds it everywhere."
 UNPAID = "Where the score did not rise with it, the policy is damaged: its steps were too large."
 DAMAGED = "The score did not rise with it, so the reward does not pay for this: the policy is damaged, as after steps that were too large."
+UNCERTAIN = (
+    "Whether the score rose with it is not certain: the reward may pay for this, or the policy may have changed without any reward for it."
+)
+LOOK_AGAIN = "Read the responses, and look again when more steps tell whether the score rises."
 OTHER_END = "The model closes its answers with a token at which this run does not stop (generation.stop_token)."
 END_THERE = "Let answers end where the model ends them: stop token eos."
 MEND = "Go back to before it began, and go on with a lower learning rate."
 
 
 def _of_reward(run: RunData, course: Course, cause: str) -> Course:
-    """The course with ``cause`` where the score had risen when it was last so; else it is damage, and a lower learning rate is tried."""
-    places = np.flatnonzero(course.levels)
-    if len(places) and not judges.risen(judges.score(run))[places[-1]]:
-        return replace(course, cause=DAMAGED, advice=MEND, changes=calmer(run.in_force))
-    return replace(course, cause=cause)
+    """The course with ``cause`` where the score had surely risen when it was last so.
+
+    Where it had not risen it is damage, and a lower learning rate is tried. Where it rises, but not yet certainly, or no score is known,
+    nothing is tried.
+    """
+    places, score = np.flatnonzero(course.levels), judges.score(run)
+    if not len(places) or judges.risen(score)[places[-1]]:
+        return replace(course, cause=cause)
+    known = np.isfinite(judges.sureness(score)[0])[places[-1]]
+    if not known or judges.risen(score, judges.LIKELY_RISE)[places[-1]]:
+        return replace(course, cause=UNCERTAIN, advice=LOOK_AGAIN, changes={})
+    return replace(course, cause=DAMAGED, advice=MEND, changes=calmer(run.in_force))
 
 
 @check(
