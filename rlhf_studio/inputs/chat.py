@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from rlhf_studio.inputs.error_text import first_line
+from rlhf_studio.inputs.error_text import first_line, is_text
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.inputs.models.files import ModelFiles
 from rlhf_studio.inputs.models.tokenizer_files import added_tokens
@@ -88,15 +88,6 @@ def find_template(files: ModelFiles | None) -> ChatTemplate | None:
     tokenizer = files.small("tokenizer.json")
     kept_whole = () if tokenizer is None else tuple(added_tokens(tokenizer))
     return ChatTemplate(source, tuple((name, token) for name, token in named if isinstance(token, str)), kept_whole)
-
-
-def is_text(text: str) -> bool:
-    """Whether this is valid Unicode, as tokenizers need it."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _json(files: ModelFiles, file_name: str) -> dict[str, Any]:
