@@ -19,6 +19,7 @@ from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.inputs.models.files import ModelFiles
 from rlhf_studio.inputs.models.tokenizer_files import added_tokens
 from rlhf_studio.inputs.prompts.messages import TOOLS, WEIGHT, Message, further, parts_of, said
+from rlhf_studio.inputs.template_words import PlainDict, plain_namespace, refuse, to_json
 
 MODULE = "rlhf_studio.inputs.chat"
 MEMORY_BYTES = 1024**3
@@ -287,9 +288,9 @@ def _compiled(source: str, tokens: dict[str, str], answered: bool) -> Render:
     blocks: list[str] = []
     spans: list[list[int]] = []
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
-    environment.filters["tojson"] = _to_json
-    environment.globals.update(raise_exception=_refuse, strftime_now=lambda form: datetime.now().strftime(form))
-    environment.globals.update(dict=_PlainDict(), namespace=_plain_namespace())
+    environment.filters["tojson"] = to_json
+    environment.globals.update(raise_exception=refuse, strftime_now=lambda form: datetime.now().strftime(form))
+    environment.globals.update(dict=PlainDict(), namespace=plain_namespace())
     try:
         template = environment.from_string(source)
     except jinja2.TemplateError as error:
@@ -351,51 +352,6 @@ def _compiled_marking(source: str, tokens: dict[str, str]) -> Render:
         return text, spans
 
     return render
-
-
-class _PlainDict:
-    """``dict`` for templates: not the class itself, whose attributes lead on to others."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict(*args, **kwargs)
-
-    def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*args)
-
-
-def _plain_namespace() -> type:
-    """``namespace`` for templates, without names that begin with an underscore."""
-    from jinja2.exceptions import SecurityError
-    from jinja2.utils import Namespace
-
-    class PlainNamespace(Namespace):
-        def __init__(*args: Any, **kwargs: Any) -> None:  # no parameter names, so that a template may use any
-            own, *rest = args
-            attributes = dict(*rest, **kwargs)
-            for name in attributes:
-                _check_name(name)
-            Namespace.__init__(own, attributes)
-
-        def __setitem__(self, name: str, value: Any) -> None:
-            _check_name(name)
-            Namespace.__setitem__(self, name, value)
-
-    def _check_name(name: Any) -> None:
-        if str(name).startswith("_"):
-            raise SecurityError(f"a namespace takes no name like {name!r}")
-
-    return PlainNamespace
-
-
-def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False) -> str:
-    """jinja2's own would escape HTML characters."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _refuse(message: str) -> None:
-    import jinja2
-
-    raise jinja2.TemplateError(message)
 
 
 COMPILED: dict[str, Callable[[str, dict[str, str]], Render]] = {
