@@ -217,7 +217,7 @@ def outside(field: FieldInfo) -> Iterator[tuple[Any, str]]:
         yield from ((value, "should be true or false") for value in ("yes", 1, 0, None))
     elif field.annotation is str:
         number = 3.5 if may_be_a_number(field) else 3
-        yield from ((value, "should be text") for value in (number, True, ["x"], *([] if may_be_empty(field) else [None])))
+        yield from ((value, "should be text|should be eos") for value in (number, True, ["x"], *([] if may_be_empty(field) else [None])))
         assert {"max_length", "pattern"} & set(limits), "a text needs an end"
         if "max_length" in limits:
             yield "x" * (limits["max_length"] + 1), f"at most {limits['max_length']} characters"

@@ -53,7 +53,7 @@ def test_writing_a_schedule_loses_no_bit() -> None:
         ("8 ppo.kl_coef 0.2 0.3", "is no change"),
         ("8 ppo.kl_coef -1", "ppo.kl_coef in step 8: input should be greater than or equal to 0, not -1.0"),
         ("8 ppo.learning_rate nan", "ppo.learning_rate in step 8: input should be a finite number, not nan"),
-        ("8 generation.temperature 0", "generation.temperature in step 8: input should be greater than 0, not 0.0"),
+        ("8 generation.temperature 0", "generation.temperature in step 8: input should be greater than or equal to 0.000001, not 0.0"),
         ("8 ppo.batch_size 4", "ppo.batch_size in step 8: cannot change while a run goes on; these can: ppo.kl_coef"),
         ("8 ppo.kl_target 4", "ppo.kl_target in step 8: has no effect while ppo.kl_controller is fixed; change ppo.kl_coef instead"),
         ("8 ppo.kl_coef 4, 8 ppo.kl_coef 5", "ppo.kl_coef changes twice in step 8; keep one"),

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.regular import read_regular
+from rlhf_studio.regular import UnfitFile, read_regular
 from rlhf_studio.runs import paths
 
 USED_BY = "used-by"
@@ -168,7 +168,7 @@ def _may_lead_to_a_run(note: Path) -> bool:
     """Void is only what is no note of ours, and a note whose run is plainly gone from both of its places."""
     try:
         return _run_of(note) is not None
-    except FileNotFoundError:
+    except (FileNotFoundError, UnfitFile):
         return False
     except OSError:  # no permission, a disk that does not answer: the run may well be there
         return True

@@ -89,7 +89,7 @@ def counted(policy: Policy, tokens: int, *, merged: bool = True) -> Counting:
     mask[0, :2] = False
     settings, counting = GenerationConfig(response_length=tokens), Counting()
     with policy.merged() if merged else torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16), counting:
-        sample_responses(policy, ids, mask, settings, uniforms=torch.rand(2, tokens, dtype=torch.float64), stop_id=None, pad_id=0)
+        sample_responses(policy, ids, mask, settings, uniforms=torch.rand(2, tokens, dtype=torch.float64), stop_ids=(), pad_id=0)
     return counting
 
 

@@ -186,11 +186,11 @@ def test_rewritten_texts_are_read_as_the_pairs_were(append_eos: bool, chat: bool
     tokenizer.save_pretrained(tmp_path / "policy")
     values["data"]["chat_template"] = chat
     stage = build_reward_stage(parse_config(values), CPU, quiet)[0]
-    pairs = stage._pairs.held_out
-    assert len(pairs.items) == 4
-    for item, (prompt, chosen, rejected) in zip(pairs.items, pairs.texts, strict=True):
-        assert tuple(stage._encode(prompt, chosen)) == item.prompt + item.chosen
-        assert tuple(stage._encode(prompt, rejected)) == item.prompt + item.rejected
+    items = stage._pairs.held_out.items
+    assert len(items) == 4
+    for item, text in zip(items, stage._texts, strict=True):
+        assert tuple(stage._encode(text.prompt, text.chosen)) == item.prompt + item.chosen
+        assert tuple(stage._encode(text.prompt, text.rejected)) == item.prompt + item.rejected
 
 
 @pytest.mark.parametrize(("count", "expected"), [(3, 3), (8, 8), (11, 11), (512, 40), (0, None)])

@@ -13,6 +13,7 @@ import pytest
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, SFTRunConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.models.load_model import fetch
+from rlhf_studio.inputs import trained
 from rlhf_studio.inputs.bundled import ASSETS, bundled_path, resolve
 from rlhf_studio.inputs.models.files import ModelError, find_model, folder_files
 from rlhf_studio.inputs.provenance import hash_of, ingredients
@@ -148,8 +149,8 @@ def test_a_manifest_that_says_nothing_is_told(run: Path, text: str) -> None:
 
 def test_files_are_read_once_and_those_of_nobody_never(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, read = written(run, 4), []
-    whole = hashlib.file_digest
-    monkeypatch.setattr(hashlib, "file_digest", lambda file, kind: read.append(file.name) or whole(file, kind))
+    opened = trained.open_regular
+    monkeypatch.setattr(trained, "open_regular", lambda path, **how: read.append(str(path)) or opened(path, **how))
     for _ in range(2):
         require_intact(folder, read=True)
     assert read == [str(folder / "config.json"), str(folder / "model.safetensors")]

@@ -127,7 +127,7 @@ def TextOf(ids: list[int]) -> Any:
     """A text as the scorer holds it."""
     from rlhf_studio.engine.rewards.kinds.reward_model import _Text
 
-    return _Text(list(ids), None)
+    return _Text(list(ids), None, len(ids))
 
 
 @pytest.mark.parametrize("fault", NAMES)

@@ -131,6 +131,7 @@ def test_huge_numbers_are_reported_all_the_same(tmp_path: Path, monkeypatch: pyt
 def test_every_setting_that_names_a_file_or_folder_is_known() -> None:
     """Each text whose help speaks of files or folders is one that may name a place, or is named here as one that may not."""
     not_a_place = {"data.split", "data.eval_split", "data.column", "data.subset", "data.revision"}
+    not_a_place |= {"generation.stop_token", "data.reference_column"}
 
     def speaks(field: Any) -> bool:
         return field.annotation is str and re.search(r"\b(file|folder|path)s?\b", f"{field.title} {field.description}", re.I) is not None

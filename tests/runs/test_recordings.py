@@ -100,7 +100,9 @@ def test_each_shows_what_its_name_says(recordings: Recordings) -> None:
 def test_the_collapse_differs_from_the_others_in_its_learning_rates_alone(recordings: Recordings) -> None:
     first, last = (RunReader(recordings.folder(run)).config() for run in (IMPROVES, COLLAPSES))
     assert isinstance(first, RunConfig) and isinstance(last, RunConfig)
-    assert last == collapsed_config()
+    expected = collapsed_config().model_dump()
+    expected["reward"]["components"][0]["chat_template"] = "policy"  # it was recorded before "auto", which is the same for this model
+    assert last.model_dump() == expected
     assert last.ppo.learning_rate == TIMES * first.ppo.learning_rate == TIMES * first.ppo.critic_learning_rate
     first = first.model_copy(update={"engine": first.engine.model_copy(update={"watch_prompts": last.engine.watch_prompts})})
     rates = {"learning_rate": 0.0, "critic_learning_rate": 0.0, "steps": 1}

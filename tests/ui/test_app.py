@@ -31,6 +31,7 @@ from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.hosted.launching import launch_settings
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.services import Context, Services, services_of
+from rlhf_studio.ui.serving.browser_rules import BrowserRules
 from rlhf_studio.ui.serving.replies import Compressed
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
@@ -96,7 +97,8 @@ def test_what_gradio_is_told(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {key: settings[key] for key in expected} == expected
     assert not launch_settings("0.0.0.0", None, Access(loopback=False, token="secret"), demo, tmp_path)["show_error"]
-    compressed, door = settings["app_kwargs"]["middleware"]
+    rules, compressed, door = settings["app_kwargs"]["middleware"]
+    assert rules.cls is BrowserRules
     assert door.cls is Door and door.kwargs["demo"] is demo and door.kwargs["root"] == tmp_path and compressed.cls is Compressed
 
 
