@@ -395,7 +395,8 @@ def test_what_is_left_out_of_a_file_is_said_and_its_column_names_stay_text(page:
     page.get_by_role("button", name="All settings").click()
     page.locator("#setting-data-prompts").fill(str(tmp_path / "rows.csv"))
     page.locator("#setting-data-min_prompt_tokens").fill("2")
-    expect(page.locator(".rs-preview-notes li")).to_have_text(["2 of 3 rows were left out: 1 blank, 1 with fewer than 2 tokens."])
+    left_out = "2 of 3 rows were left out: 1 blank, 1 with fewer than 2 tokens."
+    expect(page.locator(".rs-preview-notes li")).to_have_text([f"Not used: the column {HOSTILE[:40]!r}.", left_out])
     expect(page.locator(".rs-preview")).to_contain_text(f"Columns: prompt, {HOSTILE}")
     assert page.evaluate("window.__pwned") is None
 
