@@ -19,8 +19,8 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, Problem, parse_config
-from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.config_io import ConfigError, Problem, parse_ppo
+from rlhf_studio.engine.compute.device import choose_compute, moved
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.loop.build import make_models, make_policy, make_trainer, seed_everything
 from rlhf_studio.engine.loop.phases import episodes_of
@@ -78,7 +78,7 @@ def build_trainer(
     seed_everything(config.engine.seed)
     compute = choose_compute(config)
     prepared = prepare_prompts(_prompts(prompts), tokenizer, config, _silent)  # last of what can be wrong before the model is changed
-    model.requires_grad_(True).to(compute.dtype if config.lora.enabled else torch.float32)
+    moved(model.requires_grad_(True), compute.dtype if config.lora.enabled else torch.float32)
     fuse_activations(model)
     loaded = LoadedModel(model.eval(), tokenizer, [], [] if model.name_or_path else ["a model in memory"])
     policy, reference = make_policy(config, compute, loaded, LoadedReference(), _silent)
@@ -187,7 +187,7 @@ class _FunctionReward:
     def __call__(self, episodes: Episodes) -> Answer:
         count = len(episodes.responses)
         try:
-            given = self._function(list(episodes.prompts), list(episodes.responses))
+            given: Any = self._function(list(episodes.prompts), list(episodes.responses))
         except Exception as error:  # a person's own function may raise anything
             raise ComponentError(f"it raised {type(error).__name__}: {str(error)[:500]}") from error
         if isinstance(given, str) or not hasattr(given, "__iter__"):
@@ -208,10 +208,10 @@ def _number(score: Any, row: int) -> float:
 
 
 def _config(model: PreTrainedModel, settings: Mapping[str, Any]) -> RunConfig:
-    config = parse_config(dict(settings) if isinstance(settings, Mapping) else settings)
-    for section, name in ALREADY_GIVEN:
-        if name in getattr(config, section).model_fields_set:
-            raise ConfigError([Problem(f"{section}.{name}", "is in memory here; leave it out of the settings")])
+    config = parse_ppo(dict(settings) if isinstance(settings, Mapping) else settings)
+    for section, setting in ALREADY_GIVEN:
+        if setting in getattr(config, section).model_fields_set:
+            raise ConfigError([Problem(f"{section}.{setting}", "is in memory here; leave it out of the settings")])
     if getattr(model, "peft_config", None):
         message = "has a LoRA adapter already; train on from model.merge_and_unload(), or from a folder in a run"
         raise ConfigError([Problem("model", message)])

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.cli.options import default_workspace, permissions_of
+from rlhf_studio.cli.options import Subcommands, default_workspace, permissions_of
 from rlhf_studio.config import RunConfig, add_permission_flags
 from rlhf_studio.config.stages import PROMPT_WRITING, as_sampled
 from rlhf_studio.config_io import ConfigError, Problem
@@ -33,7 +33,7 @@ HOW_IT_COMPUTES = ("dtype", "quantization", "attention")
 REPLACE_HELP = "write the file of --out anew where it is there already"
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add ``label``."""
     about = "make preference pairs of a file with several completions per prompt"
     label = commands.add_parser("label", help=about, allow_abbrev=False)

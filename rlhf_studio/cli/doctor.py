@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 
-from rlhf_studio.cli.options import add_folder
+from rlhf_studio.cli.options import Subcommands, add_folder
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.visible import say, visible
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add ``doctor``."""
     doctor = commands.add_parser("doctor", help="a verdict on a run, and what is wrong with it", allow_abbrev=False)
     add_folder(doctor)

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from rlhf_studio.cli.options import default_workspace
+from rlhf_studio.cli.options import Subcommands, default_workspace
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.inputs.places import run_in_full
@@ -15,7 +15,7 @@ from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "ensemble", help="gather reward models, for instance of runs that differ in their seed, in one folder", allow_abbrev=False

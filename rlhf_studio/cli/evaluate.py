@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from rlhf_studio.cli.completions import check_target, write_lines
-from rlhf_studio.cli.options import default_workspace, permissions_of, print_notes
+from rlhf_studio.cli.options import Subcommands, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import EvaluationRunConfig, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.evaluation import Asked, refers_to, settings_for
@@ -31,7 +31,7 @@ POLICY_HELP = (
 REFERENCE_HELP = "what KL and perplexity refer to (default: what the first run began with; if that was random weights, the first policy)"
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add the command."""
     evaluate = commands.add_parser(
         "evaluate",

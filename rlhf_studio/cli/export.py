@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.cli.options import add_folder_command
+from rlhf_studio.cli.options import Subcommands, add_folder_command
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
@@ -25,7 +25,7 @@ KINDS = {
 }
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add the command."""
     export = add_folder_command(commands, "export", "take a run home: weights, report, tables", _export)
     for kind, help in KINDS.items():

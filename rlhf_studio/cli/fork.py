@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
+from rlhf_studio.cli.options import Subcommands, add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import Permissions, StageConfig, add_permission_flags, names_in
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config, parse_value
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
@@ -26,7 +26,7 @@ from rlhf_studio.visible import say, visible
 NEWEST, BEST, POLL_SECONDS = "newest", "best", 0.5
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add both commands."""
     fork = add_folder_command(commands, "fork", "a new run that goes on from a checkpoint of this one, with other settings", _fork)
     fork.add_argument(

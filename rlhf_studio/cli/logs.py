@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlhf_studio.cli.options import default_workspace
+from rlhf_studio.cli.options import Subcommands, default_workspace
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.visible import say
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add the command. ``--name`` is taken out of the arguments before, as a setting is."""
     opening = commands.add_parser(
         "open-log",

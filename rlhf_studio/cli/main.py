@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from rlhf_studio import __version__
 from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, fork, lessons, logs, prepare, road, score, show, talk, train
-from rlhf_studio.cli.options import folder_of_run
+from rlhf_studio.cli.options import Subcommands, folder_of_run
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
         if getattr(options, "folder", None) is not None:
             options.folder = folder_of_run(options.folder)
-        code = options.run(options)
+        code: int = options.run(options)
         sys.stdout.flush()
         return code
     except ConfigError as error:
@@ -63,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = _Parser(prog="rlhf-studio", description="Learn, run and see PPO on language models.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands: Subcommands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     # These two read their own arguments; they stand here for the help text.
     commands.add_parser("app", help="open the app in the browser")
     commands.add_parser("world", help="rebuild or check the bundled review world")

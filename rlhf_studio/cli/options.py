@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
@@ -15,13 +16,16 @@ from rlhf_studio.inputs.places import with_runs_in_full
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
 
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What argparse gives for adding commands to a parser; it has no public name for it."""
+
 Command = Callable[[argparse.Namespace], int]
 """A command: takes its options, returns the exit code."""
 
 
-def add_folder_command(commands: argparse._SubParsersAction, name: str, help: str, run: Command) -> argparse.ArgumentParser:
+def add_folder_command(commands: Subcommands, name: str, help: str, run: Command) -> argparse.ArgumentParser:
     """Add a command whose one argument is a run folder."""
-    command = commands.add_parser(name, help=help, allow_abbrev=False)
+    command: argparse.ArgumentParser = commands.add_parser(name, help=help, allow_abbrev=False)
     add_folder(command)
     command.set_defaults(run=run)
     return command

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from rlhf_studio.cli.options import Subcommands
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.from_trl.table import answer
@@ -14,7 +15,7 @@ from rlhf_studio.units import format_bytes
 from rlhf_studio.visible import say
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add the commands of this module to the parser of all commands."""
     convert = commands.add_parser("convert", help="give a model that has only pickled weights safetensors weights", allow_abbrev=False)
     convert.add_argument("model", metavar="MODEL", help="a folder or Hugging Face hub id: a language model, reward model or LoRA adapter")

@@ -6,13 +6,13 @@ import argparse
 import time
 from pathlib import Path
 
-from rlhf_studio.cli.options import default_workspace
+from rlhf_studio.cli.options import Subcommands, default_workspace
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.visible import say
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add ``road`` with its own commands."""
     road = commands.add_parser("road", help="fine-tune, compare, train a reward model, train with PPO and evaluate, all in one")
     actions = road.add_subparsers(dest="action", required=True, metavar="ACTION")

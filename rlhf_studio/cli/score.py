@@ -6,11 +6,12 @@ import argparse
 import os
 from pathlib import Path
 
-from rlhf_studio.cli.options import configuration_of, permissions_of
+from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of
 from rlhf_studio.config import add_permission_flags, permissions_from_environment
+from rlhf_studio.config_io import ppo_only
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add both commands."""
     score = commands.add_parser("score", help="score one text with a configuration's rewards, without a run", allow_abbrev=False)
     score.add_argument("--recipe", help="the rewards of a ready-made configuration")
@@ -31,7 +32,7 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 def _score(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import before_torch
 
-    config, permissions = configuration_of(options), permissions_of(options)
+    config, permissions = ppo_only(configuration_of(options)), permissions_of(options)
     before_torch()
     from rlhf_studio.engine.rewards.trial.command import score_text  # torch and transformers load here, after the cheap checks
     from rlhf_studio.engine.rewards.trial.one_text import Text

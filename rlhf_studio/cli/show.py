@@ -8,19 +8,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.cli.options import add_folder, default_workspace
+from rlhf_studio.cli.options import Subcommands, add_folder, default_workspace
 from rlhf_studio.config_io import config_to_yaml, used_to_yaml
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.visible import say
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add both commands, each with its ``list`` and ``show``."""
     _add_runs(commands)
     _add_recipes(commands)
 
 
-def _add_runs(commands: argparse._SubParsersAction) -> None:
+def _add_runs(commands: Subcommands) -> None:
     runs = commands.add_parser("runs", help="list runs, or show one", allow_abbrev=False)
     actions = runs.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="the runs of a workspace", allow_abbrev=False)
@@ -37,7 +37,7 @@ def _add_runs(commands: argparse._SubParsersAction) -> None:
     config.set_defaults(run=_runs_config)
 
 
-def _add_recipes(commands: argparse._SubParsersAction) -> None:
+def _add_recipes(commands: Subcommands) -> None:
     recipes = commands.add_parser("recipes", help="ready-made configurations", allow_abbrev=False)
     actions = recipes.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("list", help="names and titles", allow_abbrev=False).set_defaults(run=_recipes_list)

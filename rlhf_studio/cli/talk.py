@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from rlhf_studio.cli.completions import REPLACE_HELP, check_target
-from rlhf_studio.cli.options import permissions_of
+from rlhf_studio.cli.options import Subcommands, permissions_of
 from rlhf_studio.config import DataConfig, add_permission_flags, permissions_from_environment
 from rlhf_studio.config.stages import as_sampled
-from rlhf_studio.config_io import ConfigError, Problem, parse_config
+from rlhf_studio.config_io import ConfigError, Problem, parse_ppo
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.runs.errors import StoreError
@@ -24,7 +24,7 @@ MOST_PROMPTS = 10_000_000
 SAMPLING = {"temperature": float, "top_k": int, "top_p": float, "response_length": int}
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Subcommands) -> None:
     """Add both commands."""
     about = "let a policy answer prompts: a run's with score and KL, any model's into a file of completions"
     generate = commands.add_parser("generate", help=about, allow_abbrev=False)
@@ -75,7 +75,7 @@ def _generate(options: argparse.Namespace) -> int:
         raise ConfigError([Problem("", f"{options.folder}: {error}")]) from error
     given = {name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None}
     sampling = {**config.generation.model_dump(mode="json"), "response_length_min": 0, **given}
-    settings = parse_config({"generation": sampling, "engine": {"seed": options.seed}}).generation
+    settings = parse_ppo({"generation": sampling, "engine": {"seed": options.seed}}).generation
     before_torch()
     from rlhf_studio.engine.talk.command import Wanted, generate_texts  # torch and transformers load here, after the cheap checks
 

@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from rlhf_studio.cli.options import add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
+from rlhf_studio.cli.options import Subcommands, add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import Permissions, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
@@ -15,7 +15,7 @@ from rlhf_studio.runs.start import StartMode
 from rlhf_studio.visible import say
 
 
-def add_train(commands: argparse._SubParsersAction) -> None:
+def add_train(commands: Subcommands) -> None:
     """Add ``train``; its help lists every setting."""
     settings = "\n".join(textwrap.shorten(f"  --{name}  {field.description}", 140, placeholder=" ...") for name, field in walk_fields())
     train = commands.add_parser(
@@ -34,14 +34,14 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     train.set_defaults(run=_train)
 
 
-def add_resume(commands: argparse._SubParsersAction) -> None:
+def add_resume(commands: Subcommands) -> None:
     """Add ``resume``."""
     resume = add_folder_command(commands, "resume", "go on with a run from its newest checkpoint, or with other settings", _resume)
     resume.add_argument("--from-start", action="store_true", help="begin again at step 0; recorded steps are replaced one by one")
     add_permission_flags(resume)
 
 
-def add_stop(commands: argparse._SubParsersAction) -> None:
+def add_stop(commands: Subcommands) -> None:
     """Add ``stop``."""
     stop = add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
     how = stop.add_mutually_exclusive_group()

@@ -91,7 +91,7 @@ def text_as_read(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
-    return tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) if ids else ""
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
 
 
 class PieceTable:

@@ -40,7 +40,8 @@ class PromptBatch:
 
     def rows(self, part: slice) -> PromptBatch:
         """Some of the prompts, as wide as all of them."""
-        references, chats = (None if column is None else column[part] for column in (self.references, self.chats))
+        references = None if self.references is None else self.references[part]
+        chats = None if self.chats is None else self.chats[part]
         return PromptBatch(self.ids[part], self.mask[part], self.texts[part], references, chats)
 
     def repeat(self, times: int) -> PromptBatch:
@@ -283,8 +284,10 @@ class Rollout:
 
     def minibatch(self, rows: Tensor, mask: Tensor) -> Minibatch:
         """What the objective needs of the episodes ``rows`` (b,), as wide as their ``mask`` (b, t)."""
-        constants = (self.logprobs, self.ref_logprobs, self.values, self.whitened_advantages, self.returns)
-        return Minibatch(mask, *(None if x is None else x[rows, : mask.shape[1]] for x in constants))
+        part = (rows, slice(mask.shape[1]))
+        values = None if self.values is None else self.values[part]
+        returns = None if self.returns is None else self.returns[part]
+        return Minibatch(mask, self.logprobs[part], self.ref_logprobs[part], values, self.whitened_advantages[part], returns)
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,8 @@ def read_task() -> dict[str, Any]:
         limit_memory(limit)
     line = sys.stdin.buffer.readline()
     threading.Thread(target=_end_with_the_other_side, daemon=True).start()
-    return json.loads(line)
+    task: dict[str, Any] = json.loads(line)
+    return task
 
 
 def _end_with_the_other_side() -> None:

@@ -23,7 +23,7 @@ class FileEncoder:
 
     def decode(self, ids: list[int]) -> str:
         """The text of these ids, without special tokens."""
-        return self._tokenizer.decode(ids, skip_special_tokens=True)
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 
 def load_encoder(path: Path | None) -> FileEncoder | None:

@@ -109,7 +109,8 @@ def _written(kept: Path, kind: str) -> dict[str, tuple[int, str]]:
 
 def _compare_bytes(kept: Path, folder: Path, files: dict[str, tuple[int, str]]) -> None:
     """Raises OSError, and ValueError naming the first file that is not as it was written."""
-    marks = [(one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in ((kept / name).stat() for name in files)]
+    stats = [(kept / name).stat() for name in files]
+    marks: list[tuple[int, ...]] = [(stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
     if _intact.get(folder) == marks:
         return
     for name, (_, sha256) in files.items():

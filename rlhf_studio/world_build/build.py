@@ -165,6 +165,7 @@ def build_reward_model(
         eval_pairs=preferences(write_pairs(EVAL_SEED, sizes.eval_items)),
         on_step=_reporter(report, "reward model"),
     )
+    assert result.eval_accuracy is not None  # there are held-out pairs
     agrees = f"agrees with {percent(result.eval_accuracy, 1)} of held-out preferences"
     report(f"reward model: {model.num_parameters()} parameters, {agrees}, {result.seconds:.0f} s")
     return model, result
@@ -194,8 +195,9 @@ def save_model(model: Any, tokenizer: PreTrainedTokenizerFast, folder: Path, *, 
 
 
 def _shape(tokenizer: PreTrainedTokenizerFast, **more: Any) -> GPT2Config:
-    ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    drops = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    ends: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.eos_token_id)
+    ends["pad_token_id"] = tokenizer.pad_token_id
+    drops: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     return GPT2Config(vocab_size=len(tokenizer), n_positions=POSITIONS, n_embd=160, n_layer=3, n_head=5, **ends, **drops, **more)
 
 
@@ -216,7 +218,7 @@ def json_lines(rows: Iterable[Any]) -> bytes:
 
 def data_hashes(reviews: Sequence[Review], pairs: Sequence[RatedPair], sizes: WorldSizes) -> dict[str, str]:
     """Hashes of the first reviews and pairs, which are not shipped: ``corpus`` and ``pairs``."""
-    rows = {"corpus": reviews, "pairs": pairs}
+    rows: dict[str, Sequence[Any]] = {"corpus": reviews, "pairs": pairs}
     return {name: _sha256(json_lines(asdict(item) for item in items[: sizes.hashed_items])) for name, items in rows.items()}
 
 

@@ -136,6 +136,7 @@ def _round(trainer: Trainer) -> None:
 def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:
     policy = trainer.models.policy
     adapter = {name: weight.detach().half() for name, weight in adapter_weights(policy.model).items()}
+    assert policy.value_head is not None
     return adapter | {VALUE_HEAD + name: weight.detach().clone() for name, weight in policy.value_head.state_dict().items()}
 
 

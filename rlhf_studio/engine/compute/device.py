@@ -9,13 +9,14 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.allocator import keep_freed_memory, let_gpu_memory_grow
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
@@ -40,7 +41,7 @@ class Compute:
     ranks: Ranks = ONE_RANK
     lanes: Lanes = ONE_LANE
 
-    def autocast(self) -> contextlib.AbstractContextManager:
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Mixed precision where the dtype is not float32; otherwise nothing."""
         if self.dtype is torch.float32:
             return contextlib.nullcontext()
@@ -86,7 +87,10 @@ def peak_resident_bytes(status: Path = Path("/proc/self/status")) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
 
 
-def choose_compute(config: RunConfig) -> Compute:
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def choose_compute(config: StageConfig) -> Compute:
     """Choose device, precision, ranks and lanes. Raises :class:`ConfigError` when this machine does not have what the settings name."""
     engine, dtype = config.engine, config.model.dtype
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -122,7 +126,13 @@ def choose_compute(config: RunConfig) -> Compute:
 
 def placed(model: PreTrainedModel, where: torch.device | torch.dtype) -> PreTrainedModel:
     """The model moved to a device or a number format. A quantized model stays as it was loaded: transformers forbids moving it."""
-    return model if getattr(model, "is_quantized", False) else model.to(where)
+    return model if getattr(model, "is_quantized", False) else moved(model, where)
+
+
+def moved(model: Model, where: torch.device | torch.dtype) -> Model:
+    """The model moved to a device or a number format; transformers' annotations hide what ``to`` takes."""
+    nn.Module.to(model, where)
+    return model
 
 
 @torch.no_grad()

@@ -44,7 +44,8 @@ class TanhGELU(nn.Module):
         if x.device.type != "cpu" or x.dtype is not torch.float32:
             return nn.functional.gelu(x, approximate="tanh")
         if x.requires_grad and torch.is_grad_enabled():
-            return _TanhGELU.apply(x)
+            result: Tensor = _TanhGELU.apply(x)
+            return result
         return _traceable_tanh_gelu(x) if torch.jit.is_tracing() else _tanh_gelu(x, None)
 
 
@@ -83,7 +84,7 @@ class _TanhGELU(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (slope,) = ctx.saved_tensors
+        slope: Tensor = ctx.saved_tensors[0]
         return slope.mul_(gradient)  # in place: the saved derivative is needed only once
 
 
@@ -111,7 +112,8 @@ def consume_logits(logits: Tensor, ids: Tensor, temperature: float, *, with_entr
         temperature: the sampling temperature, by which the logits are divided.
         with_entropy: False saves a pass over the logits; the entropy is then 0.
     """
-    return _ConsumeLogits.apply(logits, ids, temperature, with_entropy)
+    logprobs, entropy = _ConsumeLogits.apply(logits, ids, temperature, with_entropy)
+    return logprobs, entropy
 
 
 class _ConsumeLogits(torch.autograd.Function):

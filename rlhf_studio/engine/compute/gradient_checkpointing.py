@@ -21,7 +21,8 @@ def enable_gradient_checkpointing(model: nn.Module) -> int:
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     for layer in layers:
-        layer.forward = MethodType(_recomputed_forward, layer)  # type: ignore[method-assign] - a bound method: a deep copy of the layer uses its own weights
+        # A bound method, so that a deep copy of the layer uses its own weights.
+        layer.forward = MethodType(_recomputed_forward, layer)
     return len(layers)
 
 

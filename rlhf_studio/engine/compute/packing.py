@@ -111,7 +111,10 @@ def pack_twins(texts: Sequence[Sequence[int]], device: torch.device, wanted: Seq
         return range(first, first + shared[row]), range(in_row[row], in_row[row + 1])
 
     lengths, order = torch.tensor([len(text) for text in texts]).sort(stable=True)
-    spread, own, copies, originals = [], [0] * in_row[-1], [], []
+    spread: list[int] = []
+    own = [0] * in_row[-1]
+    copies: list[int] = []
+    originals: list[int] = []
     for row in order.tolist():
         start, rest = places(row)
         copies += range(len(spread), len(spread) + len(start))
@@ -210,7 +213,7 @@ def _attention(
     for (count, width), *pieces in parts:
         episodes = [piece.unflatten(1, (count, width)).squeeze(0).transpose(1, 2) for piece in pieces]
         mask = _sliding_mask(width, settings.get("sliding_window"), query.device)
-        result, _ = sdpa_attention_forward(module, *episodes, mask, **settings)
+        result, _ = sdpa_attention_forward(module, episodes[0], episodes[1], episodes[2], mask, **settings)
         results.append(result.flatten(0, 1))
     joined = torch.cat(results)
     return (joined if starts is None else starts.to_row(joined))[None], None

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
@@ -24,7 +25,8 @@ def _shares(module: nn.Module) -> list[float]:
     """How much a layer changes at random: as a dropout layer, by its own numbers, or by those of the configuration that it reads."""
     own = {"p": module.p} if isinstance(module, _DropoutNd) else {}
     own |= {name: value for name, value in vars(module).items() if any(word in name for word in WORDS)}
-    own |= {name: getattr(module.config, name, 0) for name in _read_from_config(type(module))}
+    kind: Any = type(module)
+    own |= {name: getattr(module.config, name, 0) for name in _read_from_config(kind)}
     return [value for value in own.values() if isinstance(value, float) and value > 0]
 
 

@@ -35,11 +35,13 @@ class SharedStarts:
 
     def to_texts(self, x: Tensor) -> Tensor:
         """(N, ...) of the row to (X, ...) of the texts."""
-        return _ToTexts.apply(x, self)
+        texts: Tensor = _ToTexts.apply(x, self)
+        return texts
 
     def to_row(self, x: Tensor) -> Tensor:
         """(X, ...) of the texts to (N, ...) of the row: of what is shared, the first copy."""
-        return _ToRow.apply(x, self)
+        row: Tensor = _ToRow.apply(x, self)
+        return row
 
 
 def common_start(one: Sequence[int], other: Sequence[int]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,14 +90,15 @@ class AccelerateRanks(Ranks):
         sharded: whether the weights are to be sharded over the ranks (FSDP).
     """
 
-    def __init__(self, accelerator: object, *, sharded: bool = False):
+    def __init__(self, accelerator: Any, *, sharded: bool = False):
         self._accelerator, self.sharded = accelerator, sharded
-        self.rank, self.size = accelerator.process_index, accelerator.num_processes  # type: ignore[attr-defined]
-        self.device: torch.device = accelerator.device  # type: ignore[attr-defined]
+        self.rank, self.size = accelerator.process_index, accelerator.num_processes
+        self.device: torch.device = accelerator.device
 
     def gather(self, x: Tensor) -> Tensor:
         sent = x.to(self.device, torch.uint8 if x.dtype is torch.bool else x.dtype).contiguous()
-        return self._accelerator.gather(sent).to(x.device, x.dtype)  # type: ignore[attr-defined]
+        gathered: Tensor = self._accelerator.gather(sent)
+        return gathered.to(x.device, x.dtype)
 
     def all_reduce_max(self, number: float) -> float:
         return float(self.gather(torch.tensor([number], dtype=torch.float64)).max())
@@ -107,7 +109,7 @@ class AccelerateRanks(Ranks):
     def all_reduce(self, gradients: Sequence[Tensor]) -> None:
         for group in _buckets(gradients):
             flat = torch.cat([gradient.flatten() for gradient in group])
-            flat = self._accelerator.reduce(flat, reduction="sum")  # type: ignore[attr-defined]
+            flat = self._accelerator.reduce(flat, reduction="sum")
             for gradient, part in zip(group, flat.split([gradient.numel() for gradient in group]), strict=True):
                 gradient.copy_(part.view_as(gradient))
 

@@ -79,7 +79,7 @@ def full_tensor(x: Tensor, *, keep: bool = True) -> Tensor:
     """The full tensor of a sharded one, on the CPU; all ranks must call this. With ``keep`` False this rank gets an empty tensor."""
     if not isinstance(x, DTensor):
         return x
-    full = x.detach().full_tensor()
+    full: Tensor = x.detach().full_tensor()  # type: ignore[attr-defined]
     return full.cpu() if keep else full.new_empty(0)
 
 

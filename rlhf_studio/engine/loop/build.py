@@ -113,8 +113,14 @@ def make_models(
 def make_trainer(models: Models, prompts: Prepared, held_out: HeldOut) -> Trainer:
     """A trainer at step 0."""
     config = models.config
-    order = {"shuffle": config.data.shuffle, "seed": config.engine.seed}
-    stream = PromptStream(prompts, pad_id=models.pad_id, **order, aside=held_out.aside, held_out=held_out.prompts)
+    stream = PromptStream(
+        prompts,
+        pad_id=models.pad_id,
+        shuffle=config.data.shuffle,
+        seed=config.engine.seed,
+        aside=held_out.aside,
+        held_out=held_out.prompts,
+    )
     return Trainer(config, models, stream, models.compute)
 
 

@@ -116,13 +116,14 @@ class MinibatchGradients:
         with self._compute.autocast():
             logits, values = self._policy.logits_and_values(tokens, detach_trunk=task.detach_trunk)
         logprobs, entropy = consume_logits(logits, tokens.response_ids[tokens.mask], self.temperature)
-        new = NewPass(*(None if x is None else to_padded(x, tokens.mask) for x in (logprobs, values, entropy)))
+        padded_values = None if values is None else to_padded(values, tokens.mask)
+        new = NewPass(to_padded(logprobs, tokens.mask), padded_values, to_padded(entropy, tokens.mask))
         loss, sums = task.objective(batch, new)
         with torch.no_grad():
             change = masked_select(new.logprobs - batch.logprobs, batch.mask)
             finite = torch.isfinite(new.logprobs) & torch.isfinite(change.exp())
             finite = (finite if new.values is None else finite & torch.isfinite(new.values)) | ~batch.mask
             broken = torch.where(finite.all(), -1, rows[finite.all(dim=1).to(torch.int8).argmin()])
-            numbers = [*sums, change.abs().max(), broken]
+            numbers = [*map(torch.as_tensor, sums), change.abs().max(), broken]
             fetched = torch.stack([number.double() for number in numbers]).tolist()  # one wait for the device, not twelve
         return loss / task.tokens, _Done(rows, new.logprobs.detach(), fetched)

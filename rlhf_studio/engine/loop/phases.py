@@ -74,7 +74,8 @@ def episodes_of(prompts: PromptBatch, tokens: TokenBatch, responses: list[str], 
 def _own_recorded(models: Models, count: int, recorded: int) -> int:
     """How many of this rank's ``count`` episodes are among the ``recorded`` first of all."""
     own = models.compute.ranks.rows(count)
-    return max(min(recorded - own.start, own.stop - own.start), 0)
+    start, stop = int(own.start), int(own.stop)
+    return max(min(recorded - start, stop - start), 0)
 
 
 def _generate_own(models: Models, prompts: PromptBatch, generator: torch.Generator, recorded: int) -> tuple[TokenBatch, ForwardOutput]:

@@ -42,7 +42,7 @@ class TokenizerEncoder:
 
     def decode(self, ids: list[int]) -> str:
         """The text of these ids, without special tokens."""
-        return self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
 def prepare_prompts(prompts: Prompts, tokenizer: PreTrainedTokenizerBase, config: RunConfig, report: OnProgress) -> Prepared:
@@ -85,7 +85,8 @@ def prepare_typed(
 def batch_of(prompts: Prepared, rows: list[int], pad_id: int) -> PromptBatch:
     """The prompts at these places."""
     ids, mask = pad_left([prompts.ids[row] for row in rows], pad_id)
-    references, chats = (None if column is None else [column[row] for row in rows] for column in (prompts.references, prompts.chats))
+    references = None if prompts.references is None else [prompts.references[row] for row in rows]
+    chats = None if prompts.chats is None else [prompts.chats[row] for row in rows]
     return PromptBatch(ids, mask, [prompts.texts[row] for row in rows], references, chats)
 
 
@@ -216,6 +217,6 @@ def read_held_out(data: DataConfig, report: OnProgress) -> Prompts | None:
     """The rows of ``data.eval``; None when it names nothing. Raises :class:`PromptsError`."""
     settings = eval_settings(data)
     try:
-        return settings and read_prompts(settings, tick=lambda text: report(f"Reading the held-out prompts: {text}", None))
+        return None if settings is None else read_prompts(settings, tick=lambda text: report(f"Reading the held-out prompts: {text}", None))
     except PromptsError as error:
         raise eval_error(error) from None

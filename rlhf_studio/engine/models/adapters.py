@@ -40,7 +40,7 @@ from rlhf_studio.inputs.models.lora_targets import target_names
 
 POLICY, REFERENCE = "default", "reference"
 """peft's names for the adapter that is trained, and for the reference's frozen adapter."""
-STARTS = {"default": True}  # our name of an initialisation -> peft's, where they differ
+STARTS: dict[str, Any] = {"default": True}  # our name of an initialisation -> peft's, where they differ
 UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError)
 """What peft raises for adapters that are damaged or do not fit their base."""
 
@@ -61,7 +61,7 @@ def add_lora(model: PreTrainedModel, settings: LoraConfig, head: str | None = No
         task_type="CAUSAL_LM" if head is None else "SEQ_CLS",
         modules_to_save=None if head is None else [head],
         r=settings.r,
-        lora_alpha=settings.alpha,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type] # peft scales by any number, and annotates an int
         lora_dropout=settings.dropout,
         target_modules="all-linear" if names == ["auto"] else names,
         exclude_modules=_unsuitable(model, head) if names == ["auto"] else None,
@@ -93,8 +93,11 @@ def _fill_ranks(model: PeftModel) -> None:
     they are and then does not load them again.
     """
     for layer in model.modules():
-        if isinstance(layer, Linear) and (missing := layer.r[POLICY] - len(layer.lora_A[POLICY].weight)) > 0:
-            first, second = layer.lora_A[POLICY].weight, layer.lora_B[POLICY].weight
+        if not isinstance(layer, Linear):
+            continue
+        factors: Any = (layer.lora_A[POLICY], layer.lora_B[POLICY])
+        first, second = (factor.weight for factor in factors)
+        if (missing := layer.r[POLICY] - len(first)) > 0:
             first.data, second.data = pad(first.data, (0, 0, 0, missing)), pad(second.data, (0, missing))
 
 
@@ -138,7 +141,8 @@ def is_adapter(folder: Path) -> bool:
 def merge_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) -> PreTrainedModel:
     """``base`` with the adapter in ``folder`` added into its weights. Raises :class:`ConfigError` naming ``field`` if they do not fit."""
     adapted = _on_base(lambda: PeftModel.from_pretrained(base, folder), name, field)
-    return _on_base(lambda: merged_for_good(adapted), name, field).requires_grad_(True)
+    merged: PreTrainedModel = _on_base(lambda: merged_for_good(adapted), name, field)
+    return merged.requires_grad_(True)
 
 
 def load_adapter(base: PreTrainedModel, folder: Path, name: str, field: str) -> PeftModel:
@@ -202,7 +206,7 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path, base_folder: Pa
         if not base_folder.exists():
             _save_base(model, base_folder, weights)
         config.base_model_name_or_path = str(base_folder.resolve())
-    model.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False, state_dict=weights)
+    model.save_pretrained(str(folder), selected_adapters=[POLICY], save_embedding_layers=False, state_dict=weights)
     if sampling := vars(model).get("generation_config"):  # the run's, see sample_as; peft does not save it
         sampling.save_pretrained(folder)
 
@@ -212,9 +216,11 @@ def saves_everything(model: PreTrainedModel | PeftModel, base_folder: Path) -> b
     return not isinstance(model, PeftModel) or (model.peft_config[POLICY].base_model_name_or_path is None and not base_folder.exists())
 
 
-def adapter_weights(model: PeftModel) -> dict[str, Tensor]:
+def adapter_weights(model: PreTrainedModel | PeftModel) -> dict[str, Tensor]:
     """The trained adapter's state dict, under the names in which it is saved. The tensors are the model's own, not copies."""
-    return get_peft_model_state_dict(model, adapter_name=POLICY, save_embedding_layers=False)  # "auto" would connect to the hub
+    # "auto" instead of False would connect to the hub
+    weights: dict[str, Tensor] = get_peft_model_state_dict(model, adapter_name=POLICY, save_embedding_layers=False)
+    return weights
 
 
 def _save_base(model: PeftModel, folder: Path, weights: dict[str, Tensor] | None) -> None:
@@ -226,5 +232,6 @@ def _save_base(model: PeftModel, folder: Path, weights: dict[str, Tensor] | None
         for name, tensor in everything.items()
         if ".lora_" not in name and ".modules_to_save." not in name
     }
-    model.get_base_model().save_pretrained(temporary, state_dict=base)
+    plain: Any = model.get_base_model()
+    plain.save_pretrained(temporary, state_dict=base)
     os.replace(temporary, folder)

@@ -149,7 +149,7 @@ def rescale_scores(model: Any, factor: float, offset: float) -> None:
     - else (RMSNorm and a head without bias: Llama, Qwen) the head gets a bias. :func:`load_model.load_reward_model` loads it from the
       saved file; plain transformers ignores it, so there every score lacks the offset, and comparisons of two texts stay the same.
     """
-    head = score_head(model)
+    head: Any = score_head(model)
     norm = None if head.bias is not None else _norm_before(model, head)
     head.weight.mul_(factor)
     if norm is not None:

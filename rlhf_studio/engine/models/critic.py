@@ -58,7 +58,8 @@ class Trunk(nn.Module):
         For a row of token ids (1, L) instead of a batch: the model's plain hidden states (L, H).
         """
         if isinstance(batch, Tensor):
-            return self.model(input_ids=batch).last_hidden_state[0]
+            hidden: Tensor = self.model(input_ids=batch).last_hidden_state
+            return hidden[0]
         layout = pack(batch) if self.packs else batch
         with attention_for(layout):
             output = self.model(**self.position_scheme.of_inputs(layout.model_inputs()), use_cache=False)
@@ -83,7 +84,14 @@ def load_critic(config: RunConfig, policy: LoadedModel, report: OnProgress) -> t
         loaded = load_causal_lm(settings.model, settings.revision, torch.float32, report, "critic.model")
         check_same_tokens(settings.model, loaded, policy, "critic.model", WHY)
         source = loaded.model
-    return Trunk(copy.deepcopy(source.base_model)), make_value_head(_hidden_size(source), init, seed)
+    return Trunk(copy.deepcopy(trunk_of(source))), make_value_head(_hidden_size(source), init, seed)
+
+
+def trunk_of(model: PreTrainedModel) -> PreTrainedModel:
+    """The model without its output layer."""
+    trunk = model.base_model
+    assert isinstance(trunk, PreTrainedModel)
+    return trunk
 
 
 def _hidden_size(model: PreTrainedModel) -> int:
@@ -111,4 +119,4 @@ def _from_reward_model(config: RunConfig, policy: LoadedModel, report: OnProgres
     with torch.no_grad():
         head.weight.copy_(component.weight * score.weight[loaded.label : loaded.label + 1])
         head.bias.copy_(component.weight * score.bias[loaded.label : loaded.label + 1] if score.bias is not None else torch.zeros(1))
-    return Trunk(loaded.model.base_model), head
+    return Trunk(trunk_of(loaded.model)), head

@@ -119,7 +119,7 @@ class ForwardPass:
     def _micro_batches(self, tokens: TokenBatch) -> tuple[Tensor, ...]:
         """Row numbers of each micro-batch, in order."""
         size = self.compute.lanes.rows_per_part(len(tokens), self.micro_batch_size)
-        return torch.arange(len(tokens), device=tokens.mask.device).split(size)
+        return tuple(torch.arange(len(tokens), device=tokens.mask.device).split(size))
 
     def _top(self, logits: Tensor, batch: TokenBatch, top_rows: int, width: int) -> Alternatives | None:
         """The likeliest tokens of a micro-batch's first ``top_rows`` episodes: (top_rows, width, 5) on the CPU. None for no episode."""

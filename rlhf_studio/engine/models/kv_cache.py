@@ -30,6 +30,9 @@ class PreallocatedLayer(DynamicLayer):
         super().__init__()
         self._max_length = max_length
 
+    keys: Tensor
+    values: Tensor
+
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.dtype, self.device = value_states.dtype, value_states.device
         self._all_keys, self._all_values = (

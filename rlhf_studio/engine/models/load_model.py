@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, StrictDataclassError
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, StrictDataclassError
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import nn
@@ -37,14 +37,14 @@ from rlhf_studio.engine.models.heads import HIDDEN_PARTS, HiddenHead, head_tenso
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.checks.machine import machine_problems
-from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base
+from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base, network_error
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
 from rlhf_studio.inputs.trained import DamagedError, require_intact
 from rlhf_studio.inputs.trained_text import TrainedText
 
 REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk
-NETWORK_ERROR = HfHubHTTPError.__mro__[1]  # the base error of the HTTP library that the installed hub client uses
+NETWORK_ERROR = network_error()  # of the HTTP library that the installed hub client uses
 PROBE = "The quick brown fox, 12 times:\n  don't stop!"
 UNUSABLE = (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, SafetensorError, StrictDataclassError)
 """What transformers raises for files that are missing, damaged, of an unknown kind, or do not fit together."""
@@ -108,17 +108,17 @@ def _cannot_load(name: str, field: str, error: Exception) -> ConfigError:
     return ConfigError([Problem(field, f"cannot load {name}: {cause if len(cause) <= 300 else cause[:297] + '...'}")])
 
 
-def _progress_class(name: str, report: OnProgress) -> type[tqdm]:
+def _progress_class(name: str, report: OnProgress) -> type[tqdm[Any]]:
     """A tqdm class that reports megabytes to ``report`` instead of drawing a bar."""
 
-    class Progress(tqdm):
+    class Progress(tqdm):  # type: ignore[type-arg] # it cannot be subscripted when the program runs
         def __init__(self, *args: Any, **kwargs: Any):
             kwargs["disable"] = False
             super().__init__(*args, **{**kwargs, "file": open(os.devnull, "w")})  # noqa: SIM115 - closed when the process ends
             self._reported = -REPORT_SECONDS
 
         def update(self, n: float | None = 1) -> bool | None:
-            shown = super().update(n)
+            shown: bool | None = super().update(n)
             if self.unit == "B" and self.total and monotonic() - self._reported >= REPORT_SECONDS:
                 self._reported = monotonic()
                 report(f"Downloading {name}: {self.n / 1e6:.0f} of {self.total / 1e6:.0f} MB", self.n / self.total)
@@ -181,13 +181,14 @@ def load_causal_lm(
 def _load_whole(name: str, folder: Path, dtype: torch.dtype, report: OnProgress, field: str, options: dict[str, Any]) -> PreTrainedModel:
     report(f"Loading {name}", None)
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
         )
     except UNUSABLE as error:
         about_attention = "attn_implementation" in options and any(word in str(error) for word in ("ttention", "attn"))
         raise _cannot_load(name, "model.attention" if about_attention else field, error) from error
-    if missing := sorted(info["missing_keys"]):
+    model: PreTrainedModel = loaded[0]
+    if missing := sorted(loaded[1]["missing_keys"]):
         raise ConfigError([Problem(field, f"{name} has no weights for {missing[0]}; it is not a trained language model")])
     if "past_key_values" not in inspect.signature(model.forward).parameters:
         message = f"{name} is a {model.config.model_type} model without a key-value cache, which sampling needs; use another model"
@@ -218,12 +219,12 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     For some model types (Qwen 2, for example) transformers uses the type's own tokenizer class, whatever class the folder names, and that
     class replaces parts of tokenizer.json. When a test sentence gives other tokens than tokenizer.json does, the plain class is used.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     file = folder / "tokenizer.json"
     if type(tokenizer) is not TokenizersBackend and file.is_file():
         expected = Tokenizer.from_file(str(file)).encode(PROBE, add_special_tokens=False).ids
         if tokenizer(PROBE, add_special_tokens=False).input_ids != expected:
-            return TokenizersBackend.from_pretrained(folder)
+            tokenizer = TokenizersBackend.from_pretrained(folder)
     return tokenizer
 
 
@@ -264,9 +265,8 @@ def check_same_tokens(
     if other is not None:
         there = "no token" if other not in known else "another id for"
         raise ConfigError([Problem(field, f"{name} has another vocabulary than the policy ({there} {other[:40]!r}), {why}")])
-    ours, rows = (len(loaded.model.get_input_embeddings().weight) for loaded in (policy, theirs))
-    if outputs:
-        ours, rows = (len(loaded.model.get_output_embeddings().weight) for loaded in (policy, theirs))
+    layer = "get_output_embeddings" if outputs else "get_input_embeddings"
+    ours, rows = (len(getattr(loaded.model, layer)().weight) for loaded in (policy, theirs))
     if rows < ours or (outputs and rows != ours):
         message = f"{name} has another vocabulary than the policy (weights for {rows:,} tokens, not {ours:,}), {why}"
         raise ConfigError([Problem(field, message)])
@@ -294,9 +294,10 @@ def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, 
 def _saved_classifier(name: str, folder: Path, saved: RewardFile, dtype: torch.dtype, field: str) -> PreTrainedModel:
     hidden = saved.head == "hidden"  # its first matrix does not fit transformers' own head, which is replaced below
     with report_held_back() as report:
-        model, info = AutoModelForSequenceClassification.from_pretrained(
+        loaded: tuple[PreTrainedModel, dict[str, Any]] = AutoModelForSequenceClassification.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=hidden
         )
+    model, info = loaded
     wrong = sorted({*info["missing_keys"], *(str(entry[0]) for entry in info["mismatched_keys"])} - ({"score.weight"} if hidden else set()))
     own = {f"score.{part}" for part in HIDDEN_PARTS} if hidden else {"score.bias"}  # loaded below, where transformers does not
     if not wrong and set(info["unexpected_keys"]) - own:
@@ -304,8 +305,8 @@ def _saved_classifier(name: str, folder: Path, saved: RewardFile, dtype: torch.d
     if wrong:
         raise ConfigError([Problem(field, f"{name} has no weights for {wrong[0]}; it is not a trained reward model")])
     if hidden:
-        width = model.score.in_features
-        model.score = hidden_head(width, saved.activation, head_tensors(folder), model.score.weight.dtype, model.device)
+        score: Any = model.score
+        model.score = hidden_head(score.in_features, saved.activation, head_tensors(folder), score.weight.dtype, model.device)
     else:
         _restore_head_bias(model, folder)
     return model
@@ -323,7 +324,7 @@ def classifier_of(loaded: LoadedModel, name: str, field: str) -> PreTrainedModel
     unusable = f"{name} is a {config.model_type} model, from which transformers makes no reward model with a layer named score"
     try:
         with torch.device("meta"):
-            model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
+            model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
     except UNUSABLE as error:
         raise ConfigError([Problem(field, f"{unusable}; use another model")]) from error
     trunk, head = model.base_model, getattr(model, "score", None)
@@ -331,7 +332,8 @@ def classifier_of(loaded: LoadedModel, name: str, field: str) -> PreTrainedModel
         raise ConfigError([Problem(field, f"{unusable}; use another model")])
     setattr(model, model.base_model_prefix, causal.base_model)
     model.score = nn.Linear(head.in_features, 1, bias=head.bias is not None, device=causal.device)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def _adapted_classifier(
@@ -346,26 +348,28 @@ def _adapted_classifier(
     base_folder = fetch(base, revision, report, field)
     if is_reward_model(base_folder):
         model, tokenizer = _saved_classifier(base, base_folder, saved, dtype, field), None
+        score: Any = model.score
     else:
         loaded = load_causal_lm(base, revision, dtype, report, field)
         model, tokenizer = classifier_of(loaded, base, field), loaded.tokenizer
+        score = model.score
         if saved.head == "hidden":
-            model.score = HiddenHead(model.score.in_features, saved.activation, device=loaded.model.device)
-        model.score.to(dtype)
+            model.score = score = HiddenHead(score.in_features, saved.activation, device=loaded.model.device)
+        score.to(dtype)
     head = {part.removeprefix("score."): tensor for part, tensor in head_tensors(folder, "base_model.model.").items() if "score." in part}
     if tokenizer is None or (folder / "tokenizer_config.json").is_file():
         tokenizer = load_tokenizer(folder)
-    if "bias" in head and model.score.bias is None:
-        model.score.bias = nn.Parameter(torch.zeros_like(model.score.weight[:, 0]))
-    if head.keys() != model.score.state_dict().keys():
+    if "bias" in head and score.bias is None:
+        score.bias = nn.Parameter(torch.zeros_like(score.weight[:, 0]))
+    if head.keys() != score.state_dict().keys():
         raise ConfigError([Problem(field, f"the adapter {name} has no whole score head; it is not a trained reward model")])
     with torch.no_grad():
-        model.score.load_state_dict(head)
+        score.load_state_dict(head)
     return merge_adapter(model, folder, name, field), tokenizer
 
 
 def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
-    names = {int(index): str(text) for index, text in model.config.id2label.items()}
+    names = {int(index): str(text) for index, text in (model.config.id2label or {}).items()}
     if not label and len(names) == 1:
         return 0
     numbers = {text: index for index, text in names.items()}
@@ -378,8 +382,8 @@ def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
 
 def _restore_head_bias(model: PreTrainedModel, folder: Path) -> None:
     """Load a saved ``score.bias``: transformers' decoder classifiers have no bias in their head and ignore it."""
-    head = getattr(model, "score", None)
-    if not isinstance(head, nn.Linear) or head.bias is not None:
+    head: Any = model.score if isinstance(getattr(model, "score", None), nn.Linear) else None
+    if head is None or head.bias is not None:
         return
     bias = head_tensors(folder).get("bias")
     if bias is not None:

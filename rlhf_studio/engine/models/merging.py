@@ -8,9 +8,11 @@ For good, peft merges all that it can, and one forward pass shows whether the mo
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -33,7 +35,7 @@ SAME = 1e-4  # of the largest logit: thirty times what rounding in float32 does 
 
 
 @contextlib.contextmanager
-def merged_adapters(model: PeftModel) -> Iterator[None]:
+def merged_adapters(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     """Inside, every plain LoRA layer computes with W + ΔW as one matrix; afterwards the original tensor W is back.
 
     Layers where this is not possible, or not the same function up to rounding, stay as they are: DoRA, quantised weights, trained biases,
@@ -42,12 +44,13 @@ def merged_adapters(model: PeftModel) -> Iterator[None]:
     """
     shared = _shared_weights(model)
     layers = [layer for layer in model.modules() if isinstance(layer, LoraLayer) and _can_merge(layer, shared)]
-    weights = [layer.get_base_layer().weight for layer in layers]
+    weights = [_base_weight(layer) for layer in layers]
     originals = [weight.data for weight in weights]
     try:
         with torch.no_grad():
             for layer, weight in zip(layers, weights, strict=True):
-                weight.data = (weight.data.float() + sum(layer.get_delta_weight(name).float() for name in _active(layer))).to(weight.dtype)
+                change = sum(_delta_weight(layer, name) for name in _active(layer))
+                weight.data = (weight.data.float() + change).to(weight.dtype)
                 layer._disable_adapters = True  # peft's own method would also switch off the adapters' gradients
         yield
     finally:
@@ -56,10 +59,10 @@ def merged_adapters(model: PeftModel) -> Iterator[None]:
             layer._disable_adapters = False
 
 
-def can_merge(model: PeftModel) -> bool:
+def can_merge(model: PreTrainedModel | PeftModel) -> bool:
     """Whether :func:`merged_adapters` merges every layer that peft has changed."""
     shared = _shared_weights(model)
-    changed = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
+    changed: list[object] = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
     return all(isinstance(layer, LoraLayer) and _can_merge(layer, shared) for layer in changed)
 
 
@@ -97,7 +100,7 @@ def _untie(model: PeftModel) -> bool:
     """Give each adapted layer whose weight has another name too a copy of its own. Whether there was one."""
     layers = layers_that_share(model)
     for layer in layers.values():
-        weight = layer.get_base_layer().weight
+        weight = _base_weight(layer)
         layer.get_base_layer().weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
     return bool(layers)
 
@@ -112,9 +115,10 @@ def layers_that_share(model: PeftModel) -> dict[str, LoraLayer]:
 @torch.no_grad()
 def logits_at_sight(model: PreTrainedModel | PeftModel) -> Tensor:
     """(1, L, V) float32 logits of a row of tokens from all over the vocabulary: what tells one model from another."""
-    embedding = model.get_input_embeddings().weight
+    embedding: Any = model.get_input_embeddings().weight
     ids = torch.linspace(0, len(embedding) - 1, SIGHT, device=embedding.device).long()[None]
-    return model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits.float()
+    logits: Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits
+    return logits.float()
 
 
 def require_same(now: Tensor, before: Tensor, what: str) -> None:
@@ -137,6 +141,20 @@ def _can_merge(layer: LoraLayer, shared: set[int]) -> bool:
     return plain_lora and plain_weight and id(weight) not in shared
 
 
+def _base_weight(layer: LoraLayer) -> nn.Parameter:
+    """The weight of the layer that the adapter changes."""
+    weight = layer.get_base_layer().weight
+    assert isinstance(weight, nn.Parameter)
+    return weight
+
+
+def _delta_weight(layer: LoraLayer, adapter: str) -> Tensor:
+    """ΔW of one adapter, float32."""
+    plain: Any = layer  # each kind of layer that is merged has the method; their common class does not declare it
+    change: Tensor = plain.get_delta_weight(adapter)
+    return change.float()
+
+
 def _is_known(layer: LoraLayer) -> bool:
     """Whether the layer computes f(W + ΔW), and each adapter has exactly two factors in it and no other parameter or buffer."""
     base = layer.base_layer
@@ -144,7 +162,9 @@ def _is_known(layer: LoraLayer) -> bool:
         ordinary = type(base) is nn.Embedding and base.max_norm is None  # others scale or renormalise their output
     else:
         ordinary = type(layer) is Linear and isinstance(base, nn.Linear | Conv1D)
-    names = {name for parts in (layer.named_parameters(), layer.named_buffers()) for name, _ in parts if not name.startswith("base_layer.")}
+    module: Any = layer
+    tensors = itertools.chain(module.named_parameters(), module.named_buffers())
+    names = {name for name, _ in tensors if not name.startswith("base_layer.")}
     return ordinary and names == {name.format(adapter) for adapter in layer.scaling for name in FACTORS[type(layer)]}
 
 

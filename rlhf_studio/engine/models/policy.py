@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import torch
 from peft import PeftModel
@@ -26,7 +27,8 @@ from rlhf_studio.engine.types import TokenBatch
 
 def plain_model(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
     """The transformers model inside peft's wrapper; its layers keep their LoRA. A model without LoRA as it is."""
-    return model.get_base_model() if isinstance(model, PeftModel) else model
+    plain: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    return cast(PreTrainedModel, plain)
 
 
 def to_padded(x: Tensor, mask: Tensor) -> Tensor:
@@ -162,7 +164,8 @@ class Policy(ResponseModel):
         """The value head in float32, whatever the trunk's precision: (N, H) to (N,). Only with a critic."""
         assert self.value_head is not None
         with torch.autocast(hidden.device.type, enabled=False):
-            return self.value_head(hidden.float()).squeeze(-1)
+            values: Tensor = self.value_head(hidden.float())
+            return values.squeeze(-1)
 
     def model_parameters(self) -> list[nn.Parameter]:
         """Trainable weights of the language model (or its adapters)."""

@@ -41,6 +41,7 @@ class PositionScheme:
 def position_scheme_of(model: nn.Module) -> PositionScheme:
     """How this model counts position ids. Models that start after their padding id have a method for it in their embeddings module."""
     for module in model.modules():
-        if hasattr(module, "create_position_ids_from_input_ids") and isinstance(getattr(module, "padding_idx", None), int):
-            return PositionScheme(module.padding_idx)
+        padding = getattr(module, "padding_idx", None)
+        if hasattr(module, "create_position_ids_from_input_ids") and isinstance(padding, int):
+            return PositionScheme(padding)
     return PositionScheme()

@@ -44,7 +44,7 @@ class Reference:
         self._policy = policy
         self._copy: ResponseModel | None = None
         if model is None and not policy.has_lora:
-            model = copy.deepcopy(policy.model)
+            model = copy.deepcopy(plain_model(policy.model))
         if model is not None:
             self._copy = ResponseModel(round_products(model.requires_grad_(False), dtype)).eval()
 
@@ -58,7 +58,7 @@ class Reference:
         if self._copy is not None:
             yield self._copy
             return
-        model = self._policy.model
+        model: Any = self._policy.model
         if REFERENCE not in model.peft_config:
             with model.disable_adapter():
                 yield self._policy
@@ -77,7 +77,7 @@ class Reference:
     @property
     def frozen_copy(self) -> PreTrainedModel | None:
         """The frozen model; None where the reference is the policy's own base."""
-        return self._copy and self._copy.model
+        return None if self._copy is None else plain_model(self._copy.model)
 
     @torch.no_grad()
     def follow(self, rate: float) -> None:

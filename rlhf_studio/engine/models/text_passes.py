@@ -127,7 +127,8 @@ def _scores(model: Any, texts: Sequence[Sequence[int]], pad_id: int | None, twin
     row = _packed(texts, model.device, [[len(text) - 1] for text in texts], twins)
     with attention_for(row):
         hidden = classifier.base_model(**_inputs(model, row), use_cache=False).last_hidden_state
-        return classifier.score(row.predicting(hidden))[:, 0].float()
+        scores: Tensor = classifier.score(row.predicting(hidden))
+        return scores[:, 0].float()
 
 
 def scores_packed_rows(model: Any) -> bool:

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from peft.tuners.lora import LoraLayer
@@ -126,7 +128,8 @@ class _ParityCheck:
         policy, copy, model = self._models.policy, self._models.reference.frozen_copy, self._config.model
         critic = policy.critic and policy.critic.model
         for name, network in ((model.policy, plain_model(policy.model)), (model.reference or model.policy, copy), ("the critic", critic)):
-            boundary = None if network is None else rotation_boundary(network.config.get_text_config().to_dict())
+            settings: Any = None if network is None else network.config
+            boundary = None if settings is None else rotation_boundary(settings.get_text_config().to_dict())
             if problem := boundary_problem(name, boundary, stream.lengths, self._config.generation.response_length):
                 raise ParityError(f"data.max_prompt_tokens: {problem}; nothing was trained")
 
@@ -302,7 +305,8 @@ def _slicing(wanted: slice) -> Callable[[Tensor], Tensor]:
 def _plain_hidden(models: Models, trunk: Trunk, ids: Tensor) -> Tensor:
     """Hidden states (L, H) of one row ``ids`` (1, L)."""
     with models.compute.autocast(), transformers_attention(trunk.model):
-        return trunk(ids)
+        hidden: Tensor = trunk(ids)
+        return hidden
 
 
 @contextlib.contextmanager
@@ -345,8 +349,9 @@ def _factors(layer: LoraLayer) -> Iterator[tuple[Tensor, Tensor, float]]:
     """
     for firsts, seconds in ((layer.lora_A, layer.lora_B), (layer.lora_embedding_B, layer.lora_embedding_A)):
         if POLICY in firsts:
-            first, second = (getattr(factors[POLICY], "weight", factors[POLICY]) for factors in (firsts, seconds))
-            weight = getattr(layer.get_base_layer(), "weight", None)
+            factors: Any = (firsts[POLICY], seconds[POLICY])
+            first, second = (getattr(factor, "weight", factor) for factor in factors)
+            weight: Any = getattr(layer.get_base_layer(), "weight", None)
             readable = isinstance(weight, Tensor) and weight.is_floating_point()  # of a quantized matrix, a usual size is assumed
             size = _size(weight) if readable else first.shape[-1] ** -0.5
             yield first, second, RANDOM_ADAPTER_SIZE * size / (layer.scaling[POLICY] * layer.r[POLICY] ** 0.5)
@@ -354,7 +359,7 @@ def _factors(layer: LoraLayer) -> Iterator[tuple[Tensor, Tensor, float]]:
 
 def _size(weight: Tensor) -> float:
     """Root mean square."""
-    return float(torch.linalg.vector_norm(weight.detach(), dtype=torch.float32)) * weight.numel() ** -0.5
+    return float(torch.linalg.vector_norm(weight.detach(), dtype=torch.float32)) * math.pow(weight.numel(), -0.5)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ The run folder stays the record. A tracker that fails is left out from then on a
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlhf_studio.config import RunConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
 
 PROJECT = "rlhf-studio"
@@ -39,13 +40,13 @@ class TrackedRun:
     resumed_at: int | None
 
     @classmethod
-    def of(cls, run_dir: Path, config: RunConfig, resumed_at: int | None) -> TrackedRun:
+    def of(cls, run_dir: Path, config: StageConfig, resumed_at: int | None) -> TrackedRun:
         """The facts of a run folder."""
         run_id = run_dir.resolve().name
         return cls(run_id, config.name or run_id, run_dir, flat_settings(config), resumed_at)
 
 
-def flat_settings(config: RunConfig) -> dict[str, Any]:
+def flat_settings(config: StageConfig) -> dict[str, Any]:
     """``{"ppo.kl_coef": 0.1, …}``; lists as JSON text, since not every tracker takes them."""
     flat: dict[str, Any] = {}
     for section, values in config.model_dump(mode="json").items():
@@ -158,7 +159,10 @@ class Trackers:
         self._warn = warn
         self._open: dict[str, Tracker] = {}
         for name in names:
-            self._try(name, lambda name=name: self._open.update({name: KINDS[name](run)}))
+            self._try(name, functools.partial(self._start, name, run))
+
+    def _start(self, name: str, run: TrackedRun) -> None:
+        self._open[name] = KINDS[name](run)
 
     def step(self, record: StepRecord) -> None:
         """Report one step: its metrics, and the watched answers when there are some."""
@@ -179,7 +183,7 @@ class Trackers:
 
     def _each(self, action: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._open.items()):
-            self._try(name, lambda tracker=tracker: action(tracker))
+            self._try(name, functools.partial(action, tracker))
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
         try:

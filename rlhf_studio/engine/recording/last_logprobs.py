@@ -33,4 +33,5 @@ class LastLogprobs:
             return self._logprobs
         of_ranks = self._ranks.gather(self._logprobs).unflatten(0, (self._ranks.size, -1))
         last = self._ranks.gather(self._kept_in).unflatten(0, (self._ranks.size, -1)).argmax(dim=0)
-        return of_ranks[last, torch.arange(len(last), device=last.device)]
+        newest: Tensor = of_ranks[last, torch.arange(len(last), device=last.device)]
+        return newest

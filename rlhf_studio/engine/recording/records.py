@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -195,7 +196,7 @@ class Recorder:
             ),
         )
 
-    def _alternatives(self, top: Alternatives, reference: Alternatives, row: int, length: int) -> dict[str, object]:
+    def _alternatives(self, top: Alternatives, reference: Alternatives, row: int, length: int) -> dict[str, Any]:
         ids, ref_ids = top.ids[row, :length].numpy(), reference.ids[row, :length].numpy()
         return {
             "top_ids": ids.astype(np.int32),

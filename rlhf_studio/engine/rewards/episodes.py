@@ -45,7 +45,8 @@ class Episodes:
 
     def rows(self, part: slice) -> Episodes:
         """Some of the episodes."""
-        references, chats = (None if column is None else column[part] for column in (self.references, self.chats))
+        references = None if self.references is None else self.references[part]
+        chats = None if self.chats is None else self.chats[part]
         return Episodes(self.prompts[part], self.responses[part], self.stopped[part], self.lengths[part], references, chats)
 
 

@@ -171,12 +171,12 @@ class _ResponseBuffers:
     def _write_top(self, drawn: Drawn) -> None:
         count = self._top_rows_in_batch
         best = drawn.shifted_logits[:count].topk(min(TOP_K, drawn.shifted_logits.shape[1]), dim=-1)
-        columns = best.indices.cpu(), (best.values - drawn.log_total[:count]).cpu()
+        ids, logprobs = best.indices.cpu(), (best.values - drawn.log_total[:count]).cpu()
         if count < self._top_rows:  # some have left the batch: back to the rows of their episodes
             assert self._rows is not None
             rows = self._rows[:count].cpu()
-            columns = tuple(x.new_zeros((self._top_rows, x.shape[1])).index_copy(0, rows, x) for x in columns)
-        self._top.append(columns)
+            ids, logprobs = (x.new_zeros((self._top_rows, x.shape[1])).index_copy(0, rows, x) for x in (ids, logprobs))
+        self._top.append((ids, logprobs))
 
     def finish(self) -> tuple[TokenBatch, ForwardOutput]:
         """The sampled batch. Raises :class:`NonFiniteError` when a log-probability is not finite."""

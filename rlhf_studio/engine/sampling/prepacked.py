@@ -29,9 +29,15 @@ def layers_to_prepack(model: nn.Module, tokens: int) -> list[nn.Module]:
     """The layers of ``model`` whose weights are worth prepacking for responses of ``tokens``. None without oneDNN or enough memory."""
     if not torch.backends.mkldnn.is_available():
         return []
-    layers = [module for module in model.modules() if type(module) in (nn.Linear, Conv1D) and _is_large(module.weight)]
-    needed = sum(layer.weight.nbytes for layer in layers)
+    layers = [module for module in model.modules() if type(module) in (nn.Linear, Conv1D) and _is_large(weight_of(module))]
+    needed = sum(weight_of(layer).nbytes for layer in layers)
     return layers if prepacks_weights(needed, processor().total, tokens) else []
+
+
+def weight_of(layer: nn.Module) -> Tensor:
+    """The matrix of a linear layer."""
+    assert isinstance(layer.weight, Tensor)
+    return layer.weight
 
 
 def min_rows_per_lane(model: nn.Module, layers: Sequence[nn.Module]) -> int:
@@ -40,7 +46,7 @@ def min_rows_per_lane(model: nn.Module, layers: Sequence[nn.Module]) -> int:
     Every lane reads all weights from memory for each token. When large matrices are most of the model, lanes with few rows spend most
     of their time reading; then it is faster that all threads compute one batch together, where each reads only a part of every matrix.
     """
-    large = sum(layer.weight.numel() for layer in layers)
+    large = sum(weight_of(layer).numel() for layer in layers)
     return ROWS_PER_WEIGHT_READ if 2 * large > sum(weight.numel() for weight in model.parameters()) else LEAST_ROWS
 
 
@@ -70,7 +76,7 @@ class PrepackedWeight:
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the layer's weights as they are now, unless they are frozen and have not changed."""
-        version = self.layer.weight._version
+        version = weight_of(self.layer)._version
         if not self.frozen or version != self.version:
             self.packed.copy_(_reorder(self.layer))
             self.version = version
@@ -83,14 +89,15 @@ def prepack(layers: Sequence[nn.Module], addresses: Sequence[int]) -> list[Prepa
     ``addresses`` are the weights' memory addresses (``data_ptr``) without adapters: a weight that now is at another address has an adapter
     added to it.
     """
-    weights = [layer.weight for layer in layers]
+    weights = [weight_of(layer) for layer in layers]
     frozen = [not weight.requires_grad and weight.data_ptr() == address for weight, address in zip(weights, addresses, strict=True)]
-    return [PrepackedWeight(layer, _reorder(layer), stays, layer.weight._version) for layer, stays in zip(layers, frozen, strict=True)]
+    return [PrepackedWeight(layer, _reorder(layer), stays, weight_of(layer)._version) for layer, stays in zip(layers, frozen, strict=True)]
 
 
 def _reorder(layer: nn.Module) -> Tensor:
-    matrix = layer.weight.t() if isinstance(layer, Conv1D) else layer.weight
-    return torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), EXPECTED_ROWS)
+    matrix = weight_of(layer).t() if isinstance(layer, Conv1D) else weight_of(layer)
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), EXPECTED_ROWS)
+    return packed
 
 
 @contextlib.contextmanager
@@ -106,7 +113,8 @@ def using_packed(layers: Sequence[nn.Module], packed: Sequence[Tensor]) -> Itera
 
 
 def _multiply(layer: nn.Module, packed: Tensor, x: Tensor) -> Tensor:
-    return _product()(x, packed, layer.bias)
+    product: Tensor = _product()(x, packed, layer.bias)
+    return product
 
 
 @functools.cache
@@ -114,6 +122,7 @@ def _product() -> Any:
     """The product as a TorchScript function: tracing cannot store the operator's empty list of scalars, scripting can."""
 
     def product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return result
 
     return torch.jit.script(product)

@@ -24,7 +24,7 @@ from rlhf_studio.engine.compute.lanes import LEAST_ROWS, ONE_LANE, Lanes
 from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
-from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, min_rows_per_lane, prepack, using_packed
+from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, min_rows_per_lane, prepack, using_packed, weight_of
 from rlhf_studio.engine.types import position_ids
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.families import TESTED_FAMILIES
@@ -71,7 +71,7 @@ def trace_step(policy: Policy, settings: GenerationConfig) -> TracedStep:
     if why := _why_not(policy):
         raise CannotTrace(why)
     layers = layers_to_prepack(policy.model, settings.response_length)
-    addresses = [layer.weight.data_ptr() for layer in layers]
+    addresses = [weight_of(layer).data_ptr() for layer in layers]
     with policy.merged(), torch.no_grad():
         *tensors, cache = _example(policy, rows=2, length=3)
         with warnings.catch_warnings():
@@ -122,6 +122,9 @@ class _Step(nn.Module):
 class _FullLayer(DynamicLayer):
     """Keys and values (b, heads, length, size) that already have a place for the new token, at the end."""
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, keys: Tensor, values: Tensor):
         super().__init__()
         self.keys, self.values = keys, values
@@ -138,7 +141,8 @@ class _FullLayer(DynamicLayer):
 
 def _example(policy: Policy, rows: int, length: int) -> StepInputs:
     """Inputs of a step after ``length`` random tokens; the first row has one token less than the others, and padding in its place."""
-    vocabulary, generator = policy.model.get_input_embeddings().weight.shape[0], torch.Generator().manual_seed(rows)
+    embedding: Any = policy.model.get_input_embeddings()
+    vocabulary, generator = len(embedding.weight), torch.Generator().manual_seed(rows)
     drawn = torch.randint(vocabulary, (rows, length + 1), generator=generator)
     attention = torch.ones_like(drawn)
     attention[0, 0] = 0
@@ -151,7 +155,8 @@ def _example(policy: Policy, rows: int, length: int) -> StepInputs:
 
 def _extended_states(cache: Cache) -> list[Tensor]:
     """Keys and values of each layer, made longer by a place for the new token."""
-    return [state for layer in cache.layers for state in layer.extend()]
+    layers: Any = cache.layers  # ours: models.kv_cache
+    return [state for layer in layers for state in layer.extend()]
 
 
 def _check(policy: Policy, step: DecodingStep, settings: GenerationConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -32,4 +33,6 @@ def restore_weights(model: PreTrainedModel | PeftModel, folder: Path) -> None:
 
 def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
     """The state dict as the model's own class reads it: it knows about shards, tied weights and renamed layers."""
-    return unsharded_class(model).from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True).state_dict()
+    kind: Any = unsharded_class(model)
+    saved: PreTrainedModel = kind.from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True)
+    return dict(saved.state_dict())

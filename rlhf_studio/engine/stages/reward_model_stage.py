@@ -126,6 +126,7 @@ class RewardModelStage(SupervisedStage):
 
     def _reference_texts(self) -> tuple[list[tuple[int, ...]], str]:
         """The texts whose scores get mean 0 and variance 1, and what they are, for people."""
+        assert isinstance(self.config, RewardModelRunConfig)
         most, found = self.config.reward_model.normalise, list[tuple[int, ...]]()
         sources = {"held-out": self._pairs.held_out.items, "training": self._pairs.training.items}
         used = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,7 +95,7 @@ def read_prompt(talker: Talker, question: Question) -> tuple[PromptBatch, list[s
     return replace(batch, ids=batch.ids.to(device), mask=batch.mask.to(device)), notes
 
 
-def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Iterator[Json]:
+def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Generator[Json, None, tuple[TokenBatch, float, float]]:
     """A ``token`` event for each token; returns the tokens, the sum of log-probability less reference's, and the last token's KL."""
     models, settings = talker.models, question.settings
     generator = torch.Generator(device=models.compute.device).manual_seed(question.seed)

@@ -41,8 +41,9 @@ def _facts(config: RunConfig, hub: Hub | None) -> ModelFacts | None:
 
 def _misfits(config: RunConfig, policy: ModelFacts | None, facts: ModelFacts, field: str) -> list[Problem]:
     found = []
-    if policy is not None and None not in (policy.vocab_size, facts.vocab_size) and policy.vocab_size > facts.vocab_size:
-        message = f"this critic knows {facts.vocab_size:,} tokens and the policy {policy.vocab_size:,}; it must read the policy's tokens"
+    own, others = facts.vocab_size, None if policy is None else policy.vocab_size
+    if own is not None and others is not None and others > own:
+        message = f"this critic knows {own:,} tokens and the policy {others:,}; it must read the policy's tokens"
         found.append(Problem(field, message))
     needed = config.generation.response_length + 1
     if facts.max_positions is not None and facts.max_positions < needed:

@@ -35,8 +35,9 @@ def _local(data: Settings, state: tuple[tuple[str, int, int], ...]) -> Examples:
 
 
 def _read(data: Settings, limit: int) -> Examples:
-    read = read_demonstrations if isinstance(data, DemonstrationsConfig) else read_pairs
-    return read(data, limit=limit, seconds=REMOTE_SECONDS)  # type: ignore[operator]
+    if isinstance(data, DemonstrationsConfig):
+        return read_demonstrations(data, limit=limit, seconds=REMOTE_SECONDS)
+    return read_pairs(data, limit=limit, seconds=REMOTE_SECONDS)
 
 
 _remote: RemoteMemory[Settings, Examples] = RemoteMemory(lambda data: _read(data, REMOTE_ROWS))

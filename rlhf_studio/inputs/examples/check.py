@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig
+from rlhf_studio.config import DemonstrationsConfig, DPORunConfig, RewardModelRunConfig, SFTRunConfig
 from rlhf_studio.config_io import Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.examples.cached import read_first
@@ -93,7 +93,8 @@ def _nothing_to_learn(config: StageWithExamples, measured: Measured, aside: int)
 
 def _held_out(config: StageWithExamples) -> int | None:
     """How many examples ``data.eval`` has; None when it names none, or not all were read. Raises at its own setting."""
-    settings = held_out_settings(config.data)
+    data = config.data
+    settings = held_out_settings(data) if isinstance(data, DemonstrationsConfig) else held_out_settings(data)
     if settings is None:
         return None
     try:

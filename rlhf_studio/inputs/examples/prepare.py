@@ -233,7 +233,7 @@ def _add_pair(done: PreparedPairs, row: Pair, three: Three, data: PairsConfig, e
     if length.longest > data.max_tokens:
         done.counts["cut"] += 1
         prompt = cut(prompt, data.max_tokens - longer, "cut_left", encoder.starts)
-    ids = (_shared(part, numbers) for part in (prompt, chosen, rejected))
+    ids = (_shared(prompt, numbers), _shared(chosen, numbers), _shared(rejected, numbers))
     done.items.append(EncodedPair(*ids, row.margin, row.weight, row.tie, row.group, row.number))
     done.rows.append(row)
     done.lengths.append(length)

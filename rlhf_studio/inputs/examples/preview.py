@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.chat import ChatTemplate
@@ -95,7 +95,7 @@ def preview_examples(
     held_out = {row.number for row in aside}
     notes = [*read.notes, *notes_of(measured, data), *held_out_notes(measured, data, len(aside))]
     if prepared is None:
-        first = read.rows[:rows]
+        first: list[Any] = read.rows[:rows]
         texts = _texts(data, first, chat)
         shown = [_example(row, own, None, data, row.number in held_out) for row, own in zip(first, texts, strict=True)]
         return ExamplesPreview(read.shape, shown, len(read.rows), measured.whole, read.columns, None, notes)

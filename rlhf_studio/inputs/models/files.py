@@ -103,7 +103,7 @@ class Hub:
             raise ModelError(f"{name} has no revision {revision}; use main, a branch, a tag or a commit", "revision") from None
         except HFValidationError:
             raise ModelError(f"{name} is neither a folder here nor a valid hub id") from None
-        except (HfHubHTTPError, OSError, _network_error()) as error:
+        except (HfHubHTTPError, OSError, network_error()) as error:
             return self._cached(name, revision, error)
 
     def _download(self, name: str, revision: str, file_name: str) -> Path:
@@ -120,7 +120,7 @@ class Hub:
         return replace(folder_files(name, Path(config).parent), revision=revision)
 
 
-def _network_error() -> type[Exception]:
+def network_error() -> type[Exception]:
     """What the HTTP library of the installed hub client raises: the base of the client's own error."""
     from huggingface_hub.errors import HfHubHTTPError
 

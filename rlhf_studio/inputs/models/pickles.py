@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.helper import HelperError, ask_helper
-from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model
+from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model, network_error
 from rlhf_studio.inputs.models.safetensors_header import HeaderError, read_header
 from rlhf_studio.units import format_bytes
 
@@ -62,7 +62,7 @@ def pickled_weights(files: ModelFiles) -> tuple[str, list[str]] | None:
 def _shards(files: ModelFiles, index: str) -> list[str]:
     path = files.small(index)
     try:
-        weight_map = json.loads(path.read_text(encoding="utf-8"))["weight_map"] if path else None
+        weight_map = json.loads(path.read_text(encoding="utf-8") if path else "")["weight_map"]
         shards = sorted({str(shard) for shard in weight_map.values()})
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise ModelError(f"{index} of {files.name} is damaged: it does not list the weight files") from None
@@ -130,7 +130,7 @@ def _reading(name: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, HfHubHTTPError, HfHubHTTPError.__mro__[1]) as error:  # the last is the HTTP library's own
+    except (OSError, HfHubHTTPError, network_error()) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200] or type(error).__name__
         raise ModelError(f"{name} cannot be converted: {reason}") from None
 

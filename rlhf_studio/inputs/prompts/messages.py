@@ -122,7 +122,8 @@ def _message(part: Any, place: int, number: int, field: str, column: str) -> Mes
     role, content = (part.get(key) for key in keys)
     more = {str(key): value for key, value in part.items() if key not in keys and value not in (None, "", [], {})}
     if keys == KEYS[1] and role == CALL and isinstance(content, str):
-        role, content, more["tool_calls"] = "assistant", None, _calls(content, where, field)
+        more["tool_calls"] = _calls(content, where, field)
+        role, content = "assistant", None
     calls = any(key in more for key in CALLS)
     if not isinstance(role, str) or not (isinstance(content, str) or (content is None and calls)):
         raise PromptsError(field, f"{where}: role and content must be text")

@@ -32,8 +32,11 @@ class Encoder(Protocol):
         specials: the texts of its special tokens; where one stands in a text, it becomes the token.
     """
 
-    starts: Container[int]
-    specials: Collection[str]
+    @property
+    def starts(self) -> Container[int]: ...
+
+    @property
+    def specials(self) -> Collection[str]: ...
 
     def encode(self, texts: list[str], *, special: bool) -> list[list[int]]:
         """Token ids of each text, with or without the tokenizer's own special tokens around it."""

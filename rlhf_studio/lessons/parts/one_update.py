@@ -70,7 +70,7 @@ def one_update(run: LessonRun, step: int, row: int, at: int, advantage: float) -
     place = Place(run.samples(step)[row], at)
     other = same_token(run, step, place)
     policy = copied(run, step - 1)
-    weights = list(adapter_weights(policy.model).values())  # type: ignore[arg-type]  # it has adapters
+    weights = list(adapter_weights(policy.model).values())
     optimizer = make_optimizer(policy, run.config.ppo)
     logits = logits_at(run, policy, place)
     logits.retain_grad()

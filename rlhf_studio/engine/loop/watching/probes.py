@@ -165,7 +165,7 @@ def _distribution(models: Models, model: ResponseModel, tokens: TokenBatch, temp
     parts = _forward_pass(models, temperature).read_distributions(
         model, tokens, lambda found, places: found.cpu() if ranks.is_main else None
     )
-    return torch.cat(parts) if ranks.is_main else None
+    return torch.cat([part for part in parts if part is not None]) if ranks.is_main else None
 
 
 def can_ask_start(models: Models) -> bool:
@@ -180,7 +180,8 @@ def can_ask_start(models: Models) -> bool:
 def _starting_policy(models: Models) -> Iterator[ResponseModel]:
     """The starting policy, where :func:`can_ask_start` said so when the checkpoint was written."""
     if models.policy.has_lora:  # the reference may be another adapter on the same base
-        with models.policy.model.disable_adapter():
+        model: Any = models.policy.model
+        with model.disable_adapter():
             yield models.policy
         return
     with models.reference.active() as reference:

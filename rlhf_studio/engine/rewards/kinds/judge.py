@@ -59,7 +59,11 @@ class Judge:
         )
         rows = zip(episodes.prompts, episodes.responses, references, strict=True)
         texts = [{"prompt": prompt, "response": response, "reference": reference} for prompt, response, reference in rows]
-        return [_PLACEHOLDER.sub(lambda match, text=text: text[match[1]], settings.rubric) + ending for text in texts]
+
+        def filled(text: dict[str, str]) -> str:
+            return _PLACEHOLDER.sub(lambda match: text[match[1]], settings.rubric) + ending
+
+        return [filled(text) for text in texts]
 
     def _ask_all(self, questions: list[str], rows: dict[bytes, int]) -> dict[bytes, float]:
         """The grades of these rows. After the first error no request is begun or repeated; grades that arrived are remembered."""

@@ -38,8 +38,8 @@ def lexicon_rule(settings: LexiconReward) -> Rule:
 
 
 def _words(settings: LexiconReward, side: str) -> frozenset[str]:
-    own = {_plain(word) for word in getattr(settings, side).split(",") if word.strip()}
-    return own | bundled_words(side) if settings.use_bundled else frozenset(own)
+    own = frozenset(_plain(word) for word in getattr(settings, side).split(",") if word.strip())
+    return own | bundled_words(side) if settings.use_bundled else own
 
 
 def _balance(sentence: str, positive: frozenset[str], negative: frozenset[str], span: int) -> int:

@@ -206,8 +206,8 @@ def _size(token: str) -> Fraction | None:
 
 def _worked_out(parts: dict[str, str | None]) -> Fraction | None:
     if parts.get("vulgar"):
-        over, _, under = unicodedata.normalize("NFKC", parts["vulgar"] or "").partition("\u2044")
-        return Fraction(int(over), int(under))
+        above, _, below = unicodedata.normalize("NFKC", parts["vulgar"] or "").partition("\u2044")
+        return Fraction(int(above), int(below))
     over, under = (_signed(parts.get(name) or parts.get(f"digit_{name}") or "1") for name in ("over", "under"))
     exponent = next((int(_signed(power)) for power in map(parts.get, ("power", "bare", "braced", "bracketed")) if power), 0)
     if abs(exponent) > MAX_EXPONENT or under == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class PythonFunction:
             raise ComponentError("it answered something else than what it was asked")
         return answer
 
-    def _exchange(self, talk: Any, limit: float) -> dict[str, Any]:
+    def _exchange(self, talk: Callable[[LineProcess], dict[str, Any]], limit: float) -> dict[str, Any]:
         assert self._process is not None
         try:
             return talk(self._process)

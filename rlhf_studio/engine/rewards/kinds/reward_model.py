@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.config import ClassifierReward, RewardModelReward
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.compute.device import Compute, moved
 from rlhf_studio.engine.compute.lanes import balanced_parts
 from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack_texts, transformers_attention
 from rlhf_studio.engine.distributed.ranks import ONE_RANK
@@ -75,7 +76,7 @@ class RewardModelScorer:
         """``name`` is the model's, for people. With ``chat`` each text is the whole conversation as the model's own template writes it."""
         self.name, self.half = name, compute.dtype is not torch.float32
         self._chat, self.reads_chats = chat, chat is not None
-        self._model = loaded.model.to(compute.device)
+        self._model = moved(loaded.model, compute.device)
         self._tokenizer = loaded.tokenizer
         self._label = loaded.label
         self._trained = loaded.trained_on
@@ -172,7 +173,7 @@ class RewardModelScorer:
 
     def text_read(self, episodes: Episodes) -> str:
         """What the model reads of the first of the episodes, special tokens included."""
-        return self._tokenizer.decode(self.tokens(episodes).ids, clean_up_tokenization_spaces=False)
+        return str(self._tokenizer.decode(self.tokens(episodes).ids, clean_up_tokenization_spaces=False))
 
     @torch.no_grad()
     def prefix_scores(self, episodes: Episodes) -> list[float] | None:
@@ -185,8 +186,9 @@ class RewardModelScorer:
         ids = self._encode(self._texts(episodes)[0], episodes.stopped[0]).ids
         with self._compute.autocast(), transformers_attention(self._model):
             row = torch.tensor([ids], device=self._compute.device)
-            states = self._model.base_model(input_ids=row, use_cache=False).last_hidden_state[0]
-            logits = self._model.score(states)
+            classifier: Any = self._model
+            states = classifier.base_model(input_ids=row, use_cache=False).last_hidden_state[0]
+            logits = classifier.score(states)
         scores: list[float] = self._pick(logits.float()).tolist()
         return scores
 
@@ -232,8 +234,9 @@ class RewardModelScorer:
             "input_ids": [text.ids + [pad or 0] * (longest - len(text.ids)) for text in texts],
             "attention_mask": [[1] * len(text.ids) + [0] * (longest - len(text.ids)) for text in texts],
         }
-        if all(text.types is not None for text in texts):
-            inputs["token_type_ids"] = [text.types + [0] * (longest - len(text.ids)) for text in texts]
+        types = [text.types for text in texts if text.types is not None]
+        if len(types) == len(texts):
+            inputs["token_type_ids"] = [own + [0] * (longest - len(own)) for own in types]
         with self._compute.autocast():
             output = self._model(**{name: torch.tensor(rows, device=self._compute.device) for name, rows in inputs.items()})
         return self._pick(output.logits.float()).cpu()
@@ -241,8 +244,9 @@ class RewardModelScorer:
     def _score_packed(self, texts: list[_Text]) -> Tensor:
         row = pack_texts([text.ids for text in texts], self._compute.device)
         with self._compute.autocast(), attention_for(row):
-            states = self._model.base_model(**row.model_inputs(), use_cache=False).last_hidden_state
-            logits = self._model.score(row.predicting(states))
+            classifier: Any = self._model
+            states = classifier.base_model(**row.model_inputs(), use_cache=False).last_hidden_state
+            logits = classifier.score(row.predicting(states))
         return self._pick(logits.float()).cpu()
 
     def _pick(self, logits: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ address nor the key, which may be secrets, gets into a message or a log.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import logging
 import ssl
@@ -94,7 +95,7 @@ class JsonClient:
             with (
                 self._deadline.within(self._timeout),
                 self._pool.stream(
-                    "POST", self._url, headers=self._headers, content=content, extensions={"timeout": {"pool": self._timeout}}
+                    "POST", self._url, headers=list(self._headers.items()), content=content, extensions={"timeout": {"pool": self._timeout}}
                 ) as response,
             ):
                 if not 200 <= response.status < 300:
@@ -184,7 +185,7 @@ def _proxy_for(url: str) -> httpcore.Proxy | None:
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     address, user = _address(httpx.URL(proxy))
     if address.scheme in (b"socks5", b"socks5h"):
-        import socksio  # noqa: F401 - httpcore would miss it only at the first request
+        importlib.import_module("socksio")  # httpcore would miss it only at the first request
     elif address.scheme not in (b"http", b"https") or not urlsplit(proxy).hostname:  # it raises what httpx lets pass
         raise ValueError("not a proxy")
     return httpcore.Proxy(address, auth=user)

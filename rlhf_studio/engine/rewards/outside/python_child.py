@@ -6,6 +6,7 @@ to the error stream, so that it cannot be taken for an answer. When the other si
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import json
@@ -40,7 +41,7 @@ def load(file: str, name: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules["custom_rewards"] = module
     spec.loader.exec_module(module)
-    function = getattr(module, name, None)
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         raise Unusable(f"it has no function called {name}")
     return function
@@ -129,6 +130,9 @@ def main(file: str, name: str) -> None:
         loaded.append(load(file, name))
         return {"ready": True}
 
+    def score(request: dict[str, Any]) -> dict[str, Any]:
+        return {"scores": call(loaded[0], request)}
+
     def answer(answered: dict[str, Any]) -> None:
         answers.write(json.dumps(answered) + "\n")
         answers.flush()
@@ -136,7 +140,7 @@ def main(file: str, name: str) -> None:
     answer(attempt(start, file))
     while loaded:
         request = json.loads(requests.get())
-        answer(attempt(lambda request=request: {"scores": call(loaded[0], request)}, file) | {"number": request["number"]})
+        answer(attempt(functools.partial(score, request), file) | {"number": request["number"]})
 
 
 if __name__ == "__main__":

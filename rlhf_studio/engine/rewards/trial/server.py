@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import transformers
 
 from rlhf_studio.config import Permissions
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config_io import ConfigError, parse_ppo
 from rlhf_studio.engine.rewards.trial.one_text import Text, Trial
 
 BAD_REQUEST = "the request is not one of ours; reload the page"
@@ -40,7 +40,7 @@ def answer(trial: Trial, line: str) -> dict[str, Any]:
     """``{"result"}``, or ``{"error"}`` when nothing could be scored at all."""
     try:
         request = json.loads(line)
-        config = parse_config(request["config"])
+        config = parse_ppo(request["config"])
         text = Text(request["prompt"], request["response"], request["reference"], request["stopped"])
     except (ValueError, KeyError, TypeError) as error:
         return {"error": str(error) if isinstance(error, ConfigError) else BAD_REQUEST}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase
+from peft import PeftModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.config import DPORunConfig, SFTRunConfig
 from rlhf_studio.config_io import ConfigError, Problem
@@ -46,15 +47,15 @@ def load_learner(config: SFTRunConfig | DPORunConfig, compute: Compute, report: 
         loaded = draw_model(config.model.policy, config.model.revision, config.engine.seed, dtype, report)
     else:
         loaded = load_causal_lm(config.model.policy, config.model.revision, dtype, report, options=load_options(config, compute))
-    model = placed(loaded.model, compute.load_device)
+    model: PreTrainedModel | PeftModel = placed(loaded.model, compute.load_device)
     start = None
     if isinstance(config, DPORunConfig) and not config.model.reference and config.lora.enabled and not config.lora.off_is_start:
         start = copy.deepcopy(model).requires_grad_(False)
     if config.lora.enabled:
         torch.manual_seed(config.engine.seed)  # peft draws the adapters' start from the global generator
-        model = add_lora(model, config.lora)
+        model = adapted = add_lora(loaded.model, config.lora)
         in_memory = loaded.merged or config.lora.changes_base or getattr(config.model, "fresh", False)
-        name_base(model, None if in_memory else config.model.policy, config.model.revision)
+        name_base(adapted, None if in_memory else config.model.policy, config.model.revision)
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(ResponseModel(model)):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     return Learner(model.eval(), loaded.tokenizer, list(loaded.notes), start)

@@ -177,7 +177,7 @@ class SupervisedStage(ABC):
     def state(self) -> SavedState:
         """The trainer's state as it is now, beside the weights."""
         numbers, tensors = self.trainer.state()
-        own = {"step": self.step_number, "elapsed": self.elapsed, "examples": self.examples, "skipped": self.skipped}
+        own: dict[str, Any] = {"step": self.step_number, "elapsed": self.elapsed, "examples": self.examples, "skipped": self.skipped}
         own |= {"settings": self._config.model_dump(mode="json"), "trainer": numbers}
         return SavedState(own, tensors, self.trainer.optimizer.state_dict())
 

@@ -191,7 +191,8 @@ def _from_chats(cells: Cells) -> Pair | None:
         return None
     answers = (chosen[-1], rejected[-1])
     messages = cells.whole_chat(shared)
-    return Pair(cells.number, spoken(messages), *map(said, answers), messages, answers=answers if further(answers) else None)
+    texts = (said(chosen[-1]), said(rejected[-1]))
+    return Pair(cells.number, spoken(messages), *texts, messages, answers=answers if further(answers) else None)
 
 
 def _labelled(cells: Cells) -> Pair:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.error_text import first_line
+from rlhf_studio.inputs.models.files import network_error
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import check_first_rows, named_cells, too_long
 from rlhf_studio.inputs.prompts.sources.parquet import read_parquet
@@ -106,7 +107,7 @@ def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
         raise PromptsError("data.revision", f"{name} has no revision {revision}; use main, a branch, a tag or a commit") from None
     except HFValidationError:
         raise PromptsError(SOURCE, f"there is no file {name}, and it is no dataset id") from None
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, HfHubHTTPError.__mro__[1]) as error:  # of whichever HTTP library the client uses
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, network_error()) as error:
         message = f"{name} is not on this machine, and the Hugging Face hub cannot be reached ({first_line(error)})"
         return None, PromptsError(SOURCE, message)
 
