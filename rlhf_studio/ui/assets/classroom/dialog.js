@@ -13,7 +13,8 @@ export class ClassDialog {
    * @param changed  called when what pages show may have changed
    */
   constructor(answer, tell, lead, changed) {
-    Object.assign(this, { tell, changed });
+    this.tell = tell;
+    this.changed = changed;
     this.link = el("code", { class: "rs-class-link", tabindex: "0" });
     this.picture = el("div", {});
     this.own = el("code", { class: "rs-class-link", tabindex: "0" });
@@ -171,7 +172,8 @@ export class ClassDialog {
   }
 
   draw({ link, code, teacher, ended, names, students, places }) {
-    Object.assign(this, { over: ended, named: names });
+    this.over = ended;
+    this.named = names;
     this.calm();
     const join = "Students open this link, or point a phone at the code. They need no account.";
     setText(this.told, ended ? "The class has ended: its link admits nobody any more." : join);

@@ -43,7 +43,7 @@ export class Follow {
     if (this.box.checked && now.seq > this.seen) this.go();
     if (now.seq === 0) {
       this.point();
-      [this.own, this.led] = [null, null]; // whoever leads next finds one at another place
+      this.own = this.led = null; // whoever leads next finds one at another place
     }
     this.seen = now.seq; // it begins anew when the teacher's app does
   }
@@ -57,7 +57,8 @@ export class Follow {
     const { point, ...place } = params;
     const led = JSON.stringify([page, place]);
     if (led !== this.led || !point) address.lead(page, place);
-    [this.led, this.ledTo] = [led, page];
+    this.led = led;
+    this.ledTo = page;
     show(this.back, true);
   }
 
@@ -70,7 +71,7 @@ export class Follow {
     memory.set("follow", false);
     this.point();
     if (this.own) address.lead(this.own.page, this.own.params);
-    [this.own, this.led] = [null, null];
+    this.own = this.led = null;
     show(this.back, false);
   }
 }

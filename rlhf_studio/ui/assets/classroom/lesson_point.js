@@ -12,8 +12,8 @@ function tokensOf(scene) {
 /** Call `point(text)` when the teacher clicks on a token: its scene and its number in it, as an address has them. */
 export function onLessonToken(point) {
   document.addEventListener("click", (event) => {
-    const token = event.target.closest?.(TOKENS);
-    const scene = token?.closest("[data-scene]")?.dataset.scene;
+    const token = /** @type {Element} */ (event.target).closest?.(TOKENS);
+    const scene = token?.closest("[data-scene]")?.getAttribute("data-scene");
     if (address.here === "learn" && scene) point(`${scene}:${tokensOf(scene).indexOf(token)}`);
   });
 }

@@ -16,7 +16,8 @@ class Pointing {
 
   /** @param words  what stands at the token */
   set(place, words) {
-    Object.assign(this, { place, words });
+    this.place = place;
+    this.words = words;
     for (const action of this.listeners) action();
   }
 

@@ -9,7 +9,11 @@ const KEYS = { a: "left", b: "right", t: "tie", ArrowLeft: "left", ArrowRight: "
 export class Arena {
   /** @param voted  called after each vote */
   constructor({ ask, voted }) {
-    Object.assign(this, { ask, voted, policies: [], key: "", busy: false });
+    this.ask = ask;
+    this.voted = voted;
+    this.policies = [];
+    this.key = "";
+    this.busy = false;
     this.prompt = el("p", { class: "rs-evaluate-prompt" });
     this.left = el("p", { class: "rs-evaluate-answer" });
     this.right = el("p", { class: "rs-evaluate-answer" });

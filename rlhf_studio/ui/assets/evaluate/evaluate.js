@@ -23,14 +23,12 @@ const VIEWS = [
 
 class EvaluatePage {
   constructor({ host, server, plotly }) {
-    Object.assign(this, {
-      host,
-      server,
-      run: address.params("evaluate").evaluation || "",
-      seen: "",
-      opened: false,
-      first: "",
-    });
+    this.host = host;
+    this.server = server;
+    this.run = address.params("evaluate").evaluation || "";
+    this.seen = "";
+    this.opened = false;
+    this.first = "";
     const ask = (name, data = {}) => server[name]({ ...data, run: this.run, view: onlyWatches() });
     this.message = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.chosen = el("select", {
@@ -151,7 +149,8 @@ class EvaluatePage {
   }
 
   clear() {
-    Object.assign(this, { seen: "", first: "" });
+    this.seen = "";
+    this.first = "";
     show(this.sentence, false);
     for (const part of Object.values(this.parts)) part.clear();
   }

@@ -15,7 +15,9 @@ const whole = (value, min, max) => el("input", { class: "rs-input", type: "numbe
 export class Form {
   /** @param begin  given the form's values; gives `problem`, a line for each mistake, and the `fields` to blame */
   constructor({ begin }) {
-    Object.assign(this, { begin, policies: [], rows: "" });
+    this.begin = begin;
+    this.policies = [];
+    this.rows = "";
     this.run = el("select", { class: "rs-input", "aria-label": "Run", onchange: () => this.setSteps() });
     this.which = el("select", { class: "rs-input", "aria-label": "Which policy of the run" });
     this.none = el(
@@ -109,7 +111,8 @@ export class Form {
     const rows = JSON.stringify(runs.map(({ id, name, steps }) => [id, name, steps]));
     if (rows === this.rows) return;
     const before = this.run.value;
-    Object.assign(this, { rows, runs });
+    this.rows = rows;
+    this.runs = runs;
     fill(
       this.run,
       runs.map(({ id, name }) => el("option", { value: id }, `${name} \u00b7 ${id}`)),

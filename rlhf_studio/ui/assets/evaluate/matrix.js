@@ -8,7 +8,11 @@ const AT_FIRST = 3;
 
 export class Matrix {
   constructor({ ask }) {
-    Object.assign(this, { ask, policies: [], chosen: [], start: 0, draw_: 0 });
+    this.ask = ask;
+    this.policies = [];
+    this.chosen = [];
+    this.start = 0;
+    this.draw_ = 0;
     this.boxes = el("div", { class: "rs-evaluate-boxes", role: "group", "aria-label": "Policies side by side" });
     this.against = el("select", { class: "rs-input", onchange: () => this.load() });
     this.draws = el("select", { class: "rs-input", onchange: () => this.load() });
@@ -45,7 +49,9 @@ export class Matrix {
   }
 
   clear() {
-    Object.assign(this, { policies: [], chosen: [], start: 0 });
+    this.policies = [];
+    this.chosen = [];
+    this.start = 0;
     fill(this.grid);
   }
 

@@ -20,7 +20,8 @@ const SHARE = { percent: true, digits: 0 };
 export class Results {
   /** @param compare  called with the policy that the others are to be compared with */
   constructor({ ask, compare }) {
-    Object.assign(this, { ask, measure: "" });
+    this.ask = ask;
+    this.measure = "";
     this.first = el("select", { class: "rs-input", onchange: () => compare(this.first.value) });
     this.choice = el(
       "label",
@@ -126,7 +127,7 @@ export class Results {
         this.first,
         policies.map((name) => el("option", { value: name }, readable(name, 60))),
       );
-    Object.assign(this, { names });
+    this.names = names;
     this.first.value = first;
     show(this.choice, policies.length > 1);
   }

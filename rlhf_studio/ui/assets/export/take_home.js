@@ -19,7 +19,9 @@ const RECORDS = [
  */
 export class TakeHome {
   constructor({ host, server, api }) {
-    Object.assign(this, { host, server, api });
+    this.host = host;
+    this.server = server;
+    this.api = api;
   }
 
   /** Open the dialog for a run {run, name}. Resolves when it is closed. */

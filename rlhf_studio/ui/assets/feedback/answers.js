@@ -54,7 +54,12 @@ export class Pair {
 /** Several responses in order, the best first; two may share a place. */
 export class Ranking {
   constructor(item, vote) {
-    Object.assign(this, { count: item.responses.length, vote, ranks: [], level: 0, last: [], together: false });
+    this.count = item.responses.length;
+    this.vote = vote;
+    this.ranks = [];
+    this.level = 0;
+    this.last = [];
+    this.together = false;
     this.ranks = new Array(this.count).fill(0);
     this.marks = item.responses.map(() => el("b", { class: "rs-rank" }));
     this.cards = item.responses.map((text, place) =>
@@ -151,7 +156,8 @@ export class Ranking {
 /** One response, rated from 1 to the task's highest number. */
 export class Stars {
   constructor(item, vote, task) {
-    Object.assign(this, { points: task.points, vote });
+    this.points = task.points;
+    this.vote = vote;
     const label = (value) => (value === 1 ? "worst" : value === task.points ? "best" : "");
     const button = (value) =>
       el(

@@ -19,7 +19,12 @@ const EXAMPLES = {
 
 export class NewTask {
   constructor(server, { leave, made }) {
-    Object.assign(this, { server, made, once: new Once(), busy: false, kind: "pair", begun: "" });
+    this.server = server;
+    this.made = made;
+    this.once = new Once();
+    this.busy = false;
+    this.kind = "pair";
+    this.begun = "";
     this.name = field("Name", { maxlength: "200", required: true });
     this.criterion = field("What is judged", { maxlength: "200", placeholder: "such as: helpful" });
     this.guidelines = area(

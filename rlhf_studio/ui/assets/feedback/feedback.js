@@ -13,7 +13,10 @@ const WHILE_RATING = 15000;
 
 class FeedbackPage {
   constructor({ host, server, trigger, props }) {
-    Object.assign(this, { host, props, wanted: "", tasks: [] });
+    this.host = host;
+    this.props = props;
+    this.wanted = "";
+    this.tasks = [];
     this.server = withView(server);
     this.message = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.lost = el("p", { class: "rs-message", role: "status", hidden: true });
@@ -58,7 +61,8 @@ class FeedbackPage {
   receive(reply) {
     this.say(reply.problem || "");
     if (reply.problem) return LOOK_AGAIN;
-    Object.assign(this, { rights: reply, tasks: reply.tasks });
+    this.rights = reply;
+    this.tasks = reply.tasks;
     this.list.update(reply);
     this.create.update(reply);
     if (this.wanted) this.openRun();

@@ -25,7 +25,13 @@ function secret() {
 
 export class Rating {
   constructor(server, { leave, onScreen }) {
-    Object.assign(this, { server, leave, onScreen, task: null, turn: null, timer: 0, busy: false });
+    this.server = server;
+    this.leave = leave;
+    this.onScreen = onScreen;
+    this.task = null;
+    this.turn = null;
+    this.timer = 0;
+    this.busy = false;
     this.name = lasting.get("feedback.name", "");
     this.title = el("h3", { class: "rs-rate-title" });
     this.count = el("span", { class: "rs-rate-count", role: "status" });
@@ -62,7 +68,10 @@ export class Rating {
 
   show(task, rights) {
     if (this.task?.id === task.id) return this.head(task);
-    Object.assign(this, { task, rights, turn: null, shown: null });
+    this.task = task;
+    this.rights = rights;
+    this.turn = null;
+    this.shown = null;
     setText(this.title, readable(task.name, 200));
     this.head(task);
     this.say("");

@@ -15,7 +15,10 @@ const WORDS = {
 
 export class Results {
   constructor(server, { leave, openTrain }) {
-    Object.assign(this, { server, openTrain, task: null, known: "" });
+    this.server = server;
+    this.openTrain = openTrain;
+    this.task = null;
+    this.known = "";
     this.title = el("h3", {});
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.body = el("div", { class: "rs-results-body" });

@@ -12,7 +12,11 @@ const KINDS = {
 
 export class TaskList {
   constructor(server, { go, say, changed }) {
-    Object.assign(this, { server, go, say, changed, drawn: "" });
+    this.server = server;
+    this.go = go;
+    this.say = say;
+    this.changed = changed;
+    this.drawn = "";
     this.why = el("p", { class: "rs-help", hidden: true });
     this.link = new RatingLink(server, say);
     this.make = el(
@@ -159,7 +163,8 @@ const nothing = (operator, why) =>
 /** The link that makes people raters, for operators. */
 class RatingLink {
   constructor(server, say) {
-    Object.assign(this, { server, say });
+    this.server = server;
+    this.say = say;
     this.button = el("button", { type: "button", class: "rs-button", onclick: () => this.open() }, "Rating link");
     this.field = el("input", { class: "rs-input", readonly: true, "aria-label": "Rating link" });
     this.copied = el("span", { class: "rs-help", role: "status" });

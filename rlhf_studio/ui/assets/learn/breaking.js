@@ -47,9 +47,16 @@ class EarlyPrediction extends Prediction {
 }
 
 export class Breaking {
-  /** @param page  {article, server, language(), choose(params), mark(name), tell(problem)} */
+  /** @param page  (article, server, language(), choose(params), mark(name), tell(problem)) */
   constructor(page) {
-    Object.assign(this, { page, once: new Once(), show: "", seed: null, key: "", kept: new Map() });
+    this.page = page;
+    /** @type {any} */
+    this.shelf = null;
+    this.once = new Once();
+    this.show = "";
+    this.seed = null;
+    this.key = "";
+    this.kept = new Map();
   }
 
   async go({ show: wanted = "", seed = "" }) {
@@ -114,7 +121,10 @@ export class Breaking {
 
   open() {
     this.text = this.shelf.texts[this.experiment];
-    Object.assign(this, { slots: [], pictures: new Map(), waiting: [], key: "" });
+    this.slots = [];
+    this.pictures = new Map();
+    this.waiting = [];
+    this.key = "";
     this.word = (label) => (label.startsWith("@") ? (this.text.words[label.slice(1)] ?? label.slice(1)) : label);
     this.reading = {
       words: this.text.words,

@@ -27,7 +27,10 @@ function intoSight(entry) {
 
 class LearnPage {
   constructor({ host, server }) {
-    Object.assign(this, { host, server, lessons: [], stations: [] });
+    this.host = host;
+    this.server = server;
+    this.lessons = [];
+    this.stations = [];
     this.list = el("ol", { class: "rs-learn-list" });
     this.further = el("ul", { class: "rs-learn-places" });
     this.article = el("article", { class: "rs-learn-lesson", tabindex: "-1" });
@@ -60,7 +63,8 @@ class LearnPage {
 
   async start() {
     const { lessons, stations, glossary } = await this.server.learn_shelf({ language: this.language() });
-    Object.assign(this, { lessons, stations });
+    this.lessons = lessons;
+    this.stations = stations;
     setGlossary(glossary);
     const numbered = lessons.map(({ name, number, title }) => this.entry({ lesson: name }, title, String(number)));
     fill(this.list, numbered);

@@ -16,9 +16,10 @@ const SORTS = { local: "local variable", imported: "imported name", option: "inh
 const TYPING = "input, textarea, select, [contenteditable]";
 
 export class Search {
-  /** @param page  {host, article, server, language(), choose(params)} */
+  /** @param page  (host, article, server, language(), choose(params)) */
   constructor(page) {
-    Object.assign(this, { page, asked: 0 });
+    this.page = page;
+    this.asked = 0;
     const ask = debounce(WAIT, () => this.ask());
     this.field = el("input", {
       type: "search",

@@ -10,9 +10,11 @@ const CARRIED = ["step", "sample"]; // what a reader has chosen stays the same f
 const shortOf = ({ name }) => name.slice(PLACE.length + 1);
 
 export class Tour {
-  /** @param page  {stations, article, server, language(), ask(question), tell(problem), choose(params)} */
+  /** @param page  (stations, article, server, language(), ask(question), tell(problem), choose(params)) */
   constructor(page) {
-    Object.assign(this, { page, name: "", scene: null });
+    this.page = page;
+    this.name = "";
+    this.scene = null;
   }
 
   /** Show the station that the address names; the first one where it names none. */

@@ -63,6 +63,7 @@ class ChartCard {
       this.flag,
       this.dots,
     );
+    this.off = false;
     this.node = el(
       "article",
       { class: "rs-chart", "data-chart": spec.key, tabindex: "-1" },
@@ -267,17 +268,15 @@ class ChartCard {
 
 export class ChartGrid {
   constructor(specs, store, root) {
-    Object.assign(this, {
-      store,
-      root,
-      mode: "step",
-      weight: 0,
-      settings: null,
-      run: "",
-      marks: [],
-      hovered: null,
-      owner: null,
-    });
+    this.store = store;
+    this.root = root;
+    this.mode = "step";
+    this.weight = 0;
+    this.settings = null;
+    this.run = "";
+    this.marks = [];
+    this.hovered = null;
+    this.owner = null;
     this.cards = specs.map((spec) => new ChartCard(spec, this));
     // of each stage the two curves that matter: they stand beside the answers, and cannot be put away
     this.first = this.cards.filter((card) => card.spec.first).map((card) => card.node);

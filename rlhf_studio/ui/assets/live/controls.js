@@ -161,7 +161,8 @@ export class Controls {
    * @param steered  the settings that can be changed while a run goes on: [{name, title, help, minimum ...}]
    */
   constructor(act, steered) {
-    Object.assign(this, { act, steered });
+    this.act = act;
+    this.steered = steered;
     this.pending = null;
     this.buttons = BUTTONS.map((spec) => this.make(spec));
     this.node = el(
@@ -245,7 +246,9 @@ export class Controls {
   }
 
   update(status, operator, settings) {
-    Object.assign(this, { status, operator, settings });
+    this.status = status;
+    this.operator = operator;
+    this.settings = settings;
     this.settle();
     this.draw();
   }

@@ -28,7 +28,14 @@ export class Ending {
    * @param queued    called when the run that is shown waits in the queue
    */
   constructor({ host, server, trigger, run, vary, takeHome, tell, queued }) {
-    Object.assign(this, { host, server, trigger, run, vary, takeHome, tell, queued });
+    this.host = host;
+    this.server = server;
+    this.trigger = trigger;
+    this.run = run;
+    this.vary = vary;
+    this.takeHome = takeHome;
+    this.tell = tell;
+    this.queued = queued;
     this.once = new Once();
   }
 

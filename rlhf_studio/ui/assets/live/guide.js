@@ -15,7 +15,10 @@ export class Guide {
    */
   constructor({ work, fetch, go }) {
     const { inspector } = work;
-    Object.assign(this, { work, fetch, show: go, inspector });
+    this.work = work;
+    this.fetch = fetch;
+    this.show = go;
+    this.inspector = inspector;
     this.start = el(
       "button",
       { type: "button", class: "rs-button rs-small rs-guide-start", onclick: () => this.open() },

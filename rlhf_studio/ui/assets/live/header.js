@@ -79,7 +79,10 @@ export class Header {
   tick(serverNow) {
     const { status } = this;
     if (!status) return;
-    if (this.step !== status.step) [this.step, this.stepSeen] = [status.step, serverNow];
+    if (this.step !== status.step) {
+      this.step = status.step;
+      this.stepSeen = serverNow;
+    }
     const since = status.state === "running" ? serverNow - this.stepSeen : 0;
     const waiting = isAlive(status.state) && status.started_at !== null ? serverNow - status.started_at : null;
     const elapsed = status.worked === null ? waiting : status.worked + since;

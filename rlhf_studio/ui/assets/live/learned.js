@@ -17,7 +17,8 @@ const NOT_SURE = "No change in a phrase’s frequency can be told from chance.";
 export class LearnedPanel {
   /** @param go  called with {step, sample, phrase} of a response that a person wants to see where it has the phrase */
   constructor(fetch, go) {
-    Object.assign(this, { fetch, go });
+    this.fetch = fetch;
+    this.go = go;
     this.span = el("span", { class: "rs-muted" });
     this.body = el("div", {
       class: "rs-learned-body",

@@ -37,7 +37,13 @@ const isAhead = (state) => isAlive(state) || state === "queued";
 
 class LivePage {
   constructor(options, page) {
-    Object.assign(this, options);
+    this.host = options.host;
+    this.server = options.server;
+    this.trigger = options.trigger;
+    this.api = options.api;
+    this.props = options.props;
+    this.watch = options.watch;
+    this.plotly = options.plotly;
     this.page = page;
     this.store = new SeriesStore();
     this.run = "";
@@ -199,7 +205,10 @@ class LivePage {
   /** Show a run from its beginning. */
   open(run, choice) {
     this.run = run;
-    Object.assign(this, { lastState: "", status: null, settings: null, ranges: [] });
+    this.lastState = "";
+    this.status = null;
+    this.settings = null;
+    this.ranges = [];
     this.store.reset();
     this.position = { version: "", epoch: -1, step: -1, event: 0 };
     this.charts.run = run;
@@ -278,7 +287,8 @@ class LivePage {
     this.status = status;
     if (status.stage !== this.stage) applyStage(this, (this.stage = status.stage));
     if (reply.settings) this.settings = reply.settings;
-    Object.assign(this, { ranges: reply.sample_steps, samples: reply.samples });
+    this.ranges = reply.sample_steps;
+    this.samples = reply.samples;
     this.store.apply(reply.series, reply.full, reply.last_step, status.last);
     this.position = {
       version: reply.version,

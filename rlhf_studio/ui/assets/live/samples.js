@@ -81,7 +81,8 @@ export class SampleTable {
         arrow,
       );
     });
-    const focused = this.head.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
+    const held = /** @type {HTMLElement} */ (document.activeElement);
+    const focused = this.head.contains(held) ? held.dataset.sort : null;
     fill(this.head, cells, this.beside && cells.map((cell) => cell.cloneNode(true)));
     if (focused) this.head.querySelector(`[data-sort=${focused}]`)?.focus();
   }

@@ -5,7 +5,8 @@ import { readable } from "../shared/format.js";
 export class SettingsPanel {
   /** @param titles  of the settings, by dotted name */
   constructor(fetch, titles) {
-    Object.assign(this, { fetch, titles });
+    this.fetch = fetch;
+    this.titles = titles;
     this.find = el("input", {
       class: "rs-input",
       type: "search",

@@ -14,7 +14,11 @@ export class Verdict {
    * @param saved  gives the steps that have a checkpoint, in ascending order
    */
   constructor({ fetch, go, fork, title, saved }) {
-    Object.assign(this, { fetch, go, fork, title, saved });
+    this.fetch = fetch;
+    this.go = go;
+    this.fork = fork;
+    this.title = title;
+    this.saved = saved;
     this.words = el("span");
     this.note = el("span", { class: "rs-verdict-note" });
     this.sentence = el("p", { class: "rs-verdict-sentence" }, this.words, this.note);

@@ -35,7 +35,8 @@ export class Empty {
    * @param open     called with the id of a recording that is to be shown
    */
   constructor(trigger, open) {
-    Object.assign(this, { trigger, open });
+    this.trigger = trigger;
+    this.open = open;
     this.node = el("section", { class: "rs-empty", hidden: true });
   }
 

@@ -18,6 +18,7 @@ export function flow(picture, width, word) {
   const columns = 1 + Math.max(...picture.boxes.map((box) => box.column));
   const rows = 1 + Math.max(...picture.boxes.map((box) => box.row));
   const wide = (width - GAP * (columns - 1) - 4) / columns;
+  /** @returns {[number, number]} */
   const corner = (box) => [2 + box.column * (wide + GAP), 4 + box.row * ROW];
   const height = rows * ROW;
   const named = new Map(picture.boxes.map((box) => [box.label, box]));

@@ -35,7 +35,12 @@ function optionsOf(models) {
 export class RewardPlayground {
   /** @param server  the page's functions, with those of ui/playground/page.py */
   constructor(server) {
-    Object.assign(this, { server, key: null, known: false, awaited: "", missing: "", models: [] });
+    this.server = server;
+    this.key = null;
+    this.known = false;
+    this.awaited = "";
+    this.missing = "";
+    this.models = [];
     this.build();
     whenShown(this.node, () => this.boot());
   }
@@ -170,7 +175,9 @@ export class RewardPlayground {
     setText(this.status, reply.why_not || this.status.textContent);
     const changed = this.takeModel();
     if (this.known) return changed && !this.locked ? this.describe() : undefined;
-    Object.assign(this, { known: true, quantities: reply.quantities, examples: reply.examples });
+    this.known = true;
+    this.quantities = reply.quantities;
+    this.examples = reply.examples;
     const options = reply.quantities.map(({ name, label }) => ({ value: name, label }));
     const segments = new Segments({ "aria-label": "Colour tokens by" }, options, options[0].value, (name) =>
       this.colour(this.quantities.find((one) => one.name === name)),

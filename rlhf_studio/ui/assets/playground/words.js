@@ -7,7 +7,8 @@ const SHOWN = 12; // rows at first
 export class WordChanges {
   /** @param onuse  called with the changed response when a person wants it */
   constructor(onuse) {
-    Object.assign(this, { onuse, all: false });
+    this.onuse = onuse;
+    this.all = false;
     this.body = el("div", { class: "rs-playground-words-body" });
     this.node = el(
       "section",
@@ -32,7 +33,9 @@ export class WordChanges {
     const changes = (word) => [word.without, ...word.with].filter(Number.isFinite);
     const size = (word) => Math.max(0, ...changes(word).map(Math.abs));
     this.rows = [...words].sort((one, other) => size(other) - size(one));
-    Object.assign(this, { response: [...response], candidates, left });
+    this.response = [...response];
+    this.candidates = candidates;
+    this.left = left;
     this.limit = Math.max(1e-9, ...words.map(size));
     this.body.classList.remove("rs-stale");
     this.fill();

@@ -45,7 +45,11 @@ const ended = ({ parts }) => parts.every(({ state }) => state === "done");
 
 class RoadPage {
   constructor({ host, server, trigger }) {
-    Object.assign(this, { host, server, trigger, once: new Once(), drawn: "" });
+    this.host = host;
+    this.server = server;
+    this.trigger = trigger;
+    this.once = new Once();
+    this.drawn = "";
     this.road = address.params("road").road || "";
     this.message = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.lost = el("p", { class: "rs-message", role: "status", hidden: true });
@@ -279,7 +283,8 @@ class RoadPage {
     const done = road ? road.parts.filter(({ run, file }) => run || file).length : 0;
     const asked = JSON.stringify([road?.id, road?.going, road?.parts.map(({ run, state }) => [run, state])]);
     if (!done) {
-      Object.assign(this, { asked, told: "" });
+      this.asked = asked;
+      this.told = "";
       fill(this.lineage);
     }
     if (asked === this.asked) return;

@@ -1,14 +1,18 @@
 // How a student answers: options to choose from, or a field to draw in, and one button that sends.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, setText } from "../shared/dom.js";
 import { whyNot } from "../shared/visit.js";
 import { CurveField } from "./field.js";
 
 const MAY_CHANGE = "You can change it until your teacher closes the round.";
 
 export class Answering {
-  /** @param view  {id, kind, question}; `own` is the answer that the server has, null for none */
+  /** @param view  (id, kind, question); `own` is the answer that the server has, null for none */
   constructor(server, view, own, sent) {
-    Object.assign(this, { server, view, own, sent, chosen: typeof own === "number" ? own : null });
+    this.server = server;
+    this.view = view;
+    this.own = own;
+    this.sent = sent;
+    this.chosen = typeof own === "number" ? own : null;
     this.send = el("button", {
       type: "button",
       class: "rs-button rs-primary rs-class-send",
@@ -77,7 +81,8 @@ export class Answering {
       .class_answer({ round: this.view.id, answer })
       .catch((error) => ({ problem: whyNot(error) }));
     if (!told.problem) {
-      Object.assign(this, { own: answer, dirty: false });
+      this.own = answer;
+      this.dirty = false;
       this.sent(answer);
     }
     this.update(told.problem || `Sent. ${MAY_CHANGE}`);

@@ -16,12 +16,17 @@ const MOST_SEED = 999;
 
 export class AskDialog {
   /**
-   * @param ready  {experiments, metrics, runs, rounds}; the lessons' questions are fetched when they are wanted
-   * @param around {card: of the round that there is, drafts: an object in which what was typed outlives the dialog,
-   *               asked: called when a round has begun}
+   * @param ready  (experiments, metrics, runs, rounds); the lessons' questions are fetched when they are wanted
+   * @param around (card: of the round that there is, drafts: an object in which what was typed outlives the dialog,
+   *               asked: called when a round has begun)
    */
   constructor(ready, server, { card, drafts, asked }) {
-    Object.assign(this, { ready, server, card, drafts, asked, wanted: null });
+    this.ready = ready;
+    this.server = server;
+    this.card = card;
+    this.drafts = drafts;
+    this.asked = asked;
+    this.wanted = null;
     this.tabs = new Segments({ "aria-label": "Which questions" }, KINDS, "experiments", (kind) => this.choose(kind));
     this.body = el("div", { class: "rs-class-ask-body" });
     this.own = new OwnQuestion(ready, drafts.own);

@@ -11,7 +11,12 @@ const CLOSED = "Your teacher has closed the round.";
 
 export class RoundCard {
   constructor(server, teaches) {
-    Object.assign(this, { server, teaches, view: null });
+    this.server = server;
+    this.teaches = teaches;
+    this.view = null;
+    this.wasIn = false;
+    /** @type {(() => void) | null} called when the round has changed */
+    this.moved = null;
     this.lead = el("span", { class: "rs-class-lead" }, teaches ? "You ask the class" : "Your teacher asks");
     this.count = el("span", { class: "rs-class-count", role: "status" });
     this.fold = el(
@@ -66,7 +71,10 @@ export class RoundCard {
     const fresh = view.id !== this.view?.id;
     const before = JSON.stringify([this.view?.state, this.may, this.whyNot]);
     this.wasIn ||= may;
-    Object.assign(this, { view: view.id ? view : null, own, may, whyNot });
+    this.view = view.id ? view : null;
+    this.own = own;
+    this.may = may;
+    this.whyNot = whyNot;
     show(this.node, Boolean(view.id));
     if (!view.id) {
       fill(this.answer);

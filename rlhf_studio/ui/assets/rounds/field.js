@@ -15,11 +15,15 @@ export const pathOf = (points) =>
 
 export class CurveField {
   /**
-   * @param question  {first, last, low, high, label}
+   * @param question  (first, last, low, high, label)
    * @param changed   called when something was drawn
    */
   constructor(question, changed) {
-    Object.assign(this, { question, changed, heights: Array(COLUMNS).fill(null), column: null, handle: 0 });
+    this.question = question;
+    this.changed = changed;
+    this.heights = Array(COLUMNS).fill(null);
+    this.column = null;
+    this.handle = 0;
     this.help = "Draw with a finger or the mouse.";
     this.keys = "With the keyboard: left and right choose a place, up and down move it.";
     this.node = el("div", {

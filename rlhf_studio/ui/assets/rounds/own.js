@@ -22,7 +22,9 @@ export class OwnQuestion {
       { class: "rs-input" },
       metrics.map(({ name, label }) => el("option", { value: name }, label)),
     );
-    [this.last, this.low, this.high] = [numberField(STEPS), numberField(0), numberField(1)];
+    this.last = numberField(STEPS);
+    this.low = numberField(0);
+    this.high = numberField(1);
     const names = runs.map(({ run, name }) => el("option", { value: run }, name));
     this.run = el("select", { class: "rs-input" }, el("option", { value: "" }, "Choose it later"), names);
     this.metric.addEventListener("change", () => this.reach());

@@ -23,7 +23,12 @@ const STATES = {
 export class Steering {
   /** @param atStake  gives a sentence where putting the round away must be confirmed, else an empty text */
   constructor(server, view, atStake) {
-    Object.assign(this, { server, view, atStake, once: new Once() });
+    this.server = server;
+    this.view = view;
+    this.atStake = atStake;
+    this.once = new Once();
+    /** @type {(() => void) | null} called when the round has changed */
+    this.moved = null;
     this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go() });
     this.away = el("button", { type: "button", class: "rs-button", onclick: () => this.putAway() }, "Put it away");
     this.again = el(
@@ -152,7 +157,8 @@ export class Steering {
   }
 
   tell({ run, name, state, step, steps, startable, runs, ended }) {
-    Object.assign(this, { runId: run, ended: ended && !startable });
+    this.runId = run;
+    this.ended = ended && !startable;
     show(this.start, Boolean(startable));
     this.weigh();
     show(this.open, Boolean(run));

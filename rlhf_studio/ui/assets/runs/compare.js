@@ -18,7 +18,7 @@ const FRESH = 10_000; // milliseconds for which an answer that was asked for ear
  */
 export function partners(rows, ids) {
   const first = rows.get(ids[0]);
-  const rank = (row) => 2 * Boolean(row.recording) + (row.recipe !== first.recipe);
+  const rank = (row) => 2 * Number(Boolean(row.recording)) + Number(row.recipe !== first.recipe);
   return [...rows.values()]
     .filter((row) => first && row.stage === first.stage && row.step > 0 && !ids.includes(row.id))
     .sort((one, other) => rank(one) - rank(other) || (other.started_at || 0) - (one.started_at || 0));
@@ -32,7 +32,12 @@ export class CompareView {
    * @param rows    gives all runs, by their ids
    */
   constructor({ host, server, plotly, back, go, open, rows }) {
-    Object.assign(this, { host, server, back, go, open, rows });
+    this.host = host;
+    this.server = server;
+    this.back = back;
+    this.go = go;
+    this.open = open;
+    this.rows = rows;
     this.ids = [];
     this.title = el("h2", { tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });

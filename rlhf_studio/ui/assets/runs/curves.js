@@ -15,7 +15,10 @@ export class Curves {
    * @param chosen  called with the metrics that a person chooses
    */
   constructor({ host, plotly, ask, chosen }) {
-    Object.assign(this, { host, plotly, ask, chosen });
+    this.host = host;
+    this.plotly = plotly;
+    this.ask = ask;
+    this.chosen = chosen;
     this.titles = new Map();
     this.charts = new Map();
     this.list = el("div", { class: "rs-metric-list", role: "group", "aria-label": "Metrics" });
@@ -51,7 +54,8 @@ export class Curves {
   }
 
   draw({ runs, groups, metrics, curves, shown }) {
-    Object.assign(this, { runs, groups });
+    this.runs = runs;
+    this.groups = groups;
     this.titles = new Map(metrics.map(({ name, title }) => [name, title]));
     this.units = new Map(metrics.map(({ name, unit }) => [name, unit]));
     this.metrics = shown;
@@ -152,7 +156,9 @@ class Chart {
   }
 
   draw(curve, runs, groups, colour, single) {
-    Object.assign(this, { curve, runs, groups });
+    this.curve = curve;
+    this.runs = runs;
+    this.groups = groups;
     const traces = tracesOf(curve, runs, groups, colour, single);
     window.Plotly.react(this.plot, traces, layoutOf(colour), CONFIG);
     this.drawn = true;

@@ -84,7 +84,9 @@ export class Changes {
   base({ values, stays, suggested }) {
     const usual = (name) => plainText(this.suggested[name] ?? this.before[name]);
     const left = [...this.fields].filter(([name, field]) => field.value.trim() === usual(name));
-    Object.assign(this, { before: values, stays, suggested });
+    this.before = values;
+    this.stays = stays;
+    this.suggested = suggested;
     for (const [name, field] of left) field.value = usual(name);
     for (const [name, field] of this.fields) show(field.closest("label"), !stays.includes(name));
     for (const name of this.fields.keys()) this.mark(name);

@@ -11,7 +11,11 @@ const MOST_NAME = 120;
 /** Opens the dialogs. `started` is called with {runs, names} after something was queued. */
 export class Forms {
   constructor({ host, server, started, wanted, train }) {
-    Object.assign(this, { host, server, started, wanted, train });
+    this.host = host;
+    this.server = server;
+    this.started = started;
+    this.wanted = wanted;
+    this.train = train;
     this.once = new Once();
   }
 

@@ -45,7 +45,8 @@ export class Prompts {
   }
 
   draw({ runs, prompts, quantities }) {
-    Object.assign(this, { runs, prompts });
+    this.runs = runs;
+    this.prompts = prompts;
     show(this.node, prompts.length > 0);
     if (!prompts.length) return;
     if (!this.choice) {

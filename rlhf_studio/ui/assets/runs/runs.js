@@ -22,7 +22,10 @@ const listOf = (text) => [...new Set((text || "").split(",").filter(Boolean))];
 
 class RunsPage {
   constructor({ host, server, trigger, api, plotly }) {
-    Object.assign(this, { host, server, trigger, plotly });
+    this.host = host;
+    this.server = server;
+    this.trigger = trigger;
+    this.plotly = plotly;
     this.takeHome = new TakeHome({ host, server, api });
     this.forms = new Forms({
       host,

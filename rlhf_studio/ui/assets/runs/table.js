@@ -16,7 +16,11 @@ export class RunTable {
    * @param other   called when other rows are shown than before
    */
   constructor({ open, menu, ticked, find, other }) {
-    Object.assign(this, { open, menu, ticked, find, other });
+    this.open = open;
+    this.menu = menu;
+    this.ticked = ticked;
+    this.find = find;
+    this.other = other;
     this.rows = new Map();
     this.nodes = new Map();
     this.order = [];
@@ -248,7 +252,7 @@ export class RunTable {
     const compared = ([one, first], [other, second]) => {
       const apart = this.group(first) - this.group(second);
       if (apart) return apart;
-      if (one === null || other === null) return (one === null) - (other === null) || newest(first, second);
+      if (one === null || other === null) return Number(one === null) - Number(other === null) || newest(first, second);
       return this.sort.way * (one > other ? 1 : one < other ? -1 : 0) || newest(first, second);
     };
     return keyed.sort(compared).map(([, row]) => row);
@@ -285,9 +289,9 @@ export class RunTable {
   }
 
   heldFocus() {
-    const { activeElement } = document;
+    const activeElement = /** @type {HTMLElement} */ (document.activeElement);
     if (!this.body.contains(activeElement)) return null;
-    const run = activeElement.closest("[data-run]")?.dataset.run;
+    const run = /** @type {HTMLElement} */ (activeElement.closest("[data-run]"))?.dataset.run;
     return { node: activeElement, run, action: activeElement.dataset.action };
   }
 

@@ -9,9 +9,9 @@ import { el } from "./dom.js";
  * @param text     what follows from a yes
  * @param confirm  the button's verb
  * @param danger   whether something is lost
- * @param input    {label, value, maxlength} for a line of text, or nothing
+ * @param input    (label, value, maxlength) for a line of text, or nothing
  */
-export function ask(host, { title, text, confirm, danger = false, input = null }) {
+export function ask(host, { title, text = "", confirm, danger = false, input = null }) {
   return new Promise((resolve) => {
     const field = input
       ? el("input", {

@@ -71,7 +71,9 @@ export const clock = (seconds) => new Date(1000 * seconds).toLocaleTimeString([]
 
 const NAMED = { 0x20: "\u00b7", 0x0a: "\u23ce", 0x09: "\u21e5", 0x0d: "\u240d", 0xa0: "\u237d" };
 
-const SPACES = Object.fromEntries(Object.entries(NAMED).map(([code, glyph]) => [glyph, String.fromCodePoint(code)]));
+const SPACES = Object.fromEntries(
+  Object.entries(NAMED).map(([code, glyph]) => [glyph, String.fromCodePoint(Number(code))]),
+);
 
 /** Whether a character has no picture of its own, or would change how its neighbours are drawn. */
 function invisible(code) {

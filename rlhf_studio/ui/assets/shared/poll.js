@@ -33,7 +33,8 @@ export function waitAfter(usual, failures = 0, error = null) {
 }
 
 /** A pause before somebody's next question; arguments as `waitAfter`. */
-export const pause = (...asked) => new Promise((resolve) => setTimeout(resolve, waitAfter(...asked)));
+export const pause = (usual, failures = 0, error = null) =>
+  new Promise((resolve) => setTimeout(resolve, waitAfter(usual, failures, error)));
 
 /**
  * @param ask       async function that fetches one reply (rejects on failure)
@@ -45,7 +46,12 @@ export const pause = (...asked) => new Promise((resolve) => setTimeout(resolve, 
  */
 export class Poller {
   constructor({ ask, onreply, onlost, awake, follows = () => false, onfailure = () => {} }) {
-    Object.assign(this, { ask, onreply, onlost, awake, follows, onfailure });
+    this.ask = ask;
+    this.onreply = onreply;
+    this.onlost = onlost;
+    this.awake = awake;
+    this.follows = follows;
+    this.onfailure = onfailure;
     this.timer = 0;
     this.failures = 0;
     this.busy = false;

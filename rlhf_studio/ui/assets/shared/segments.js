@@ -21,7 +21,8 @@ export class Segments {
    * @param framed      looks like the form's other fields
    */
   constructor(attributes, options, chosen, onchoose, { radio = false, framed = false } = {}) {
-    Object.assign(this, { onchoose, radio });
+    this.onchoose = onchoose;
+    this.radio = radio;
     this.buttons = options.map((option) => this.button(option));
     const look = framed ? "rs-segments rs-framed" : "rs-segments";
     this.node = el("div", { class: look, role: radio ? "radiogroup" : "group", ...attributes }, this.buttons);

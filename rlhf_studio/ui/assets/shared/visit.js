@@ -26,6 +26,7 @@ export function functionsOf(address, component) {
     const body = JSON.stringify({ data, component_id: component.id, fn_name: name, session_hash: SESSION });
     const reply = await fetch(address, { method: "POST", headers: { "Content-Type": "application/json" }, body });
     if (reply.ok) return reply.json();
+    /** @type {Error & { refused?: string, restFor?: number }} */
     const error = new Error(`the app answered ${name} with HTTP ${reply.status}`);
     const asked = 1000 * Number(reply.headers.get("Retry-After"));
     if (REFUSED.includes(reply.status)) error.refused = (await reply.json().catch(() => ({}))).detail || NOT_YOU;

@@ -2,6 +2,7 @@
 import { el } from "../shared/dom.js";
 import { notices } from "../shared/notices.js";
 
+/** @type {[string, [string, string][]][]} */
 const KEYS = [
   [
     "On every page",

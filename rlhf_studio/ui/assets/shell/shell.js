@@ -16,13 +16,13 @@ const isTyping = (node) =>
 /** The button of a tab; on a narrow screen Gradio moves some into a menu, where they carry only their name. */
 function tabButton(page) {
   const named = [...document.querySelectorAll("#pages .overflow-dropdown button")];
-  return (
+  return /** @type {HTMLElement} */ (
     document.querySelector(`#pages [role="tab"][data-tab-id="${page}"]`) ||
-    named.find((button) => button.textContent.trim().toLowerCase() === page)
+      named.find((button) => button.textContent.trim().toLowerCase() === page)
   );
 }
 
-const shown = () => document.querySelector('#pages [role="tab"][aria-selected="true"]')?.dataset.tabId;
+const shown = () => document.querySelector('#pages [role="tab"][aria-selected="true"]')?.getAttribute("data-tab-id");
 
 /** Show the tab that the address names, and let the address follow when another tab is shown, whoever chose it. */
 function followTabs(pages) {
@@ -41,7 +41,7 @@ function followTabs(pages) {
 
 /** Put the focus at the beginning of the page that is shown. */
 function enterPage() {
-  const pages = [...document.querySelectorAll('#pages [role="tabpanel"] .rs-page')];
+  const pages = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('#pages [role="tabpanel"] .rs-page')]);
   const page = pages.find((node) => node.offsetParent !== null);
   if (!page) return;
   page.tabIndex = -1;
@@ -52,7 +52,7 @@ function enterPage() {
 function keepFocus() {
   if (!navigator.userActivation?.hasBeenActive) return; // the page is just being opened
   setTimeout(() => {
-    const has = document.activeElement;
+    const has = /** @type {HTMLElement} */ (document.activeElement);
     if (!has || has === document.body || has.offsetParent === null) enterPage();
   }, SETTLED);
 }

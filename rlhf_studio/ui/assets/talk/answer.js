@@ -45,7 +45,9 @@ class GrowingTokens extends TokenView {
 
   /** Colour by a quantity, on a scale that both answers share. */
   colourOn(quantity, values, limit) {
-    Object.assign(this, { quantity, values, scale: scaleOf(values, quantity, { centre: 0, limit }) });
+    this.quantity = quantity;
+    this.values = values;
+    this.scale = scaleOf(values, quantity, { centre: 0, limit });
     this.list.dataset.scale = quantity.scale;
     this.paint(0, this.nodes.length);
   }
@@ -68,7 +70,12 @@ export class Answer {
    * @param onpick  called when a token was chosen
    */
   constructor(name, words, onpick) {
-    Object.assign(this, { name, words, onpick, index: null, tops: [], end: null });
+    this.name = name;
+    this.words = words;
+    this.onpick = onpick;
+    this.index = null;
+    this.tops = [];
+    this.end = null;
     this.view = new GrowingTokens((index, focus) => this.pick(index, focus), name);
     this.status = el("p", { class: "rs-answer-status" }, "Waiting");
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });

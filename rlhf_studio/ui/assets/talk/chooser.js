@@ -11,7 +11,11 @@ export class Chooser {
    * @param onchange  called when another policy was chosen
    */
   constructor(title, policies, onchange) {
-    Object.assign(this, { title, policies, onchange, known: null, shown: "" });
+    this.title = title;
+    this.policies = policies;
+    this.onchange = onchange;
+    this.known = null;
+    this.shown = "";
     const id = `rs-talk-${title.toLowerCase()}`;
     this.run = el("select", { class: "rs-input", id, onchange: () => this.open(this.run.value, null, true) });
     this.step = el("select", {
@@ -47,7 +51,8 @@ export class Chooser {
     const chosen = this.step.value; // read only now: it may have been chosen while the server was asked
     const start = wanted ? wanted === START : chosen === START;
     const stays = !wanted && this.shown === run && steps.includes(Number(chosen));
-    Object.assign(this, { known, shown: run });
+    this.known = known;
+    this.shown = run;
     const label = (step) => `Step ${step}${step === steps.at(-1) ? " (newest)" : ""}`;
     fill(
       this.step,

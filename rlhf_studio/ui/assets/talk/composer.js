@@ -4,6 +4,7 @@ import { pieces, readable } from "../shared/format.js";
 
 const EXAMPLES = 6;
 const EXAMPLE_LENGTH = 70;
+/** @type {[string, string, object][]} */
 const FIELDS = [
   ["temperature", "Temperature", { step: "0.1", min: "0.01", max: "10" }],
   ["top_k", "Top-k (0: all)", { step: "1", min: "0" }],
@@ -13,7 +14,7 @@ const FIELDS = [
 ];
 
 export class Composer {
-  /** @param on {ask, stop, warm}: called when a person wants to ask, to stop, and seems about to ask */
+  /** @param on (ask, stop, warm): called when a person wants to ask, to stop, and seems about to ask */
   constructor(on) {
     this.on = on;
     this.touched = new Set();

@@ -43,11 +43,13 @@ export async function follow(server, key, onreply) {
 
 export class Exchange {
   /**
-   * @param asked  {prompt, names, line}: the text, what the policies are called, and how it was sampled
-   * @param page   {words, quantity, server}
+   * @param asked  (prompt, names, line): the text, what the policies are called, and how it was sampled
+   * @param page   (words, quantity, server)
    */
   constructor(asked, page) {
-    Object.assign(this, { asked, page, running: true });
+    this.asked = asked;
+    this.page = page;
+    this.running = true;
     this.answers = asked.names.map((name) => new Answer(name, page.words, () => {}));
     this.legend = new Legend();
     this.status = el("p", { class: "rs-exchange-status", role: "status" });

@@ -16,17 +16,15 @@ const NOT_YET = "The run you asked for has no checkpoint yet. It is shown here a
 
 class TalkPage {
   constructor({ host, server, trigger, props }) {
-    Object.assign(this, {
-      host,
-      server,
-      trigger,
-      props,
-      exchanges: [],
-      running: null,
-      warmed: "",
-      listed: [],
-      awaited: "",
-    });
+    this.host = host;
+    this.server = server;
+    this.trigger = trigger;
+    this.props = props;
+    this.exchanges = [];
+    this.running = null;
+    this.warmed = "";
+    this.listed = [];
+    this.awaited = "";
     this.known = new Map();
     this.lost = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.noTalk = el("p", { class: "rs-muted" });
@@ -136,7 +134,8 @@ class TalkPage {
   }
 
   setColours({ quantities, glossary }) {
-    Object.assign(this, { quantities, words: glossary });
+    this.quantities = quantities;
+    this.words = glossary;
     this.quantity = quantities.find((item) => item.name === memory.get("talk-colour", "kl")) || quantities[0];
     const options = quantities.map(({ name, label }) => ({ value: name, label }));
     const choice = new Segments({ "aria-label": "Colour tokens by" }, options, this.quantity.name, (name) => {

@@ -27,7 +27,11 @@ export class Cards {
    * @param onpick  called with the name of the card that a person chooses
    */
   constructor({ stages, recipes, own, here, elsewhere }, onpick) {
-    Object.assign(this, { recipes, own, here, elsewhere, onpick });
+    this.recipes = recipes;
+    this.own = own;
+    this.here = here;
+    this.elsewhere = elsewhere;
+    this.onpick = onpick;
     const options = stages.map(({ name, title }) => ({ value: name, label: title }));
     this.stages = new Segments({ "aria-label": "Stage" }, options, stages[0].name, (stage) => this.change(stage), {
       framed: true,

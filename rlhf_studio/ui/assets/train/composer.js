@@ -11,7 +11,9 @@ const PREFIX = "reward.components";
  */
 export class Composer {
   constructor(spec, kinds, value, basis, onset) {
-    Object.assign(this, { spec, kinds, onset });
+    this.spec = spec;
+    this.kinds = kinds;
+    this.onset = onset;
     this.fields = new Map();
     this.cards = el("div", { class: "rs-components" });
     this.problem = el("p", { class: "rs-problem", hidden: true });

@@ -37,8 +37,8 @@ export function deviceWords(value) {
 
 /**
  * @param spec    the field "engine.device" as the server describes it
- * @param devices {help, choices: [{name, title, detail, sets, unavailable, gpus}]}
- * @param state   {value(name), basis(name)}
+ * @param devices (help, choices: [(name, title, detail, sets, unavailable, gpus)])
+ * @param state   (value(name), basis(name))
  * @param onset   called with {setting: value} at every choice
  */
 export class DevicePicker extends Field {
@@ -52,7 +52,8 @@ export class DevicePicker extends Field {
       unavailable: "",
       gpus: [],
     };
-    Object.assign(this, { state, path: null });
+    this.state = state;
+    this.path = null;
     this.rows = new Map([...devices.choices, several].map((choice) => [choice.name, this.row(choice)]));
     fill(
       this.control,

@@ -34,7 +34,10 @@ let lists = 0;
  */
 export class Field {
   constructor(spec, value, basis, onset) {
-    Object.assign(this, { spec, value, basis, onset });
+    this.spec = spec;
+    this.value = value;
+    this.basis = basis;
+    this.onset = onset;
     this.id = idOf(spec.name);
     this.control = this.buildControl();
     this.dot = el("button", { type: "button", class: "rs-reset", onclick: () => this.reset() });
@@ -173,7 +176,8 @@ export class Field {
 
   /** Show another value and another value to go back to, without telling anyone. */
   load(value, basis) {
-    Object.assign(this, { value, basis });
+    this.value = value;
+    this.basis = basis;
     this.refresh();
   }
 

@@ -19,7 +19,9 @@ class Risks {
    * @param onnone    called when a value was taken and no other risk is left to go to
    */
   constructor({ onuse, onfield, onnone }) {
-    Object.assign(this, { onuse, onfield, onnone });
+    this.onuse = onuse;
+    this.onfield = onfield;
+    this.onnone = onnone;
     this.list = el("ul");
     this.others = el("ul");
     this.count = el("summary");
@@ -128,7 +130,11 @@ export class Outlook {
    * @param name       node of the run's name
    */
   constructor({ operator, whyNot, onstart, onresume, onforget, onproblem, onuse, mendOf, onmeasure, titleOf, name }) {
-    Object.assign(this, { operator, onproblem, onuse, mendOf, titleOf });
+    this.operator = operator;
+    this.onproblem = onproblem;
+    this.onuse = onuse;
+    this.mendOf = mendOf;
+    this.titleOf = titleOf;
     this.risks = new Risks({ onuse, onfield: onproblem, onnone: () => this.focus() });
     this.origin = new Origin({ onresume, onforget });
     this.plan = new MemoryPlan();

@@ -65,12 +65,13 @@ export function levelSwitch(root) {
  *
  * @param form   the server's description
  * @param devices what the device picker offers
- * @param state  {value(name), basis(name), set(name, value)}
+ * @param state  (value(name), basis(name), set(name, value))
  * @param extras section name -> node shown below its fields
  */
 export class Sections {
   constructor(form, devices, state, extras, opened, ontoggle) {
-    Object.assign(this, { state, devices });
+    this.state = state;
+    this.devices = devices;
     this.fields = new Map();
     this.sections = form.sections.map((spec) =>
       this.build(spec, form.components, extras[spec.name], opened.includes(spec.name), ontoggle),

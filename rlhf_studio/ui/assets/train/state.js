@@ -20,7 +20,8 @@ export const ownCard = (stage) => (stage === "ppo" ? "own" : `own-${stage}`);
 export class State {
   /** @param own  for each stage what one's own model starts from: {stage, start (a recipe), blank} */
   constructor(recipes, own, onchange) {
-    Object.assign(this, { recipes, onchange });
+    this.recipes = recipes;
+    this.onchange = onchange;
     this.own = new Map(own.map((one) => [ownCard(one.stage), one]));
     this.typed = new Map(); // in this visit: own card -> the values that it was left with
     this.given = new Map(); // own card -> the model that it began with

@@ -31,7 +31,10 @@ const MAY_LOOK =
 
 class TrainPage {
   constructor(root, { server, trigger, boot }) {
-    Object.assign(this, { root, server, trigger, boot });
+    this.root = root;
+    this.server = server;
+    this.trigger = trigger;
+    this.boot = boot;
     this.forgetAnswers();
     this.once = new Once();
     this.touched = new Set(); // settings that the person has left, or changed
@@ -394,6 +397,6 @@ export async function mount({ host, server, trigger, watch, props }) {
   }
   const page = new TrainPage(host, { server, trigger, boot });
   watch("value", () => page.outcome(JSON.parse(props.value || "{}")));
-  window.addEventListener("rlhf-studio:settings", (event) => take(page, event.detail));
+  window.addEventListener("rlhf-studio:settings", (/** @type {CustomEvent} */ event) => take(page, event.detail));
   window.addEventListener("rlhf-studio:recipe", () => takeRecipe(page));
 }

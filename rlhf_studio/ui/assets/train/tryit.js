@@ -18,7 +18,10 @@ export class TryIt {
    * @param kinds     the kinds of component there are: [{kind, takes_reference}]
    */
   constructor({ operator, ask, value, reveal, prompts, kinds }) {
-    Object.assign(this, { ask, value, reveal, prompts });
+    this.ask = ask;
+    this.value = value;
+    this.reveal = reveal;
+    this.prompts = prompts;
     this.comparing = kinds.filter((kind) => kind.takes_reference).map((kind) => kind.kind);
     this.node = el("section", { class: "rs-try", "aria-labelledby": "rs-try-title", hidden: !operator });
     const kept = memory.get("train.try", {});

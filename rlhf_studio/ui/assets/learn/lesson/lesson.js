@@ -12,10 +12,12 @@ const PREPARED = "These numbers came with the lesson. The app is computing its o
 
 export class Lesson {
   /**
-   * @param page  {lessons, article, server, language(), ask(question), tell(problem), choose(params)}
+   * @param page  (lessons, article, server, language(), ask(question), tell(problem), choose(params))
    */
   constructor(page) {
-    Object.assign(this, { page, name: "", run: "" });
+    this.page = page;
+    this.name = "";
+    this.run = "";
     this.tools = new LessonTools(this);
     this.loading = el("p", { class: "rs-muted", role: "status", hidden: true }, LOADING);
   }
@@ -31,7 +33,8 @@ export class Lesson {
       this.tools.go(params);
       return;
     }
-    Object.assign(this, { name, run });
+    this.name = name;
+    this.run = run;
     const gone = () => this.name !== name || this.run !== run;
     this.page.mark(name);
     const text = await server.learn_text({ lesson: name, language: language() });

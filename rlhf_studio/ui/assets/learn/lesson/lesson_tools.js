@@ -5,7 +5,7 @@ import { Slides } from "./slides.js";
 
 export class LessonTools {
   /**
-   * @param lesson  {page, name, scenes}
+   * @param lesson  (page, name, scenes)
    */
   constructor(lesson) {
     this.lesson = lesson;

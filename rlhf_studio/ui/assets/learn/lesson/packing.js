@@ -50,7 +50,8 @@ function slidesOfScene(scene, room) {
   const asked = [scene.prediction, ...(scene.more || [])].filter(Boolean);
   const slides = [];
   const beside = besideOf(scene, room);
-  let current = null;
+  /** @type {any} */
+  let current;
   const open = (drawn) => {
     const nodes = heading ? [heading] : [];
     current = { scene, nodes, drawn, questions: [], lines: 2, beside, wide: false, own: 0 };

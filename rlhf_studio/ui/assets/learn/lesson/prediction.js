@@ -21,16 +21,26 @@ const optionOf = (key, slots) => {
  */
 export class Prediction {
   /**
-   * @param block    {slot, question, answers: [[key, explanation]]}
+   * @param block    (slot, question, answers: [[key, explanation]])
    * @param reading  what inline texts need
    * @param word     names of words in the lesson's language
-   * @param reveal   called when the question has been answered
-   * @param again    asks for other numbers; null where the question cannot be asked again
-   * @param told     called with how it went: right at the "first" or "second" try, or "not"
+   * @param {object} on
+   * @param {() => void} on.reveal   called when the question has been answered
+   * @param {(() => void) | null} on.again    asks for other numbers; null where the question cannot be asked again
+   * @param {(outcome: string) => void} [on.told]  called with how it went: right at the "first" or "second" try, or "not"
    */
   constructor(block, reading, word, { reveal, again, told = () => {} }) {
-    Object.assign(this, { slot: block.slot, answers: block.answers, reading, word, reveal, told });
-    Object.assign(this, { known: "", given: "", tried: "", explained: false, shown: {} });
+    this.slot = block.slot;
+    this.answers = block.answers;
+    this.reading = reading;
+    this.word = word;
+    this.reveal = reveal;
+    this.told = told;
+    this.known = "";
+    this.given = "";
+    this.tried = "";
+    this.explained = false;
+    this.shown = {};
     this.buttons = block.answers.map(([key]) =>
       el(
         "button",
@@ -105,10 +115,13 @@ export class Prediction {
   /** Ask anew. Who moves a control after an answer has seen the result, and is not asked again: `answered`. */
   reset(answered) {
     if (answered && this.explained) {
-      Object.assign(this, { given: "", tried: "" });
+      this.given = "";
+      this.tried = "";
       return;
     }
-    Object.assign(this, { given: "", tried: "", explained: false });
+    this.given = "";
+    this.tried = "";
+    this.explained = false;
     for (const button of this.buttons) {
       mark(button, "", false);
       button.removeAttribute("aria-disabled");

@@ -12,18 +12,16 @@ const PROMISE = "Not measured yet. Press “Measure”: then this picture is dra
 
 export class Scene {
   /**
-   * @param text  {name, blocks} of the lesson's text
-   * @param lead  {words, lesson(name), ask(question), moved(values, seed), share(scene, values)}
+   * @param text  (name, blocks) of the lesson's text
+   * @param lead  (words, lesson(name), ask(question), moved(values, seed), share(scene, values))
    */
   constructor(text, lead) {
-    Object.assign(this, {
-      name: text.name,
-      lead,
-      slots: [],
-      pictures: new Map(),
-      labels: new Map(),
-      sweeps: new Map(),
-    });
+    this.name = text.name;
+    this.lead = lead;
+    this.slots = [];
+    this.pictures = new Map();
+    this.labels = new Map();
+    this.sweeps = new Map();
     this.word = (label) =>
       /^@[^@]/.test(label) ? (lead.words[label.slice(1)] ?? label.slice(1)) : readable(label.replace(/^@@/, "@"), 1000);
     this.reading = { ...lead, slot: (key, node) => this.slots.push([key, node]) };
@@ -119,7 +117,7 @@ export class Scene {
   }
 
   /** The app has described the scene: its controls, and what it shows. An address may name other values. */
-  async begin(description, { set = "", seed } = {}) {
+  async begin(description, { set = "", seed = undefined } = {}) {
     if (!description) return;
     this.slow = description.slow;
     this.take(description);

@@ -13,10 +13,13 @@ const WITH_SPACE = "button, summary, a";
 
 export class Slides {
   /**
-   * @param lesson  {page, name, scenes}
+   * @param lesson  (page, name, scenes)
    */
   constructor(lesson) {
-    Object.assign(this, { lesson, open: false, at: 0, moved: [] });
+    this.lesson = lesson;
+    this.open = false;
+    this.at = 0;
+    this.moved = [];
     const button = (name, label, onclick, more = "") =>
       el("button", { type: "button", class: `rs-button ${more}`, "aria-label": label, onclick }, name);
     this.place = el("span", { class: "rs-learn-place", role: "status" });
@@ -164,7 +167,7 @@ export class Slides {
     }
     setText(this.place, `${at + 1} of ${this.slides.length}`);
     this.article.scrollTop = 0;
-    const held = document.activeElement;
+    const held = /** @type {HTMLElement} */ (document.activeElement);
     if (!this.bar.contains(held) && !(this.article.contains(held) && held.offsetParent)) this.article.focus();
     address.put("learn", { lesson: this.lesson.name, run: this.lesson.run, scene: scene?.name, show: "slides" });
   }

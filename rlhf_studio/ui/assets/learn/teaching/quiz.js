@@ -11,11 +11,12 @@ const SAID = { first: "Right at the first try", second: "Right at the second try
 class PosedQuestion {
   /**
    * @param question  as the app made it
-   * @param page      {teach(question), choose(params)}
-   * @param told      called once with how it went: "first", "second" or "not"
+   * @param page      (teach(question), choose(params))
+   * @param {(outcome: string) => void} told  called once with how it went: "first", "second" or "not"
    */
   constructor(question, page, told = () => {}) {
-    Object.assign(this, { page, told });
+    this.page = page;
+    this.told = told;
     this.node = el("div", { class: "rs-learn-text" });
     this.draw(question);
   }
@@ -49,7 +50,9 @@ class PosedQuestion {
 /** A quiz: question after question, then the code. */
 export class Quiz {
   constructor(page, choice, sheet) {
-    Object.assign(this, { page, choice, questions: sheet.questions });
+    this.page = page;
+    this.choice = choice;
+    this.questions = sheet.questions;
     this.key = `quiz.${choice.lessons.join(".")}.${choice.each}.${choice.seed}`;
     const kept = memory.get(this.key, []);
     this.outcomes = this.questions.map((_, place) => (kept[place] in SAID ? kept[place] : "open"));
@@ -156,7 +159,10 @@ export class Opening {
   /** A lesson begins. Its own numbers come first: the question waits for `there`. */
   async begin(lesson) {
     const seed = Math.floor(Math.random() * SEEDS);
-    Object.assign(this, { lesson, seed, asked: false, ready: false });
+    this.lesson = lesson;
+    this.seed = seed;
+    this.asked = false;
+    this.ready = false;
     show(this.node, false);
     setText(this.body, "The question comes after the numbers of this lesson.");
     const found = await this.page.teach({ what: "before", lesson, seed });

@@ -6,6 +6,7 @@ import { blocks, inline } from "../lesson/text.js";
 
 const LETTERS = "ABCDEFGH";
 
+/** @type {any} */
 const NOWHERE = { lesson() {}, place() {}, tour() {} }; // a file leads to no lesson
 
 /** What a question's texts need: its words, where its links lead, and its slots, which have their numbers already. */

@@ -13,10 +13,12 @@ const SHEETS = ["sheet", "answers", "quiz"];
 
 export class Teaching {
   /**
-   * @param page  {lessons, article, teach(question), choose(params), tell(problem)}
+   * @param page  (lessons, article, teach(question), choose(params), tell(problem))
    */
   constructor(page) {
     this.page = page;
+    /** @type {any} */
+    this.texts = null;
   }
 
   async go(params) {
