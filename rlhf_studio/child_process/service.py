@@ -204,7 +204,7 @@ class Service:
                 job = self._current = self._waiting.popleft()
                 job.state = "working"
             try:
-                error = self._follow(job)
+                error = "" if job.cancelled else self._follow(job)
             except (LineTimeout, LineEnded, LineInvalid, OSError) as failure:
                 self._end_process()
                 error = "" if job.cancelled else self._cause(failure)
@@ -220,8 +220,6 @@ class Service:
 
     def _follow(self, job: Job) -> str:
         """Hand the job over and collect its events. Returns why it ended before its end; empty where it did not."""
-        if job.cancelled:
-            return ""
         process = self._send(job.request)
         heard, asked_to_stop = time.monotonic(), 0.0
         while True:
