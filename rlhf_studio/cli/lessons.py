@@ -1,4 +1,4 @@
-"""The commands of the lessons: ``lessons`` for teachers, and ``lessons-server``, which the app starts to compute numbers."""
+"""The commands of the lessons, for teachers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ SHOWN = {"first": "right at the first try", "second": "right at the second try",
 
 def add_commands(commands: Any) -> None:
     """Add the commands to the parser."""
-    server = commands.add_parser("lessons-server", allow_abbrev=False)  # without help: people have no use for it
-    server.set_defaults(run=_lessons_server)
     lessons = commands.add_parser("lessons", help="for teachers: sheets of questions, and the results of a quiz", allow_abbrev=False)
     actions = lessons.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_sheet(actions)
@@ -38,15 +36,6 @@ def _add_sheet(actions: Any) -> None:
     sheet.add_argument("--out", type=Path, required=True, metavar="FILE", help="a page (HTML) that needs no network")
     sheet.add_argument("--replace", action="store_true", help=REPLACE_HELP)
     sheet.set_defaults(run=_sheet)
-
-
-def _lessons_server(options: argparse.Namespace) -> int:
-    from rlhf_studio.cli.engine import before_torch
-
-    before_torch()
-    from rlhf_studio.lessons.server import serve
-
-    return serve()
 
 
 def _sheet(options: argparse.Namespace) -> int:

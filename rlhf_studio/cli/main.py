@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from rlhf_studio import __version__
 from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, fork, lessons, logs, prepare, road, score, show, talk, train
+from rlhf_studio.cli.job_server import job_server
 from rlhf_studio.cli.options import Subcommands, folder_of_run
 from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments[:1] == ["app"]:
             return _app(arguments[1:])
+        if arguments[:1] == ["job-server"]:
+            return job_server(arguments[1:])
         if arguments[:1] == ["world"]:
             return _world(arguments[1:])
         rest, overrides = split_overrides(arguments)

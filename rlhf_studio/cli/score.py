@@ -1,18 +1,17 @@
-"""The command ``score``, and the servers that the app starts to score texts for its pages: ``score-server``, ``playground-server``."""
+"""The command ``score``: one text, scored with a configuration's rewards."""
 
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of
-from rlhf_studio.config import add_permission_flags, permissions_from_environment
+from rlhf_studio.config import add_permission_flags
 from rlhf_studio.config_io import ppo_only
 
 
 def add_commands(commands: Subcommands) -> None:
-    """Add both commands."""
+    """Add the command."""
     score = commands.add_parser("score", help="score one text with a configuration's rewards, without a run", allow_abbrev=False)
     score.add_argument("--recipe", help="the rewards of a ready-made configuration")
     score.add_argument("--config", type=Path, metavar="FILE", help="the rewards of a YAML file")
@@ -23,10 +22,6 @@ def add_commands(commands: Subcommands) -> None:
     score.add_argument("--json", action="store_true", help="machine-readable")
     add_permission_flags(score)
     score.set_defaults(run=_score)
-    server = commands.add_parser("score-server", allow_abbrev=False)  # without help: people have no use for it
-    server.set_defaults(run=_score_server)
-    playground = commands.add_parser("playground-server", allow_abbrev=False)  # the same, for one reward model
-    playground.set_defaults(run=_playground_server)
 
 
 def _score(options: argparse.Namespace) -> int:
@@ -39,21 +34,3 @@ def _score(options: argparse.Namespace) -> int:
 
     text = Text(options.prompt, options.response, options.reference, not options.cut_off)
     return score_text(config, text, permissions, as_json=options.json)
-
-
-def _score_server(options: argparse.Namespace) -> int:
-    from rlhf_studio.cli.engine import before_torch
-
-    before_torch()
-    from rlhf_studio.engine.rewards.trial.server import serve
-
-    return serve(permissions_from_environment(os.environ))
-
-
-def _playground_server(options: argparse.Namespace) -> int:
-    from rlhf_studio.cli.engine import before_torch
-
-    before_torch()
-    from rlhf_studio.engine.rewards.playground.server import serve
-
-    return serve()

@@ -1,16 +1,15 @@
-"""The command ``generate``, and ``talk-server``, which the app starts to answer prompts for its Talk page."""
+"""The command ``generate``."""
 
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from rlhf_studio.cli.completions import REPLACE_HELP, check_target
 from rlhf_studio.cli.options import Subcommands, permissions_of
-from rlhf_studio.config import DataConfig, add_permission_flags, permissions_from_environment
+from rlhf_studio.config import DataConfig, add_permission_flags
 from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.config_io import ConfigError, Problem, parse_ppo
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
@@ -54,8 +53,6 @@ def add_commands(commands: Subcommands) -> None:
     generate.add_argument("--json", action="store_true", help="a line for each prompt, with every token's numbers")
     add_permission_flags(generate)
     generate.set_defaults(run=_generate)
-    server = commands.add_parser("talk-server", allow_abbrev=False)  # without help: people have no use for it
-    server.set_defaults(run=_talk_server)
 
 
 def _generate(options: argparse.Namespace) -> int:
@@ -88,15 +85,6 @@ def _generate_file(options: argparse.Namespace) -> int:
     check_target(options.out, "--out", replace=options.replace)
     given = {name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None}
     return write_completions(options, _rows(options), given)
-
-
-def _talk_server(options: argparse.Namespace) -> int:
-    from rlhf_studio.cli.engine import before_torch
-
-    before_torch()
-    from rlhf_studio.engine.talk.server import serve
-
-    return serve(permissions_from_environment(os.environ))
 
 
 def _prompts(options: argparse.Namespace) -> list[str]:

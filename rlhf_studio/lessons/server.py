@@ -1,6 +1,6 @@
-"""The process that computes lessons for the app: a JSON line with a request in, a JSON line with the answer out.
+"""The requests for the numbers of lessons, worked on in a child process (:mod:`rlhf_studio.child_process.serving`).
 
-Requests, each with a ``number`` that its answer repeats:
+Requests:
 
 - ``{"op": "describe", "lesson", "language"}``: the controls of its scenes, and what each shows at the start. Slow ones show nothing, and
   those for which something must be loaded first do not wait for it: they are to be computed next. ``values`` may hold those that the
@@ -15,20 +15,17 @@ Requests, each with a ``number`` that its answer repeats:
 Each may name a run of a workspace: ``folder``, and ``as_of``, a text that changes whenever the run does. Without them the scenes show the
 bundled run.
 
-An answer is ``{"number", "answer"}`` or ``{"number", "error"}``.
+The event ``answer`` has the ``answer``.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import os
-import select
-import sys
-import traceback
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from rlhf_studio.child_process.serving import Handler, IsCancelled, Json, Tell
 from rlhf_studio.lessons.answers import Asked, NoScene, beginning, computed, drawn, swept
 from rlhf_studio.lessons.kit import CannotAsk
 from rlhf_studio.lessons.shelf import NoLesson
@@ -38,42 +35,25 @@ from rlhf_studio.runs.errors import StoreError
 
 LIBRARIES = ("rlhf_studio.ppo", "transformers.modeling_utils", "rlhf_studio.lessons.run")
 """What takes long to load, in the order in which lessons need it: torch, transformers, the engine's models."""
-Json = dict[str, Any]
 
 
-def serve() -> int:
-    """Answer until standard input closes."""
-    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # from here on, what libraries print goes to the error stream and cannot be taken for an answer
-    os.nice(5)  # a run on this machine comes first
+MESSAGES = (NoLesson, NoScene, CannotAsk, StoreError, ValueError)
+
+
+def handler(waits: Callable[[], bool]) -> Handler:
+    """Loads the libraries before the first request comes. One that waits already may need fewer of them than all."""
     gc.disable()  # the libraries leave many objects that stay: to look through them while they load takes a sixth of the time
     for library in LIBRARIES:
-        if not _somebody_asks():
+        if not waits():
             import_module(library)
-    for line in sys.stdin:
-        request = json.loads(line)
-        reply = {"number": request.get("number"), **_reply(request)}
-        answers.write(json.dumps(reply, allow_nan=False) + "\n")
-        answers.flush()
+
+    def compute(request: Json, tell: Tell, is_cancelled: IsCancelled) -> None:
+        tell({"event": "answer", "answer": answer(request)})
         if not gc.isenabled():  # after the first answer: by then what stays has been loaded
             gc.freeze()
             gc.enable()
-    return 0
 
-
-def _somebody_asks() -> bool:
-    """Whether a request waits already: its answer may need fewer libraries than all."""
-    return bool(select.select([sys.stdin], [], [], 0)[0])
-
-
-def _reply(request: Json) -> Json:
-    try:
-        return {"answer": answer(request)}
-    except (NoLesson, NoScene, CannotAsk, StoreError, ValueError) as error:
-        return {"error": str(error)}
-    except Exception as error:  # noqa: BLE001 - the last line of defence: the page must be told, and the next request be answered
-        traceback.print_exc()
-        return {"error": f"{type(error).__name__}: {error}"[:500]}
+    return compute
 
 
 def answer(request: Json) -> Any:

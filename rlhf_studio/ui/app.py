@@ -38,6 +38,7 @@ from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.door import health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
+from rlhf_studio.ui.exports.actions import Exports, has_token
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
@@ -53,6 +54,7 @@ from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.connections import limit_connections
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.train_page import TrainPage
+from rlhf_studio.ui.try_reward import TryReward
 from rlhf_studio.ui.visiting.allowed import budget_for
 from rlhf_studio.ui.visiting.flags import parser
 from rlhf_studio.ui.visiting.greeting import greeting
@@ -71,11 +73,13 @@ TURN_SECONDS = 0.0005  # see main
 def build_app(context: Context, services: Services) -> gr.Blocks:
     """All pages, wired together."""
     workspace, access, wake, inspect = context.workspace, context.access, context.wake, context.inspect
-    try_reward, exports, desk, class_page = services.try_reward, services.exports, services.desk, services.class_page
+    desk, class_page = services.desk, services.class_page
+    try_reward = TryReward(access, services.score)
+    exports = Exports(workspace, access, services.export, can_push=context.keep_hub_token and has_token(os.environ))
     runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
     train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
-    talk_page = TalkPage(workspace, access, services.talk_line)
-    playground = RewardPlayground(workspace, access, services.playground_line)
+    talk_page = TalkPage(workspace, access, services.talk)
+    playground = RewardPlayground(workspace, access, services.playground)
     opened = services.learn_page.expect
     with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading(heading_functions(access, provider_of(os.environ), class_page, opened, context.kept_problem))

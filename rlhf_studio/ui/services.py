@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from rlhf_studio.child_process.service import Service
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
+from rlhf_studio.estimate.gpus import find_gpus
 from rlhf_studio.preflight import Preflight, inspect_run
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.hosted.keeper import Keeper
 from rlhf_studio.runs.queue import Dispatcher
+from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
-from rlhf_studio.ui.exports.actions import Exports
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.page import LearnPage
 from rlhf_studio.ui.live.feed import LiveFeed
-from rlhf_studio.ui.playground.page import COMMAND
-from rlhf_studio.ui.talk.line import Line
-from rlhf_studio.ui.talk.page import runs_alive
-from rlhf_studio.ui.try_reward import TryReward
 
 
 @dataclass(frozen=True)
@@ -69,12 +67,12 @@ class Context:
 class Services:
     """What answers the pages with threads and processes of its own."""
 
-    try_reward: TryReward
-    exports: Exports
-    talk_line: Line
+    score: Service
+    export: Service
+    talk: Service
+    playground: Service
     desk: Desk
     feedback_page: FeedbackPage
-    playground_line: Line
     learn_page: LearnPage
     class_page: ClassPage
 
@@ -88,14 +86,32 @@ def services_of(context: Context, feedback: Feedback, *, prepare_lessons: bool =
     """The services of an app; none of them has begun anything yet. Arguments as :func:`rlhf_studio.ui.app.launch`."""
     workspace, access, token = context.workspace, context.access, context.keep_hub_token
     learn_page = LearnPage(workspace=workspace, prepares=prepare_lessons, busy=runs_alive(workspace))
-    playground = [sys.executable, "-m", "rlhf_studio", COMMAND]
+    gpu = gpu_is_free(workspace)
     return Services(
-        try_reward=TryReward(access, context.permissions, keep_hub_token=token),
-        exports=Exports(workspace, access, keep_hub_token=token),
-        talk_line=Line(context.permissions, runs_alive(workspace), keep_hub_token=token),
+        score=Service("score", context.permissions, keep_hub_token=token, gpu=gpu, idle=600.0, most_waiting=0, stops=False),
+        export=Service("export", keep_hub_token=token, idle=0.0, patience=3600.0, most_waiting=0, stops=False),
+        talk=Service("talk", context.permissions, keep_hub_token=token, gpu=gpu),
+        playground=Service("playground", keep_hub_token=token, gpu=gpu),
         desk=Desk(workspace, access, context.feed.insights, context.inspect, context.wake),
         feedback_page=FeedbackPage(workspace, access, feedback),
-        playground_line=Line(run_alive=runs_alive(workspace), command=playground, keep_hub_token=token),
         learn_page=learn_page,
         class_page=ClassPage(access, workspace, Breaking(workspace, access, context.wake), learn_page.computed),
     )
+
+
+def runs_alive(workspace: Workspace) -> Callable[[], bool]:
+    """Whether any run of the workspace is alive or waits for its turn. A workspace that cannot be read counts as busy."""
+
+    def alive() -> bool:
+        try:
+            return any(run.state in ALIVE or run.state == "queued" for run in workspace.runs())
+        except StoreError:
+            return True
+
+    return alive
+
+
+def gpu_is_free(workspace: Workspace) -> Callable[[], bool]:
+    """Whether a process beside the app may use a GPU: there is one, and no run needs it."""
+    alive = runs_alive(workspace)
+    return lambda: bool(find_gpus()) and not alive()

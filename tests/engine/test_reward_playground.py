@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,7 @@ import pytest
 import torch
 
 from rlhf_studio.config import NOTHING_ALLOWED, RewardModelReward
+from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer, load_scorer
 from rlhf_studio.engine.rewards.playground.look import Question, look, replaced, swaps, without, words_of
 from rlhf_studio.engine.rewards.playground.server import Playground
@@ -106,38 +104,23 @@ def request(folder: Path, **changes: Any) -> dict[str, Any]:
 
 def test_events_of_a_request(tmp_path: Path) -> None:
     folder, model, _ = saved(tmp_path, "gpt2", "hidden")
-    told: list[dict[str, Any]] = []
-    playground = Playground(told.append)
-    playground.ask(request(folder))
-    assert [event["event"] for event in told] == ["progress", "model", "scored", "trying", "words", "done"]
-    assert all(event["number"] == 7 for event in told)
-    assert told[1]["class"] == "GPT2ForSequenceClassification" and told[1]["head"]["score.weight"] == [32, 32] and told[1]["reads_left"]
-    told.clear()
-    playground.ask(request(folder, number=8, words=False))
-    assert [event["event"] for event in told] == ["model", "scored", "done"], "the model stays loaded"
+    playground = Playground()
+
+    def events_of(asked: dict[str, Any]) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = []
+        playground.ask(asked, events.append)
+        return events
+
+    first = events_of(request(folder))
+    assert [event["event"] for event in first] == ["progress", "model", "scored", "trying", "words"]
+    assert first[1]["class"] == "GPT2ForSequenceClassification" and first[1]["head"]["score.weight"] == [32, 32] and first[1]["reads_left"]
+    kept = events_of(request(folder, words=False))
+    assert [event["event"] for event in kept] == ["model", "scored"], "the model stays loaded"
     with torch.no_grad():
         model.score.output.weight.mul_(2)
     (folder / "model.safetensors").unlink()
     model.save_pretrained(folder)
-    told.clear()
-    playground.ask(request(folder, response=None))
-    assert [event["event"] for event in told] == ["progress", "model", "done"], "a file that was written anew is loaded anew"
-    told.clear()
-    playground.ask(request(tmp_path / "none"))
-    assert [event["event"] for event in told] == ["failed", "done"] and "cannot load" in told[0]["error"]
-
-
-@pytest.mark.long
-def test_the_process_answers_in_lines_and_ends_with_its_input(tmp_path: Path) -> None:
-    folder, *_ = saved(tmp_path, "gpt2")
-    lines = json.dumps(request(folder, response=None)) + "\n"
-    command = [sys.executable, "-m", "rlhf_studio", "playground-server"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(lines)
-    process.stdin.flush()
-    events = []
-    while not events or events[-1]["event"] != "done":
-        events.append(json.loads(process.stdout.readline()))
-    process.stdin.close()
-    assert process.wait(60) == 0 and "model" in [event["event"] for event in events]
+    anew = events_of(request(folder, response=None))
+    assert [event["event"] for event in anew] == ["progress", "model"], "a file that was written anew is loaded anew"
+    with pytest.raises(ComponentError, match="cannot load"):
+        events_of(request(tmp_path / "none"))

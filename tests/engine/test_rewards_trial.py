@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlhf_studio.child_process.environment import child_environment
-from rlhf_studio.child_process.line_process import LineEnded, LineProcess
+from rlhf_studio.child_process.service import Service
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig, permissions_from_flags
-from rlhf_studio.config_io import ConfigError, config_to_yaml
-from rlhf_studio.engine.rewards.trial import one_text
+from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.engine.rewards.trial.one_text import Text, Trial
-from rlhf_studio.engine.rewards.trial.server import BAD_REQUEST, answer
 from tests.engine.conftest import small_config
 from tests.engine.json_server import JsonServer
 from tests.engine.small_models import save_reward_model
@@ -212,41 +207,14 @@ def request(config: RunConfig, **changes: Any) -> dict[str, Any]:
     return {"config": config.model_dump(mode="json"), "prompt": "w1 ", "response": "w2 w3", "reference": None, "stopped": True, **changes}
 
 
-def test_the_helper_process(tmp_path: Path) -> None:
-    environment = child_environment(os.environ) | {"OMP_NUM_THREADS": "1"}
-    process = LineProcess([sys.executable, "-m", "rlhf_studio", "score-server"], environment=environment, errors=subprocess.DEVNULL)
-    process.send(request(config_of(tmp_path, {"kind": "reward_model", "model": str(tmp_path / "reward")}, LENGTH)), 30)
-    messages = [process.receive(120, 100_000)]
-    while "progress" in messages[-1]:
-        messages.append(process.receive(120, 100_000))
-    assert messages[0]["progress"].startswith("Loading the reward model")
-    assert [row["name"] for row in messages[-1]["result"]["components"]] == ["reward_model", "length"]
-    process.send({"config": 3}, 30)
-    assert "should be settings as 'name: value'" in process.receive(30, 100_000)["error"]
-    process._process.stdin.close()  # as when the app is gone
-    with pytest.raises(LineEnded, match="exit code 0"):
-        process.receive(30, 100_000)
-
-
-@pytest.mark.parametrize(
-    ("changes", "part"),
-    [
-        ({"config": None}, "input should be"),
-        ({"config": {"reward": {"components": []}}}, "reward.components: input should have at least 1 item"),
-    ],
-)
-def test_requests_that_are_none(tmp_path: Path, changes: dict[str, Any], part: str) -> None:
-    trial = Trial(NOTHING_ALLOWED, lambda text, fraction: None)
-    assert answer(trial, json.dumps(request(config_of(tmp_path, LENGTH)) | changes))["error"].startswith(part)
-    assert answer(trial, "{")["error"] == BAD_REQUEST
-    assert answer(trial, '{"config": {}}')["error"] == BAD_REQUEST
-
-
-@pytest.mark.parametrize("error", [ConfigError([]), RuntimeError("out of memory")])
-def test_the_helper_survives_what_it_cannot_do(tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(config: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(one_text, "choose_compute", fail)
-    said = answer(Trial(NOTHING_ALLOWED, lambda text, fraction: None), json.dumps(request(config_of(tmp_path, LENGTH))))
-    assert said == {"error": "" if isinstance(error, ConfigError) else "RuntimeError: out of memory"}
+def test_the_process_of_the_app(tmp_path: Path) -> None:
+    service = Service("score", environment=[("OMP_NUM_THREADS", "1")])
+    try:
+        config = config_of(tmp_path, {"kind": "reward_model", "model": str(tmp_path / "reward")}, LENGTH)
+        scored, refused = service.submit(request(config)), service.submit({"config": {"reward": {"components": []}}})
+        assert scored.ended.wait(120) and refused.ended.wait(30)
+    finally:
+        service.close()
+    assert scored.events[0]["text"].startswith("Loading the reward model")
+    assert [row["name"] for row in scored.last("result")["result"]["components"]] == ["reward_model", "length"]
+    assert refused.last("failed")["error"].startswith("reward.components: input should have at least 1 item")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from rlhf_studio.child_process.environment import child_environment
-from rlhf_studio.child_process.line_process import LineEnded, LineProcess
+from rlhf_studio.child_process.service import Job, Service
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig
 from rlhf_studio.engine.loop.generate import generate
@@ -32,6 +29,7 @@ from rlhf_studio.runs.lab.fork import settings_of
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -235,15 +233,14 @@ def test_long_and_strange_prompts(run: Path, held: Held) -> None:
 
 @pytest.fixture
 def talk() -> Callable[..., list[dict[str, Any]]]:
-    told: list[dict[str, Any]] = []
-    conversation = Conversation(NOTHING_ALLOWED, told.append)
+    conversation = Conversation(NOTHING_ALLOWED)
 
     def say(run: Path, steps: list[Any], prompt: str | None = "w1 w2", is_cancelled: Any = lambda: False, **settings: Any) -> list[Any]:
-        told.clear()
+        events: list[dict[str, Any]] = []
         own = {"response_length": 6, **settings}
         sides = [{"run": str(run), "step": step, "seed": 1, "settings": own} for step in steps]
-        conversation.ask({"op": "ask", "number": 9, "prompt": prompt, "sides": sides}, is_cancelled)
-        return list(told)
+        conversation.ask({"prompt": prompt, "sides": sides}, events.append, is_cancelled)
+        return events
 
     return say
 
@@ -254,9 +251,8 @@ def test_two_sides_are_answered_in_turn(run: Path, talk: Callable[..., list[dict
     longer = 0 if tokens.count(0) > tokens.count(1) else 1
     in_turn = [0, 1] * min(tokens.count(0), tokens.count(1))
     assert tokens == in_turn + [longer] * (len(tokens) - len(in_turn)) and len(in_turn) > 1
-    assert [event["event"] for event in events][-1] == "done" and {event["number"] for event in events} == {9}
     json.dumps(events, allow_nan=False)
-    assert not [event for event in talk(run, [None, 3], prompt=None) if event["event"] != "done"]  # loaded already
+    assert talk(run, [None, 3], prompt=None) == []  # loaded already
 
 
 @pytest.mark.parametrize("prompt", ["", "\x00", "<img src=x onerror=alert(1)>", "w1 \ufffd {{x}} ${x}", "\u202ew1"])
@@ -309,13 +305,13 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, run: Path, talk: Callab
 
 def test_a_request_can_be_cancelled(run: Path, talk: Callable[..., list[dict[str, Any]]]) -> None:
     calls: list[int] = []
-    events = talk(run, [3], is_cancelled=lambda: calls.append(1) or len(calls) > 4, response_length=50)
-    assert sum(event["event"] == "token" for event in events) < 5 and events[-1] == {"number": 9, "event": "done", "cancelled": True}
+    events = talk(run, [3], is_cancelled=lambda: calls.append(1) or len(calls) > 2, response_length=50)
+    assert [event["event"] for event in events][-1] in ("begin", "token")
 
 
 def test_what_does_not_fit_is_said(run: Path, talk: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     events = talk(run, [3], response_length=4000)
-    assert "This model reads at most 64 tokens" in events[-2]["error"]
+    assert "This model reads at most 64 tokens" in events[-1]["error"]
     monkeypatch.setattr(held_module, "_free_bytes", lambda: 1000)
     (failed,) = (event for event in talk(run, [2]) if event["event"] == "failed")
     assert failed["error"].startswith("This model does not fit: it needs about ")
@@ -366,25 +362,20 @@ def test_bad_input_to_the_command(run: Path, capsys: pytest.CaptureFixture[str],
 
 
 @pytest.mark.long
-def test_the_process_streams_can_be_cancelled_and_ends_with_its_parent(run: Path) -> None:
-    process = LineProcess([sys.executable, "-m", "rlhf_studio", "talk-server"], environment=child_environment(os.environ))
+def test_the_process_answers_and_can_be_cancelled(run: Path) -> None:
+    service = Service("talk")
 
-    def request(number: int, length: int) -> dict[str, Any]:
+    def ask(length: int) -> Job:
         sides = [{"run": str(run), "step": step, "seed": 1, "settings": {"response_length": length}} for step in (None, 3)]
-        return {"op": "ask", "number": number, "prompt": "w1", "sides": sides}
+        return service.submit({"prompt": "w1", "sides": sides})
 
-    def until_done() -> list[dict[str, Any]]:
-        events = [process.receive(120, 10**6)]
-        while events[-1]["event"] != "done":
-            events.append(process.receive(120, 10**6))
-        return events
-
-    process.send(request(1, 6), 30)
-    assert {event["side"] for event in until_done() if event["event"] == "end"} == {0, 1}
-    process.send({"op": "cancel", "number": 2}, 30)
-    process.send(request(2, 60), 30)
-    events = until_done()
-    assert events[-1]["cancelled"] and not [event for event in events if event["event"] == "end"]
-    process._process.stdin.close()  # as when the app is gone
-    with pytest.raises(LineEnded):
-        process.receive(60, 10**6)
+    try:
+        answered, cancelled = ask(6), ask(60)
+        assert answered.ended.wait(120)
+        wait_until(lambda: cancelled.last("token"), 60)
+        service.cancel(cancelled)
+        assert cancelled.ended.wait(60)
+    finally:
+        service.close()
+    assert {event["side"] for event in answered.events if event["event"] == "end"} == {0, 1}
+    assert cancelled.last("end") is None and cancelled.events[-1] == {"event": "stopped"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,27 +14,21 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
+from rlhf_studio.child_process.service import Service
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import HEADER, TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, launch
-from rlhf_studio.ui.exports.actions import Exports
+from rlhf_studio.ui.exports.actions import Exports, has_token
 from rlhf_studio.ui.exports.downloads import files_of, open_export
+from tests.ui.export_stand_in import COMMAND
 from tests.ui.fake_run import FakeRun
 from tests.ui.raw_http import Raw
 from tests.ui.train_helpers import start_stand_in
 from tests.waiting import wait_until
 
 TOKEN = "a-long-secret"
-FINISHED = "import sys, json, pathlib; a = sys.argv; i = next(i for i, x in enumerate(a) if x.startswith('--'))\n"
-MAKES = FINISHED + (
-    "print(json.dumps({'progress': 'Half', 'fraction': 0.5}), flush=True)\n"
-    "pathlib.Path(a[i + 1]).write_text(' '.join(a[1:]))\n"
-    "print(json.dumps({'result': {'files': [{'path': a[i + 1], 'bytes': 1}], 'address': ''}}))\n"
-)
-FAILS = "import json; print(json.dumps({'error': 'The disk is full.'})); raise SystemExit(2)"
-HANGS = "import json, time; print(json.dumps({'progress': 'Waiting', 'fraction': None}), flush=True); time.sleep(60)"
 
 
 def request(**headers: str) -> Any:
@@ -51,13 +45,16 @@ def run(tmp_path: Path) -> FakeRun:
     return made
 
 
-def exports(run: FakeRun, script: str, **more: Any) -> Exports:
-    return Exports(Workspace(run.folder.parent.parent), Access(), [sys.executable, "-c", script], **more)
+@pytest.fixture
+def asked(run: FakeRun) -> Iterator[Exports]:
+    service = Service("export", command=COMMAND, idle=0.0, most_waiting=0, stops=False)
+    yield Exports(Workspace(run.folder.parent.parent), Access(), service, can_push=True)
+    service.close()
 
 
 def test_an_evaluation_has_no_adapter_to_take(tmp_path: Path) -> None:
     run_id = Workspace(tmp_path).submit(EvaluationRunConfig())
-    looked = Exports(Workspace(tmp_path), Access()).export_look({"run": run_id}, request())
+    looked = Exports(Workspace(tmp_path), Access(), Service("export")).export_look({"run": run_id}, request())
     assert (looked["adapter"], looked["checkpoints"]) == (False, [])
 
 
@@ -66,24 +63,21 @@ def ended(asked: Exports, run: FakeRun) -> dict[str, Any]:
     return asked.export_look({"run": run.run_id}, request())
 
 
-def test_a_report_is_made_and_listed(run: FakeRun) -> None:
-    asked = exports(run, MAKES)
+def test_a_report_is_made_and_listed(asked: Exports, run: FakeRun) -> None:
     before = asked.export_look({"run": run.run_id}, request())
-    assert (before["operator"], before["job"], before["files"], before["checkpoints"], before["push"]) == (True, None, [], [], False)
-    assert asked.export_start({"run": run.run_id, "what": "html"}, request()) == {"number": 1}
+    assert (before["operator"], before["job"], before["files"], before["checkpoints"]) == (True, None, [], [])
+    key = asked.export_start({"run": run.run_id, "what": "html"}, request())["key"]
     after = ended(asked, run)
-    assert (after["job"]["state"], after["job"]["files"]) == ("done", ["report.html"])
-    (file,) = after["files"]
-    told = (run.folder / "exports" / "report.html").read_text()
-    assert file["name"] == "report.html" and told.startswith(f"export {run.folder} --html ") and told.endswith("--replace --json")
+    assert (after["job"]["key"], after["job"]["state"], after["job"]["files"]) == (key, "done", ["report.html"])
+    assert [file["name"] for file in after["files"]] == ["report.html"]
+    target = run.folder / "exports" / "report.html"
+    assert json.loads(target.read_text()) == {"run_dir": str(run.folder), "what": "html", "target": str(target), "op": None}
 
 
-def test_what_fails_says_why_and_what_hangs_can_be_ended(run: FakeRun) -> None:
-    asked = exports(run, FAILS)
+def test_what_fails_says_why_and_what_hangs_can_be_ended(asked: Exports, run: FakeRun) -> None:
     asked.export_start({"run": run.run_id, "what": "csv"}, request())
     assert ended(asked, run)["job"]["error"] == "The disk is full."
-    asked = exports(run, HANGS)
-    asked.export_start({"run": run.run_id, "what": "csv"}, request())
+    asked.export_start({"run": run.run_id, "what": "jsonl"}, request())
     wait_until(lambda: asked.export_look({"run": run.run_id}, request())["job"].get("progress") == "Waiting")
     assert "Another export" in asked.export_start({"run": run.run_id, "what": "csv"}, request())["problem"]
     left = run.folder / "exports" / ".export-0123456789abcdef"
@@ -91,11 +85,9 @@ def test_what_fails_says_why_and_what_hangs_can_be_ended(run: FakeRun) -> None:
     left.with_name(f"{left.name}.lock").touch()
     asked.export_cancel({}, request())
     assert ended(asked, run)["job"]["error"] == "Stopped." and not list((run.folder / "exports").iterdir())
-    asked.close()
 
 
-def test_what_cannot_be_asked(run: FakeRun) -> None:
-    asked = exports(run, MAKES)
+def test_what_cannot_be_asked(asked: Exports, run: FakeRun) -> None:
     run.checkpoint(2)
     for data, said in (
         ({"what": "html"}, "no such run"),
@@ -112,25 +104,28 @@ def test_what_cannot_be_asked(run: FakeRun) -> None:
     assert asked.export_look({"run": run.run_id}, request())["job"] is None
 
 
-def test_weights_by_step_best_and_to_the_hub(run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_canary_canary")
-    asked = exports(run, MAKES, keep_hub_token=True)
+def test_weights_by_step_best_and_to_the_hub(asked: Exports, run: FakeRun) -> None:
     for step in (1, 3):
         run.checkpoint(step)
     look = asked.export_look({"run": run.run_id}, request())
-    assert [one["step"] for one in look["checkpoints"]] == [1, 3] and look["push"] and "canary" not in repr(look)
-    for wanted, expected in (
-        ({}, "--at 3 --replace"),
-        ({"at": "best", "push": "me/model"}, f"--at {look['best']} --replace --push me/model --json"),
-        ({"at": 1, "push": "me/model", "public": True}, "--at 1 --replace --push me/model --public"),
+    assert [row["step"] for row in look["checkpoints"]] == [1, 3] and look["push"]
+    for sent, expected in (
+        ({}, {"at": "3"}),
+        ({"at": "best", "push": "me/model"}, {"at": str(look["best"]), "push": "me/model", "public": False}),
+        ({"at": 1, "push": "me/model", "public": True}, {"at": "1", "push": "me/model", "public": True}),
     ):
-        assert "number" in asked.export_start({"run": run.run_id, "what": "merged", **wanted}, request())
+        assert "key" in asked.export_start({"run": run.run_id, "what": "merged", **sent}, request())
         (name,) = ended(asked, run)["job"]["files"]
-        assert expected in (run.folder / "exports" / name).read_text() and re.fullmatch(r"merged-step-\d+\.zip", name)
+        assert json.loads((run.folder / "exports" / name).read_text()).items() >= expected.items()
+        assert name == f"merged-step-{expected['at']}.zip"
 
 
-def test_viewers_see_and_download_but_make_nothing(run: FakeRun) -> None:
-    asked, viewer = exports(run, MAKES), request(forwarded="for=10.0.0.1")
+def test_a_token_is_looked_for_by_its_name() -> None:
+    assert has_token({"HF_TOKEN": "hf_x"}) and not has_token({"HF_TOKEN": " ", "PATH": "x"})
+
+
+def test_viewers_see_and_download_but_make_nothing(asked: Exports, run: FakeRun) -> None:
+    viewer = request(forwarded="for=10.0.0.1")
     for name in ("export_start", "export_cancel"):
         assert "You can watch" in getattr(asked, name)({"run": run.run_id, "what": "csv"}, viewer)["problem"]
     look = asked.export_look({"run": run.run_id}, viewer)
@@ -178,19 +173,18 @@ def test_what_was_made_is_a_download_and_nothing_else(server: SimpleNamespace) -
     assert status == 200 and len(body) == 600_000
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("config.yaml", "link.csv", "hard.csv", "pipe.csv", "folder.csv", "gone.csv", "../run.db", "..%2frun.db", "%2e%2e/run.db", "."),
-        *("REPORT.HTML", "report.html/", "report.html%00.csv", "report.html?x=1%0a", "a" * 200 + ".csv", ".export-1/file", "%252e%252e"),
-    ],
+NOT_GIVEN = (
+    *("config.yaml", "link.csv", "hard.csv", "pipe.csv", "folder.csv", "gone.csv", "../run.db", "..%2frun.db", "%2e%2e/run.db", "."),
+    *("REPORT.HTML", "report.html/", "report.html%00.csv", "a" * 200 + ".csv", ".export-1/file", "%252e%252e"),
 )
-def test_no_other_file_is_given(name: str, server: SimpleNamespace) -> None:
-    status, body = server.raw.send("GET", f"/exports/{server.run}/{name}", headers={HEADER: TOKEN})
-    if name.startswith("report.html?"):
-        assert (status, body) == (200, b"<h1>report</h1>")  # an address's query is nobody's name
-    else:
-        assert 400 <= status < 500 and b"secret" not in body and b"private" not in body
+
+
+def test_no_other_file_is_given(server: SimpleNamespace) -> None:
+    for name in NOT_GIVEN:
+        status, body = server.raw.send("GET", f"/exports/{server.run}/{name}", headers={HEADER: TOKEN})
+        assert 400 <= status < 500 and b"secret" not in body and b"private" not in body, name
+    status, body = server.raw.send("GET", f"/exports/{server.run}/report.html?x=1%0a", headers={HEADER: TOKEN})
+    assert (status, body) == (200, b"<h1>report</h1>")  # an address's query is nobody's name
 
 
 def test_other_runs_other_websites_and_other_methods_get_nothing(server: SimpleNamespace) -> None:

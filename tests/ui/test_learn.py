@@ -6,42 +6,35 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import pytest
 
+from rlhf_studio.child_process.service import Service
 from rlhf_studio.lessons import answers, shelf
-from rlhf_studio.ui.learn import computing
 from rlhf_studio.ui.learn.computing import Computer, NotComputed
 from rlhf_studio.ui.learn.page import LearnPage
+from tests.ui.lessons_stand_in import COMMAND
 from tests.ui.train_helpers import VIEWER
 from tests.waiting import wait_until
 
-STAND_IN = """
-import json, sys
-asked = 0
-for line in sys.stdin:
-    question = json.loads(line)
-    asked += 1
-    if question.get("scene") == "dies":
-        sys.exit(3)
-    known = {"answer": {"asked": asked, "scene": question.get("scene")}}
-    reply = {"error": "no such scene"} if question.get("scene") == "unknown" else known
-    print(json.dumps({"number": question["number"], **reply}), flush=True)
-"""
 START = {"ratio": 1.3, "advantage": -1, "eps": 0.2}
 
 
 @pytest.fixture
-def computer(tmp_path: Path) -> Iterator[Computer]:
+def service() -> Iterator[Service]:
+    service = Service("lessons", command=COMMAND, most_waiting=40)
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def computer(service: Service) -> Computer:
     """A computer whose process counts what it is asked."""
-    script = tmp_path / "stand_in.py"
-    script.write_text(STAND_IN)
-    made = Computer([sys.executable, str(script)])
-    yield made
-    made.close()
+    return Computer(service)
 
 
 def ask(page: LearnPage, **question: Any) -> dict[str, Any]:
@@ -98,7 +91,7 @@ def test_everyone_may_read_and_what_is_unknown_is_told(computer: Computer) -> No
 )
 def test_what_does_not_fit_never_reaches_the_process(question: dict[str, Any], message: str, computer: Computer) -> None:
     assert ask(LearnPage(computer, computer), **question)["error"].startswith(message)
-    assert computer._process is None
+    assert not computer.has_begun
 
 
 def test_what_was_asked_before_is_remembered_and_a_dead_process_is_replaced(computer: Computer) -> None:
@@ -112,17 +105,24 @@ def test_what_was_asked_before_is_remembered_and_a_dead_process_is_replaced(comp
     assert ask(page, op="compute", lesson="clip", scene="three", values={})["answer"]["asked"] == 1  # a new process counts from 1
 
 
-def test_the_process_is_started_when_the_list_of_lessons_is_shown(computer: Computer) -> None:
+def test_the_process_is_started_when_the_list_of_lessons_is_shown(computer: Computer, service: Service) -> None:
     page = LearnPage(computer, computer)
     page.learn_shelf({}, VIEWER)
-    started = computer._process
-    assert started is not None
+    wait_until(lambda: service.pid)
+    started = service.pid
     assert ask(page, op="compute", lesson="clip", scene="one", values={})["answer"]["asked"] == 1
-    assert computer._process is started
-    missing = Computer(["/no/such/program"])
+    assert service.pid == started
+    missing = Computer(Service("lessons", command=["/no/such/program"]))
     missing.begin()
-    with pytest.raises(NotComputed, match="has ended"):
+    with pytest.raises(NotComputed, match="could not be started"):
         missing.ask({"op": "describe"})
+    missing.close()
+
+
+def test_readers_who_ask_the_same_share_one_answer(computer: Computer) -> None:
+    with ThreadPoolExecutor(4) as readers:
+        answers = list(readers.map(lambda _: computer.ask({"op": "compute", "scene": "slow"}), range(4)))
+    assert answers == [{"asked": 1, "scene": "slow"}] * 4
 
 
 @pytest.mark.parametrize(("prepares", "busy", "begins"), [(True, False, True), (True, True, False), (False, False, False)])
@@ -131,28 +131,6 @@ def test_the_process_is_started_when_somebody_opens_the_app_and_nothing_trains(
 ) -> None:
     LearnPage(computer, computer, prepares=prepares, busy=lambda: busy).expect()
     assert computer.has_begun is begins
-
-
-def test_a_process_that_nobody_asks_is_ended_without_another_question(computer: Computer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(computing, "IDLE", 0.05)
-    computer.begin()
-    wait_until(lambda: not computer.has_begun)
-
-
-def test_an_idle_process_is_ended_and_a_closed_one_stays_away(tmp_path: Path) -> None:
-    script, now = tmp_path / "stand_in.py", [0.0]
-    script.write_text(STAND_IN)
-    computer = Computer([sys.executable, str(script)], clock=lambda: now[0])
-    computer.ask({"op": "compute"})
-    now[0] = 599.0
-    computer.rest()
-    assert computer._process is not None
-    now[0] = 601.0
-    computer.rest()
-    assert computer._process is None
-    computer.close()
-    with pytest.raises(NotComputed, match="stopping"):
-        computer.ask({"op": "describe"})
 
 
 def test_the_real_process_answers_as_the_functions_do() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.child_process.service import Service
 from rlhf_studio.config import EnsembleReward, RewardConfig
 from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.playground.page import RewardPlayground
-from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.fake_run import FakeRun, config
@@ -31,15 +31,9 @@ MODEL = "bundled/world-reward"
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., RewardPlayground]]:
-    made: list[Line] = []
-
-    def make(access: Access | None = None) -> RewardPlayground:
-        made.append(Line(command=COMMAND, has_gpu=lambda: False))
-        return RewardPlayground(Workspace(tmp_path), access or Access(), made[-1])
-
-    yield make
-    for line in made:
-        line.close()
+    service = Service("playground", command=COMMAND)
+    yield lambda access=None: RewardPlayground(Workspace(tmp_path), access or Access(), service)
+    service.close()
 
 
 def asked(**changes: Any) -> Json:
@@ -68,33 +62,27 @@ def test_a_text_is_scored_and_the_process_is_told_what_it_needs(make: Callable[.
     assert "no longer here" in json.loads(page.playground_news({"key": "other"}, OPERATOR).body)["error"]
 
 
-def test_a_process_that_dies_is_told_and_replaced(make: Callable[..., RewardPlayground]) -> None:
+REFUSED: list[tuple[Json, str, str]] = [
+    ({"model": ""}, "Name a reward model", "model"),
+    ({"model": 3}, "Name a reward model", "model"),
+    ({"model": "bundled/world-policy"}, "not a sequence-classification model", "model"),
+    ({"model": "no such folder"}, "There is no folder", "model"),
+    ({"label": 3}, "The label must be", "model"),
+    ({"label": "joy"}, "has no label", "model"),
+    ({"prompt": 3}, "The prompt must be a text", "prompt"),
+    ({"response": "x" * 20_001}, "at most 20,000 characters", "response"),
+    ({"response": "  "}, "Type a response", "response"),
+    ({"candidates": "good"}, "must be texts", "candidates"),
+    ({"candidates": [str(number) for number in range(9)]}, "at most 8 words", "candidates"),
+    ({"candidates": ["x" * 61]}, "at most 60 characters", "candidates"),
+]
+
+
+def test_what_cannot_be_asked(make: Callable[..., RewardPlayground]) -> None:
     page = make()
-    events = finished(page, page.playground_ask(asked(response="die"), OPERATOR)["key"])
-    assert events[-1]["event"] == "failed" and "has ended in the middle" in events[-1]["error"]
-    assert finished(page, page.playground_ask(asked(), OPERATOR)["key"])[-1]["event"] == "words"
-
-
-@pytest.mark.parametrize(
-    ("changes", "part", "field"),
-    [
-        ({"model": ""}, "Name a reward model", "model"),
-        ({"model": 3}, "Name a reward model", "model"),
-        ({"model": "bundled/world-policy"}, "not a sequence-classification model", "model"),
-        ({"model": "no such folder"}, "There is no folder", "model"),
-        ({"label": 3}, "The label must be", "model"),
-        ({"label": "joy"}, "has no label", "model"),
-        ({"prompt": 3}, "The prompt must be a text", "prompt"),
-        ({"response": "x" * 20_001}, "at most 20,000 characters", "response"),
-        ({"response": "  "}, "Type a response", "response"),
-        ({"candidates": "good"}, "must be texts", "candidates"),
-        ({"candidates": [str(number) for number in range(9)]}, "at most 8 words", "candidates"),
-        ({"candidates": ["x" * 61]}, "at most 60 characters", "candidates"),
-    ],
-)
-def test_what_cannot_be_asked(changes: Json, part: str, field: str, make: Callable[..., RewardPlayground]) -> None:
-    reply = make().playground_ask(asked(**changes), OPERATOR)
-    assert part in reply["error"] and reply["field"] == field
+    for changes, part, field in REFUSED:
+        reply = page.playground_ask(asked(**changes), OPERATOR)
+        assert part in reply["error"] and reply["field"] == field, changes
 
 
 def test_viewers_see_which_models_there_are_and_nothing_else(make: Callable[..., RewardPlayground]) -> None:

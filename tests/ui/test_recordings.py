@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from rlhf_studio.child_process.service import Service
 from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.preflight import inspect_run
 from rlhf_studio.recipes import load_recipe
@@ -228,17 +228,18 @@ def test_no_evaluation_asks_one(workspace: Workspace, policy: str) -> None:
 
 def test_an_export_goes_into_the_workspace(workspace: Workspace) -> None:
     before = everything(workspace.run_dir(COLLAPSES).parent)
-    exports = Exports(workspace, Access(), [sys.executable, "-m", "rlhf_studio"])
+    service = Service("export")
+    exports = Exports(workspace, Access(), service)
     asked = {"run": COLLAPSES, "what": "csv"}
     try:
-        assert "number" not in exports.export_start(asked, VIEWER)
+        assert "key" not in exports.export_start(asked, VIEWER)
         assert list(workspace.root.iterdir()) == []
         assert exports.export_start({**asked, "what": "adapter"}, OPERATOR)["problem"].startswith("This run has no checkpoint")
-        assert exports.export_start(asked, OPERATOR) == {"number": 1}
+        assert "key" in exports.export_start(asked, OPERATOR)
         wait_until(lambda: exports.export_look(asked, OPERATOR)["job"]["state"] != "working", 60)
         look = exports.export_look(asked, VIEWER)
     finally:
-        exports.close()
+        service.close()
     assert (look["job"]["state"], [file["name"] for file in look["files"]]) == ("done", ["metrics.csv"])
     made = workspace.root / paths.RECORDINGS / COLLAPSES / paths.EXPORTS / "metrics.csv"
     assert len(made.read_text().splitlines()) == 17  # a head, and a line for each step

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.child_process.service import Service
 from rlhf_studio.lessons.teaching import codes
 from rlhf_studio.lessons.teaching.questions import Selection
 from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
@@ -36,7 +37,7 @@ def test_everyone_may_read_what_is_for_teachers(page: LearnPage) -> None:
     assert [one["name"] for one in teach(page, what="plans")["plans"]] == ["hour", "double", "in_class"]
     assert teach(page, what="before", lesson="clip", seed=1)["lesson"] == "rewards"
     assert teach(page, what="before", lesson="rlhf", seed=1) is None
-    assert page._computer._process is None
+    assert not page._computer.has_begun
 
 
 def test_the_process_draws_what_the_functions_draw(page: LearnPage) -> None:
@@ -72,5 +73,5 @@ def test_a_code_is_made_and_checked(page: LearnPage) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_before_it_reaches_a_process(question: dict[str, Any], message: str) -> None:
-    computer = Computer(["/no/such/program"])
+    computer = Computer(Service("lessons", command=["/no/such/program"]))
     assert teach(LearnPage(computer, computer), **question).startswith(message)

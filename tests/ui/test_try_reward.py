@@ -1,25 +1,20 @@
-"""Trying a reward on a text: who may, what the helper is asked, how a page follows it, and that the helper ends."""
+"""Trying a reward on a text: who may, what the helper is asked, how a page follows it, and what the app is started with."""
 
 from __future__ import annotations
 
 import json
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import psutil
 import pytest
 
+from rlhf_studio.child_process.service import Service
 from rlhf_studio.config import HttpReward, Permissions, PythonReward, RunConfig, permissions_from_flags
-from rlhf_studio.config.permissions import VARIABLE
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.ui import app as app_module
-from rlhf_studio.ui import try_reward as try_reward_module
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.app import launch, main
 from rlhf_studio.ui.command import command_line
@@ -27,21 +22,10 @@ from rlhf_studio.ui.form import describe_form, values_of
 from rlhf_studio.ui.outlook import sentence
 from rlhf_studio.ui.try_reward import TryReward, request_of
 from rlhf_studio.ui.visiting.modes import Mode
+from tests.ui.score_stand_in import COMMAND
 from tests.ui.train_helpers import OPERATOR, VIEWER
+from tests.waiting import wait_until
 
-# A stand-in for the helper: it does what the prompt says.
-HELPER = """
-import json, os, sys, threading
-def say(message): print(json.dumps(message), flush=True)
-for line in sys.stdin:
-    asked = json.loads(line)
-    say({"progress": "Loading", "fraction": 0.5})
-    if asked["prompt"] == "hang": threading.Event().wait()
-    elif asked["prompt"] == "end": os._exit(3)
-    elif asked["prompt"] == "garbage": print("garbage", flush=True)
-    elif asked["prompt"] == "refuse": say({"error": "no GPU"})
-    else: say({"result": {"asked": asked, "pid": os.getpid(), "allowed": os.environ.get("VARIABLE", "")}})
-""".replace("VARIABLE", VARIABLE)
 VALUES = values_of(load_recipe("world").config)
 
 
@@ -52,101 +36,63 @@ def sent(prompt: str = "fine", **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., TryReward]]:
-    made = []
-
-    def make(access: Access | None = None, permissions: Permissions | None = None) -> TryReward:
-        made.append(TryReward(access or Access(), permissions or Permissions(), [sys.executable, "-c", HELPER]))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    service = Service("score", command=COMMAND, most_waiting=0, stops=False)
+    yield lambda access=None: TryReward(access or Access(), service)
+    service.close()
 
 
 def follow(one: TryReward, answer: dict[str, Any]) -> dict[str, Any]:
     """Poll as the page does, until it is done."""
-    deadline = time.monotonic() + 30
-    while answer["state"] == "working":
-        assert time.monotonic() < deadline
-        answer = one.ask({"op": "poll", "number": answer["number"]}, OPERATOR)
-    return answer
+    seen = [answer]
+
+    def done() -> bool:
+        seen.append(one.ask({"op": "poll", "key": answer["key"]}, OPERATOR))
+        return seen[-1]["state"] != "working"
+
+    wait_until(done)
+    return seen[-1]
 
 
-def test_a_text_is_scored_by_the_helper(make: Callable[..., TryReward]) -> None:
+def test_a_text_is_scored(make: Callable[..., TryReward]) -> None:
     one = make()
     first = one.ask(sent(), OPERATOR)
-    assert (first["state"], first["number"]) == ("working", 1) and first["progress"]
+    assert first["state"] == "working" and first["progress"]
     done = follow(one, first)
-    asked = done["result"]["asked"]
-    assert done["state"] == "done"
-    assert (asked["prompt"], asked["response"], asked["reference"], asked["stopped"]) == ("fine", "r", None, True)
+    asked = done["result"]
+    assert (done["state"], asked["prompt"], asked["response"], asked["reference"], asked["stopped"]) == ("done", "fine", "r", None, True)
     assert asked["config"]["reward"] == json.loads(json.dumps(load_recipe("world").config.reward.model_dump(mode="json")))
-    again = follow(one, one.ask(sent(stopped=False, reference="x"), OPERATOR))
-    assert again["number"] == 2 and again["result"]["pid"] == done["result"]["pid"], "the helper is kept"
-    assert (again["result"]["asked"]["stopped"], again["result"]["asked"]["reference"]) == (False, "x")
+    again = follow(one, one.ask(sent(stopped=False, reference="x"), OPERATOR))["result"]
+    assert (again["stopped"], again["reference"]) == (False, "x")
+    assert follow(one, one.ask(sent("refuse"), OPERATOR)) | {"key": ""} == {"state": "failed", "key": "", "error": "no GPU"}
 
 
 def test_progress_is_told_and_one_text_is_scored_at_a_time(make: Callable[..., TryReward]) -> None:
     one = make()
-    answer = one.ask(sent("hang"), OPERATOR)
-    deadline = time.monotonic() + 30
-    while answer["progress"] != "Loading":
-        assert time.monotonic() < deadline
-        answer = one.ask({"op": "poll", "number": 1}, OPERATOR)
-    assert answer["fraction"] == 0.5
+    key = one.ask(sent("hang"), OPERATOR)["key"]
+    wait_until(lambda: one.ask({"op": "poll", "key": key}, OPERATOR)["progress"] == "Loading")
+    assert one.ask({"op": "poll", "key": key}, OPERATOR)["fraction"] == 0.5
     assert "Another text is being scored" in one.ask(sent(), OPERATOR)["error"]
-    assert "no longer being scored" in one.ask({"op": "poll", "number": 7}, OPERATOR)["error"]
-    assert follow(one, one.ask({"op": "cancel", "number": 1}, OPERATOR)) == {"state": "failed", "number": 1, "error": "Stopped."}
-    assert follow(one, one.ask(sent(), OPERATOR))["state"] == "done"
-    assert one.ask({"op": "cancel", "number": 2}, OPERATOR)["state"] == "done"  # too late, and harmless
-
-
-@pytest.mark.parametrize(
-    ("prompt", "part"),
-    [
-        ("end", "The helper process failed: it ended with exit code 3"),
-        ("garbage", "The helper process failed: its answer is not a JSON object"),
-        ("refuse", "no GPU"),
-    ],
-)
-def test_a_helper_that_fails(make: Callable[..., TryReward], prompt: str, part: str) -> None:
-    one = make()
-    failed = follow(one, one.ask(sent(prompt), OPERATOR))
-    assert failed["state"] == "failed" and part in failed["error"]
-    assert follow(one, one.ask(sent(), OPERATOR))["state"] == "done"
-
-
-def test_a_silent_helper_is_ended(make: Callable[..., TryReward], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(try_reward_module, "PATIENCE", 0.3)
-    one = make()
-    assert "Nothing was heard for 0.3 seconds" in follow(one, one.ask(sent("hang"), OPERATOR))["error"]
-
-
-def test_a_helper_that_cannot_be_started() -> None:
-    one = TryReward(Access(), Permissions(), ["/no/such/program"])
-    assert follow(one, one.ask(sent(), OPERATOR))["error"] == "The helper process could not be started: No such file or directory"
-    one.close()
+    assert "no longer being scored" in one.ask({"op": "poll", "key": "other"}, OPERATOR)["error"]
+    assert follow(one, one.ask({"op": "cancel", "key": key}, OPERATOR)) == {"state": "failed", "key": key, "error": "Stopped."}
+    last = follow(one, one.ask(sent(), OPERATOR))
+    assert one.ask({"op": "cancel", "key": last["key"]}, OPERATOR)["state"] == "done"  # too late, and harmless
 
 
 def test_only_operators(make: Callable[..., TryReward]) -> None:
     one = make()
-    for data, request in ((sent(), VIEWER), (sent(view=True), OPERATOR), ({"op": "poll", "number": 1}, VIEWER), (None, VIEWER)):
+    for data, request in ((sent(), VIEWER), (sent(view=True), OPERATOR), ({"op": "poll", "key": "x"}, VIEWER), (None, VIEWER)):
         assert one.ask(data, request)["error"] == Access().why_not(None)
-    reading = make(Access(Mode.READ_ONLY))
-    assert "read-only" in reading.ask(sent(), OPERATOR)["error"]
-    assert one._process is None and reading._process is None
-
-
-@pytest.mark.parametrize("data", [None, 3, {}, {"op": "poll"}, {"op": "cancel", "number": "1"}, {"op": "erase"}])
-def test_questions_that_are_none(make: Callable[..., TryReward], data: Any) -> None:
-    assert make().ask(data, OPERATOR)["state"] == "failed"
+    assert "read-only" in make(Access(Mode.READ_ONLY)).ask(sent(), OPERATOR)["error"]
+    for none in (None, 3, {}, {"op": "poll"}, {"op": "cancel", "key": 1}, {"op": "erase"}):
+        assert one.ask(none, OPERATOR)["state"] == "failed", none
+    assert one._service.pid is None
 
 
 def test_settings_that_are_wrong_are_told_before_anything_starts(make: Callable[..., TryReward]) -> None:
     one = make()
     components = [{"kind": "length", "target": -1}]
     answer = one.ask(sent(values={**VALUES, "reward.components": components}), OPERATOR)
-    assert answer["problems"][0]["field"] == "reward.components.0.target" and one._process is None
+    assert answer["problems"][0]["field"] == "reward.components.0.target" and one._service.pid is None
     for changes in ({"prompt": 3}, {"response": None}, {"prompt": "x" * 50_001}, {"reference": 1}):
         assert "must be a text" in one.ask(sent(**changes), OPERATOR)["problems"][0]["message"]
     assert one.ask(sent(values=3), OPERATOR)["state"] == "failed"
@@ -158,80 +104,6 @@ def test_other_sections_need_not_be_in_order() -> None:
     assert (config.reward.score_clip, config.engine.seed, config.model, config.ppo) == (2.0, 5, RunConfig().model, RunConfig().ppo)
     with pytest.raises(ConfigError, match="reward.score_clip"):
         request_of(sent(values={**values, "reward.score_clip": -2}))
-
-
-def test_the_helper_gets_the_permissions_of_the_app(make: Callable[..., TryReward], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "from elsewhere")
-    given = Permissions(("/a.py",), {"judge": "http://x"})
-    for permissions in (Permissions(), given):
-        one = make(permissions=permissions)
-        assert follow(one, one.ask(sent(), OPERATOR))["result"]["allowed"] == permissions.as_text()
-
-
-def test_the_helper_ends_after_idle_minutes_and_with_the_app(make: Callable[..., TryReward], monkeypatch: pytest.MonkeyPatch) -> None:
-    timers: list[Any] = []
-
-    class Timer:
-        daemon = False
-
-        def __init__(self, seconds: float, action: Callable[[], None]):
-            self.seconds, self.action, self.running = seconds, action, False
-            timers.append(self)
-
-        def start(self) -> None:
-            self.running = True
-
-        def cancel(self) -> None:
-            self.running = False
-
-    monkeypatch.setattr(threading, "Timer", Timer)
-    one = make()
-    pid = follow(one, one.ask(sent(), OPERATOR))["result"]["pid"]
-    settled(one)
-    assert timers[-1].running and timers[-1].seconds == 600 and psutil.pid_exists(pid)
-    follow(one, one.ask(sent(), OPERATOR))
-    settled(one)
-    assert [timer.running for timer in timers] == [False, True]
-    timers[-1].action()
-    assert not psutil.pid_exists(pid)
-    other = follow(one, one.ask(sent(), OPERATOR))["result"]["pid"]
-    assert other != pid
-    working = one.ask(sent("hang"), OPERATOR)
-    timers[-1].action()  # fires just as a new text is being scored
-    assert psutil.pid_exists(other)
-    one.close()
-    assert not psutil.pid_exists(other)
-    assert one.ask({"op": "poll", "number": working["number"]}, OPERATOR)["error"] == "Stopped."
-    assert one.ask(sent(), OPERATOR)["error"] == "The app is stopping."
-
-
-def test_the_app_ends_at_once_while_the_helper_is_being_started(make: Callable[..., TryReward], monkeypatch: pytest.MonkeyPatch) -> None:
-    one = make()
-    work, closing, started = one._work, threading.Event(), []
-
-    def late(*given: Any) -> None:
-        assert closing.wait(30)
-        work(*given)
-
-    cancel = one._cancel
-
-    def cancelled(job: Any) -> None:
-        cancel(job)
-        closing.set()
-
-    monkeypatch.setattr(one, "_work", late)
-    monkeypatch.setattr(one, "_cancel", cancelled)
-    monkeypatch.setattr(try_reward_module, "LineProcess", lambda *given, **named: started.append(given))
-    asked = one.ask(sent("hang"), OPERATOR)
-    one.close()
-    assert started == []
-    assert one.ask({"op": "poll", "number": asked["number"]}, OPERATOR)["error"] == "Stopped."
-
-
-def settled(one: TryReward) -> None:
-    """The answer is there a moment before the thread that fetched it ends."""
-    assert one._thread is not None
-    one._thread.join()
 
 
 # --- what the app is started with ------------------------------------------------------------------------------------------------
@@ -265,7 +137,7 @@ def test_the_app_takes_the_flags_and_hands_them_on(
     monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://127.0.0.1:1/", None))
     monkeypatch.setattr("rlhf_studio.ui.app.limit_connections", lambda demo: None)
     monkeypatch.setattr(app_module, "Dispatcher", lambda workspace, start: seen.append(start.keywords["permissions"]))
-    monkeypatch.setattr(app_module.Server, "wait", lambda self: seen.append(self.services.try_reward._permissions))
+    monkeypatch.setattr(app_module.Server, "wait", lambda self: seen.append(self.services.score._permissions))
     flags = ["--workspace", str(tmp_path / "w"), "--allow-custom-rewards", str(file), "--reward-url", "judge=http://x"]
     assert main(flags) == 0
     given = permissions_from_flags([str(file)], ["judge=http://x"])
@@ -289,4 +161,4 @@ def test_an_app_without_flags_starts_engines_as_ever(tmp_path: Path, monkeypatch
     server = launch(tmp_path, keep_hub_token=True)
     server.close()
     assert started[1].func is app_module.start_engine and started[1].keywords == {"keep_hub_token": True}
-    assert server.services.try_reward._keep_hub_token
+    assert server.services.score._keep_hub_token

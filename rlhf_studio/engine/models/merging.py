@@ -49,8 +49,7 @@ def merged_adapters(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     try:
         with torch.no_grad():
             for layer, weight in zip(layers, weights, strict=True):
-                change = sum(_delta_weight(layer, name) for name in _active(layer))
-                weight.data = (weight.data.float() + change).to(weight.dtype)
+                weight.data = (weight.data.float() + sum(_delta_weight(layer, name) for name in _active(layer))).to(weight.dtype)
                 layer._disable_adapters = True  # peft's own method would also switch off the adapters' gradients
         yield
     finally:

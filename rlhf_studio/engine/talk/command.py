@@ -14,7 +14,7 @@ import transformers
 from rlhf_studio.config import GenerationConfig, Permissions
 from rlhf_studio.engine.talk.answer import Question, answer
 from rlhf_studio.engine.talk.held import Held
-from rlhf_studio.engine.talk.server import TOLD
+from rlhf_studio.engine.talk.server import MESSAGES
 from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.visible import say
 
@@ -50,7 +50,7 @@ def generate_texts(wanted: Wanted, permissions: Permissions, write: Callable[[st
             events = answer(talker, Question(prompt, wanted.as_read, wanted.settings, wanted.seed + place))
             row = _row(prompt, list(events))
             write(json.dumps(row, allow_nan=False) if wanted.as_json else as_text(row))
-    except TOLD as error:
+    except MESSAGES as error:
         say(f"rlhf-studio: {error}", sys.stderr)
         return FAILED
     return DONE

@@ -15,7 +15,7 @@ from rlhf_studio.lessons import shelf
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
-from rlhf_studio.ui.learn.computing import SLOW_PATIENCE, Computer, NotComputed
+from rlhf_studio.ui.learn.computing import Computer, NotComputed, lessons_service
 from rlhf_studio.ui.learn.runs import RunsOnRecord
 from rlhf_studio.ui.learn.search import learn_search, prepare
 from rlhf_studio.ui.learn.teaching import Teaching
@@ -48,7 +48,7 @@ class LearnPage:
         self._runs = RunsOnRecord(workspace)
         self._prepares, self._busy = prepares, busy
         self._computer = computer or Computer()
-        self._slow = slow_computer or Computer(patience=SLOW_PATIENCE)
+        self._slow = slow_computer or Computer(lessons_service(patience=300.0))
         self.teaching = Teaching(self._computer, self._slow)
         # threads of their own: who waits for a measurement or a sheet keeps nobody from a slider, and no other page from its answer
         self._few = {name: Bounded(f"learn-{name}", threads, waiting) for name, (threads, waiting) in THREADS.items()}
@@ -98,8 +98,6 @@ class LearnPage:
 
     def learn_ask(self, data: Any, request: gr.Request) -> Response:
         """Numbers: what the data asks of :mod:`rlhf_studio.lessons.server`. Gives ``answer``, or ``error``."""
-        self._computer.rest()
-        self._slow.rest()
         try:
             question = {**_question(data), **self._runs.told_of(sent.member(data, "run"))}
             computer = self._slow if sent.member(data, "slow") is True else self._computer

@@ -14,6 +14,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.analysis.reward_model.report import reward_report
+from rlhf_studio.child_process.service import Busy, Service
 from rlhf_studio.config import RunConfig
 from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.models.files import ModelError
@@ -21,18 +22,15 @@ from rlhf_studio.inputs.models.reward_models import describe_reward_model, read_
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import sent
+from rlhf_studio.ui import jobs, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.playground.sent import LONGEST_TEXT, MOST_CANDIDATES, model_of, request_of
 from rlhf_studio.ui.remembered import OfRuns
-from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.sent import Refused
 
-COMMAND = "playground-server"
 BUNDLED = "bundled/world-reward"
 MOST_RUNS = 40  # that are looked into
 MOST_MODELS = 60
-MOST_EVENTS = 200  # in one reply
 QUANTITIES = (
     {"name": "change", "label": "Change by this token", "scale": "diverging", "noise": 1e-4, "centred": False},
     {"name": "prefix", "label": "Score so far", "scale": "diverging", "noise": 1e-4, "centred": True},
@@ -50,11 +48,11 @@ class RewardPlayground:
     """The functions of one app's playground; they can be given to several pages.
 
     Args:
-        line: the process that answers, started with the command :data:`COMMAND`.
+        service: answers, in a child process of the kind "playground".
     """
 
-    def __init__(self, workspace: Workspace, access: Access, line: Line) -> None:
-        self._workspace, self._access, self._line = workspace, access, line
+    def __init__(self, workspace: Workspace, access: Access, service: Service) -> None:
+        self._workspace, self._access, self._service = workspace, access, service
         self._trained, self._used = OfRuns(self._trained_by), OfRuns(self._used_by)
 
     def functions(self) -> list[Callable[..., Any]]:
@@ -132,24 +130,17 @@ class RewardPlayground:
         if not self._access.is_operator(request, data):
             return {"error": self._access.why_not(request, data), "field": ""}
         try:
-            return {"key": self._line.ask(request_of(data if isinstance(data, dict) else {})).key}
+            return {"key": self._service.submit(request_of(data if isinstance(data, dict) else {})).key}
         except Refused as error:
             return {"error": str(error), "field": error.field}
+        except Busy as error:
+            return {"error": str(error), "field": ""}
 
     def playground_news(self, data: Any, request: gr.Request) -> Response:
-        """What has happened since the page asked last: ``since`` is how many events it has. Cheap, and waits for nothing."""
-        exchange = self._line.find(sent.member(data, "key"))
-        if exchange is None or not self._access.is_operator(request, data):
-            return sent.as_json({"error": "This text is no longer here. Score it again."})
-        since = sent.member(data, "since")
-        first = since if type(since) is int and since >= 0 else 0
-        state, place = exchange.state, self._line.place(exchange)  # before the events: what is done then has all of them
-        events = exchange.events[first : first + MOST_EVENTS]
-        return sent.as_json({"state": state, "place": place, "events": events, "more": len(exchange.events) > first + len(events)})
+        """As :func:`jobs.news`."""
+        return jobs.news(self._service, self._access, data, request, "This text is no longer here. Score it again.")
 
     def playground_halt(self, data: Any, request: gr.Request) -> Json:
         """Stop a scoring."""
-        exchange = self._line.find(sent.member(data, "key"))
-        if exchange is not None and self._access.is_operator(request, data):
-            self._line.stop(exchange)
+        jobs.cancel(self._service, self._access, data, request)
         return {}

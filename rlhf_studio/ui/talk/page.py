@@ -1,7 +1,7 @@
 """The Talk page: what it can ask. It is drawn by ``assets/talk/``.
 
 Everyone may see which policies there are; asking one starts a process and loads models, so it is for operators. The page polls for
-the events of its own exchange, whose key nobody else knows.
+the events of its own job, whose key nobody else knows.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.child_process.service import Busy, Service
 from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.glossary import glossary
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui import sent
+from rlhf_studio.ui import jobs, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.live.charts import QUANTITIES
-from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, Refused, request_of
 
 MOST_RUNS = 200
-MOST_EVENTS = 200  # in one reply
 COLOURS = ("kl", "rewards", "logprobs", "entropy")
 WORDS = ("logprobs", "ref_logprobs", "kl", "rewards", "entropy", "values", "probability", "score", "gold")
 Json = dict[str, Any]
@@ -42,11 +40,11 @@ class TalkPage:
     """The page of one app.
 
     Args:
-        line: the process that answers.
+        service: answers, in a child process of the kind "talk".
     """
 
-    def __init__(self, workspace: Workspace, access: Access, line: Line) -> None:
-        self._workspace, self._access, self._line = workspace, access, line
+    def __init__(self, workspace: Workspace, access: Access, service: Service) -> None:
+        self._workspace, self._access, self._service = workspace, access, service
         self.component: gr.HTML | None = None
 
     def open(self, run_id: str) -> dict[str, Any]:
@@ -93,44 +91,24 @@ class TalkPage:
         }
 
     def ask(self, data: Any, request: gr.Request) -> Json:
-        """Ask one or two policies (or, without a prompt, only load them). Gives the exchange's ``key``, or ``error`` and ``field``."""
+        """Ask one or two policies (or, without a prompt, only load them). Gives the job's ``key``, or ``error`` and ``field``."""
         if not self._access.is_operator(request, data):
             return {"error": self._access.why_not(request, data), "field": ""}
         try:
-            exchange = self._line.ask(request_of(data if isinstance(data, dict) else {}, self._workspace))
+            return {"key": self._service.submit(request_of(data if isinstance(data, dict) else {}, self._workspace)).key}
         except Refused as error:
             return {"error": str(error), "field": error.field}
-        return {"key": exchange.key}
+        except Busy as error:
+            return {"error": str(error), "field": ""}
 
     def news(self, data: Any, request: gr.Request) -> Response:
-        """What has happened in an exchange since the page asked last: ``since`` is how many events it has. Cheap, and waits for nothing."""
-        exchange = self._line.find(sent.member(data, "key"))
-        if exchange is None or not self._access.is_operator(request, data):
-            return sent.as_json({"error": "This answer is no longer here. Ask again."})
-        since = sent.member(data, "since")
-        first = since if type(since) is int and since >= 0 else 0
-        state, place = exchange.state, self._line.place(exchange)  # before the events: what is done then has all of them
-        events = exchange.events[first : first + MOST_EVENTS]
-        return sent.as_json({"state": state, "place": place, "events": events, "more": len(exchange.events) > first + len(events)})
+        """As :func:`jobs.news`."""
+        return jobs.news(self._service, self._access, data, request, "This answer is no longer here. Ask again.")
 
     def halt(self, data: Any, request: gr.Request) -> Json:
         """Stop an answer."""
-        exchange = self._line.find(sent.member(data, "key"))
-        if exchange is not None and self._access.is_operator(request, data):
-            self._line.stop(exchange)
+        jobs.cancel(self._service, self._access, data, request)
         return {}
-
-
-def runs_alive(workspace: Workspace) -> Callable[[], bool]:
-    """Whether any run of the workspace is alive or waits for its turn. A workspace that cannot be read counts as busy."""
-
-    def alive() -> bool:
-        try:
-            return any(run.state in ALIVE or run.state == "queued" for run in workspace.runs())
-        except StoreError:
-            return True
-
-    return alive
 
 
 def _has_policy(workspace: Workspace, run_id: str) -> bool:

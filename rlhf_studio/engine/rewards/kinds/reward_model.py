@@ -76,7 +76,7 @@ class RewardModelScorer:
         """``name`` is the model's, for people. With ``chat`` each text is the whole conversation as the model's own template writes it."""
         self.name, self.half = name, compute.dtype is not torch.float32
         self._chat, self.reads_chats = chat, chat is not None
-        self._model = moved(loaded.model, compute.device)
+        self._model: Any = moved(loaded.model, compute.device)
         self._tokenizer = loaded.tokenizer
         self._label = loaded.label
         self._trained = loaded.trained_on
@@ -131,7 +131,8 @@ class RewardModelScorer:
     @property
     def network(self) -> PreTrainedModel:
         """The classifier itself."""
-        return self._model
+        network: PreTrainedModel = self._model
+        return network
 
     @torch.no_grad()
     def alone(self, episodes: Episodes) -> Tensor:
@@ -186,9 +187,8 @@ class RewardModelScorer:
         ids = self._encode(self._texts(episodes)[0], episodes.stopped[0]).ids
         with self._compute.autocast(), transformers_attention(self._model):
             row = torch.tensor([ids], device=self._compute.device)
-            classifier: Any = self._model
-            states = classifier.base_model(input_ids=row, use_cache=False).last_hidden_state[0]
-            logits = classifier.score(states)
+            states = self._model.base_model(input_ids=row, use_cache=False).last_hidden_state[0]
+            logits = self._model.score(states)
         scores: list[float] = self._pick(logits.float()).tolist()
         return scores
 
@@ -244,9 +244,8 @@ class RewardModelScorer:
     def _score_packed(self, texts: list[_Text]) -> Tensor:
         row = pack_texts([text.ids for text in texts], self._compute.device)
         with self._compute.autocast(), attention_for(row):
-            classifier: Any = self._model
-            states = classifier.base_model(**row.model_inputs(), use_cache=False).last_hidden_state
-            logits = classifier.score(row.predicting(states))
+            states = self._model.base_model(**row.model_inputs(), use_cache=False).last_hidden_state
+            logits = self._model.score(row.predicting(states))
         return self._pick(logits.float()).cpu()
 
     def _pick(self, logits: Tensor) -> Tensor:

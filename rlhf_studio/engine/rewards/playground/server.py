@@ -1,26 +1,20 @@
-"""The process behind the reward playground: JSON lines with requests in, JSON lines with events out.
+"""The requests of the reward playground, worked on in a child process (:mod:`rlhf_studio.child_process.serving`).
 
-A request is ``{"op": "ask", "number", "model", "revision", "label", "append_eos", "prompt", "response", "candidates", "words", "stopped"}``
-or ``{"op": "cancel", "number"}``. Events carry ``number``: ``progress`` while something is loaded, ``model`` with what was loaded,
-``scored`` with the fields of :func:`.look.look`, ``trying`` and ``words`` with those of :func:`.look.swaps`, ``failed`` with an ``error``,
-and ``done`` at the end. Without a response the model is only loaded.
+A request is ``{"model", "revision", "label", "append_eos", "prompt", "response", "candidates", "words", "stopped"}``. Events are
+``progress`` while something is loaded, ``model`` with what was loaded, ``scored`` with the fields of :func:`.look.look`, and ``trying`` and
+``words`` with those of :func:`.look.swaps`. Without a response the model is only loaded.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import sys
-import threading
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 import transformers
 
+from rlhf_studio.child_process.serving import Handler, IsCancelled, Json, Tell
 from rlhf_studio.config import NOTHING_ALLOWED, RewardModelReward
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
@@ -31,65 +25,38 @@ from rlhf_studio.engine.rewards.playground.look import Question, facts_of, look,
 from rlhf_studio.engine.rewards.registry import BuildContext
 from rlhf_studio.inputs.bundled import resolve
 
-Json = dict[str, Any]
-Send = Callable[[Json], None]
+MESSAGES = (ComponentError,)
 MOST_HELD = 2  # models
 
 
-def serve() -> int:
-    """Answer until standard input closes, which also ends what is under way: the app is gone then."""
-    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # from here on, what libraries print goes to the error stream and cannot be taken for an answer
-    requests: queue.SimpleQueue[Json] = queue.SimpleQueue()
-    cancelled: set[Any] = set()
-    threading.Thread(target=_read, args=(sys.stdin, requests, cancelled), daemon=True).start()
-    os.nice(5)  # a run on this machine comes first
-
-    def send(message: Json) -> None:
-        answers.write(json.dumps(message, allow_nan=False) + "\n")
-        answers.flush()
-
+def handler(waits: Callable[[], bool]) -> Handler:
+    """The last models stay loaded."""
     transformers.utils.logging.disable_progress_bar()
-    playground = Playground(send)
-    while True:
-        request = requests.get()
-        playground.ask(request, lambda: request.get("number") in cancelled)  # noqa: B023 - used before the next request is taken
-        cancelled.discard(request.get("number"))
+    return Playground().ask
 
 
 class Playground:
     """Answers requests one after the other; the last models stay loaded."""
 
-    def __init__(self, send: Send):
-        self._send, self._number = send, None
+    def __init__(self) -> None:
         self._held: dict[tuple[Any, ...], RewardModelScorer] = {}
 
-    def ask(self, request: Json, is_cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Send the events of one request, ``done`` the last."""
-        self._number = request.get("number")
+    def ask(self, request: Json, tell: Tell, is_cancelled: IsCancelled = lambda: False) -> None:
+        """Send the events of one request. Raises :class:`ComponentError` for a model that cannot be used."""
         try:
-            self._answer(request, is_cancelled)
+            scorer = self._scorer(request, tell)
         except ConfigError as error:
-            self._tell({"event": "failed", "error": "; ".join(problem.message for problem in error.problems)})
-        except ComponentError as error:
-            self._tell({"event": "failed", "error": str(error)})
-        except Exception as error:  # noqa: BLE001 - the last line of defence: the page must be told, and the next text be scored
-            traceback.print_exc()
-            self._tell({"event": "failed", "error": f"{type(error).__name__}: {error}"[:500]})
-        self._tell({"event": "done", "cancelled": is_cancelled()})
-
-    def _answer(self, request: Json, is_cancelled: Callable[[], bool]) -> None:
-        scorer = self._scorer(request)
-        self._tell({"event": "model", **facts_of(scorer)})
+            raise ComponentError("; ".join(problem.message for problem in error.problems)) from None
+        tell({"event": "model", **facts_of(scorer)})
         if request.get("response") is None or is_cancelled():
             return
         question = Question(request["prompt"], request["response"], tuple(request["candidates"]), request["stopped"])
-        self._tell({"event": "scored", **look(scorer, question)})
+        tell({"event": "scored", **look(scorer, question)})
         if request["words"]:
-            for found in swaps(scorer, question, is_cancelled):
-                self._tell({"event": "words" if "words" in found else "trying", **found})
+            for swap in swaps(scorer, question, is_cancelled):
+                tell({"event": "words" if "words" in swap else "trying", **swap})
 
-    def _scorer(self, request: Json) -> RewardModelScorer:
+    def _scorer(self, request: Json, tell: Tell) -> RewardModelScorer:
         settings = RewardModelReward(
             model=request["model"], revision=request["revision"], label=request["label"], append_eos=request["append_eos"]
         )
@@ -98,15 +65,13 @@ class Playground:
         if held is None:
             while len(self._held) >= MOST_HELD:
                 self._held.pop(next(iter(self._held)))
-            held = load_scorer(settings, settings.model, BuildContext("reward", _compute(), self._progress, NOTHING_ALLOWED))
+
+            def progress(text: str, fraction: float | None) -> None:
+                tell({"event": "progress", "text": text, "fraction": fraction})
+
+            held = load_scorer(settings, settings.model, BuildContext("reward", _compute(), progress, NOTHING_ALLOWED))
         self._held[key] = held
         return held
-
-    def _progress(self, text: str, fraction: float | None) -> None:
-        self._tell({"event": "progress", "text": text, "fraction": fraction})
-
-    def _tell(self, event: Json) -> None:
-        self._send({"number": self._number, **event})
 
 
 def _compute() -> Compute:
@@ -119,13 +84,3 @@ def _compute() -> Compute:
 def _changed(model: str) -> int:
     """When the model's files were last changed, nanoseconds: one that was written anew is loaded anew. 0 for a hub model."""
     return max((file.stat().st_mtime_ns for file in Path(resolve(model)).glob("*") if file.is_file()), default=0)
-
-
-def _read(lines: TextIO, requests: queue.SimpleQueue[Json], cancelled: set[Any]) -> None:
-    for line in lines:
-        request = json.loads(line)
-        if request.get("op") == "cancel":
-            cancelled.add(request.get("number"))
-        else:
-            requests.put(request)
-    os._exit(0)

@@ -27,7 +27,7 @@ export class TakeHome {
   /** Open the dialog for a run {run, name}. Resolves when it is closed. */
   open(run) {
     this.run = run;
-    this.number = null;
+    this.key = null;
     this.build();
     this.host.append(this.dialog);
     this.dialog.showModal();
@@ -201,8 +201,8 @@ export class TakeHome {
     else this.bar.removeAttribute("value");
     if (busy) setText(this.said, "Another run's export is being made.");
     else if (working) setText(this.said, job.progress);
-    else if (job && job.number === this.number) this.ended(job);
-    else if (!this.number) setText(this.said, "");
+    else if (job && job.key === this.key) this.ended(job);
+    else if (!this.key) setText(this.said, "");
     this.keepFocus(had);
   }
 
@@ -248,7 +248,7 @@ export class TakeHome {
       setText(this.said, "");
       return;
     }
-    this.number = answer.number;
+    this.key = answer.key;
     this.look();
   }
 

@@ -11,7 +11,7 @@ const DIGITS = 3;
 export class TryIt {
   /**
    * @param operator  whether this person may score; others are told once, elsewhere on the page
-   * @param ask       async ({op, ...}) -> {state, number, progress, result, error}
+   * @param ask       async ({op, ...}) -> {state, key, progress, result, error}
    * @param value     present value of a setting
    * @param reveal    shows a setting
    * @param prompts   async () -> some prompts of the data
@@ -158,10 +158,10 @@ export class TryIt {
     try {
       let answer = await this.ask({ op: "start", ...this.texts() });
       while (answer.state === "working") {
-        this.number = answer.number;
+        this.key = answer.key;
         this.say(answer.fraction ? `${answer.progress} (${Math.round(100 * answer.fraction)} %)` : answer.progress);
         await pause(ASK_AGAIN);
-        answer = await this.ask({ op: "poll", number: this.number });
+        answer = await this.ask({ op: "poll", key: this.key });
       }
       this.busy(false);
       this.finish(answer, key);
@@ -174,7 +174,7 @@ export class TryIt {
 
   async stop() {
     this.cancel.disabled = true;
-    await this.ask({ op: "cancel", number: this.number }).catch((error) =>
+    await this.ask({ op: "cancel", key: this.key }).catch((error) =>
       console.error("the scoring could not be stopped:", error),
     );
   }

@@ -27,7 +27,7 @@ export class Prediction {
    * @param {object} on
    * @param {() => void} on.reveal   called when the question has been answered
    * @param {(() => void) | null} on.again    asks for other numbers; null where the question cannot be asked again
-   * @param {(outcome: string) => void} [on.told]  called with how it went: right at the "first" or "second" try, or "not"
+   * @param {(outcome: string) => void} [on.told]  how it went: right at the "first" or "second" try, or "not"
    */
   constructor(block, reading, word, { reveal, again, told = () => {} }) {
     this.slot = block.slot;
