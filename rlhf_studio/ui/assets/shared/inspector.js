@@ -24,7 +24,7 @@ export class Inspector {
    * @param forms      the sums of a token card, see TokenCard
    * @param onpin      called with (index of a token, whether to focus it)
    * @param runScales  asks for the scales of the whole run: {scales, used, of, step}, null without an answer
-   * @param {(sample: any, name: string) => Node | null} further  what else there is of a response, as a link of this name
+   * @param {(sample: any, name: string) => Node | null} further  what else there is of a response, as a link
    */
   constructor(quantities, forms, onpin, runScales, further = () => null) {
     this.forms = forms;
