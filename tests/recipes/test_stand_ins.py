@@ -26,7 +26,7 @@ CHAT = "{% for m in messages %}<u> {{ m.content }} {% endfor %}{% if add_generat
 CHAT_WORDS = [*WORDS, "<u>", "<a>"]
 FAMILIES = {"tldr-pythia-1b": ("gpt_neox", "gpt_neox"), "qwen-chat": ("qwen2", "qwen2"), "qlora-7b": ("qwen2", "qwen3")}
 """Families of the policy and of the reward model, where a recipe's are not GPT-2 and DistilBERT."""
-EVERY_DAY = ("gpt2-imdb", "qlora-7b")
+EVERY_DAY = ("gpt2-imdb",)
 DOWNLOADS = [recipe.name for recipe in list_recipes("ppo") if recipe.download]
 
 
