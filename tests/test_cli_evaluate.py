@@ -94,7 +94,7 @@ def test_a_finished_evaluation_is_shown_again_and_written(tmp_path: Path, capsys
     assert main(["evaluate", str(run), *(part for name, file in files.items() for part in (f"--{name}", str(file)))]) == DONE
     shown = capsys.readouterr().out
     assert "3 prompts." in shown and "Win rates and gains are against start." in shown
-    rows = list(csv.DictReader(files["csv"].open()))
+    rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert [row["policy"] for row in rows] == ["start", "'=cmd|'' /C calc'!A0".replace("''", "'")]
     assert float(rows[1]["gold"]) == pytest.approx(0.6) and float(rows[1]["win_rate/gold"]) == 1.0
     assert rows[0]["win_rate/gold"] == ""

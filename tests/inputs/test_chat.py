@@ -102,13 +102,6 @@ def test_where_the_template_is_kept(make_model: MakeModel) -> None:
     assert find_template(None) is None
 
 
-def test_several_templates_saved_by_transformers(make_model: MakeModel) -> None:
-    folder = make_model()
-    tokenizer = save(folder, {"default": TEMPLATES["chatml"], "tool_use": "other"}, eos_token="<end>")
-    expected = tokenizer.apply_chat_template(HELLO, tokenize=False, add_generation_prompt=True)
-    assert render_chats(find_template(folder_files("it", folder)), [HELLO]) == [expected]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -138,13 +138,6 @@ def test_a_revision_that_does_not_exist(server: tuple[FakeHub, Hub], make_model:
     assert error.setting == "revision"
 
 
-def test_a_gated_model(server: tuple[FakeHub, Hub], make_model: Any) -> None:
-    fake, hub = server
-    fake.repositories["someone/model"] = repository(make_model())
-    fake.closed["someone/model"] = (403, "GatedRepo")
-    assert "someone/model is gated: accept its terms" in str(refused(hub, "someone/model"))
-
-
 def test_a_gated_model_and_a_token(server: tuple[FakeHub, Hub], make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a token that may read it the model is found; an app that others can reach does not use the token of who started it."""
     fake, hub = server

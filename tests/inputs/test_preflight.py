@@ -52,33 +52,11 @@ def test_every_input_is_checked_even_when_another_is_wrong(make_config: Any, tmp
     ]
 
 
-def test_five_prompts_for_a_batch_of_64_work(make_config: Any, tmp_path: Path) -> None:
-    (tmp_path / "five.txt").write_text("the film\n" * 5)
-    report = inspect_run(make_config(data__prompts=str(tmp_path / "five.txt")), tmp_path, free_bytes=lambda _: ROOMY)
-    assert report.problems == []
-    assert report.notes == ["5 prompts for a batch of 64: each is used about 13 times per step."]
-    (tmp_path / "most.txt").write_text("the film\n" * 50)
-    report = inspect_run(make_config(data__prompts=str(tmp_path / "most.txt")), tmp_path, free_bytes=lambda _: ROOMY)
-    assert report.notes == ["50 prompts for a batch of 64: each is used about 1.3 times per step."]
-
-
-def test_a_prompt_file_that_changed_is_read_again(make_config: Any, tmp_path: Path) -> None:
-    config = make_config()
-    assert inspect_run(config, tmp_path).prompts == 100
-    (tmp_path / "prompts.txt").write_text("the film\n" * 70)
-    assert inspect_run(config, tmp_path).prompts == 70
-
-
 def test_pad_equal_to_eos_is_a_note(make_config: Any, make_model: Any, tmp_path: Path) -> None:
     make_model("padded", tokenizer={"pad_token": "<end>"})
     report = inspect_run(make_config(model__policy=str(tmp_path / "padded")), tmp_path)
     assert report.problems == []
     assert "pads with its end token" in report.notes[0]
-
-
-def test_other_notes(make_config: Any, make_model: Any, tmp_path: Path) -> None:
-    config = make_config(reward__gold="world")
-    assert "knows only the review world" in " ".join(inspect_run(config, tmp_path).notes)
 
 
 @pytest.mark.parametrize(

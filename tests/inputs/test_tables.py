@@ -26,7 +26,6 @@ from rlhf_studio.inputs.prompts.sources import tables
 from rlhf_studio.inputs.prompts.sources.hub import open_hub
 from rlhf_studio.inputs.prompts.sources.opening import is_remote
 from rlhf_studio.inputs.prompts.sources.parquet import MAX_CELL_BYTES, open_parquet
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS
 from rlhf_studio.inputs.prompts.sources.tables import plain
 from tests.inputs.hub_server import COMMIT, TOKEN, hub_server
 
@@ -246,12 +245,6 @@ def test_only_the_wanted_columns_of_a_dataset_are_read_a_few_rows_at_a_time(tmp_
         rows_of(path.parent, column="other")
 
 
-def test_a_long_row_of_a_dataset(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "d" / "a.parquet", {"prompt": pa.array([[{"role": "user", "content": "x" * (MAX_ROW_CHARACTERS + 1)}]])})
-    with pytest.raises(PromptsError, match="row 1 is longer"):
-        rows_of(tmp_path / "d")
-
-
 def test_an_archive_in_a_folder_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     write_parquet(tmp_path / "good.parquet", {"prompt": ["x"]})
@@ -442,13 +435,6 @@ def test_a_connection_that_breaks_off(error: Exception, message: str, monkeypatc
 )
 def test_which_names_are_looked_up_on_the_hub(name: str, remote: bool) -> None:
     assert is_remote(name) == remote
-
-
-def test_a_helper_that_dies(real_helpers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_parquet(tmp_path / "p.parquet", {"prompt": ["x"]})
-    monkeypatch.setattr(tables, "MODULE", "rlhf_studio.no_such_module")
-    with pytest.raises(PromptsError, match="p.parquet: cannot be read: it ended with code 1"):
-        read_prompts(config(path))
 
 
 def test_cells_as_json_can_carry_them() -> None:
