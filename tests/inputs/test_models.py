@@ -59,10 +59,7 @@ def assert_refused(folder: Path | str, message: str) -> None:
 
 
 CONFIGS = {
-    "classifier": (
-        {"architectures": ["LlamaForSequenceClassification"]},
-        "is a LlamaForSequenceClassification, not a causal language model",
-    ),
+    "classifier": ({"architectures": ["LlamaForSequenceClassification"]}, "is a LlamaForSequenceClassification, not a causal"),
     "masked": ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "is an encoder (BertForMaskedLM), not a causal"),
     "encoder-decoder": ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "is an encoder-decoder model"),
     "unknown": ({"architectures": ["Zeta9ForCausalLM"]}, "the installed transformers does not know Zeta9ForCausalLM"),

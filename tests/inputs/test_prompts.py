@@ -101,12 +101,7 @@ LONG = "x" * (MAX_ROW_CHARACTERS + 1)
 BAD_FILES = {
     "empty text": ("p.txt", "", "data.prompts", "holds no prompts"),
     "no column": ("p.csv", "text,label\na,1\n", "data.column", "there is no column 'prompt'; the columns are: text, label"),
-    "semicolons": (
-        "p.csv",
-        "id;prompt\n1;x\n",
-        "data.column",
-        "the columns are: id;prompt; it seems to have semicolons between its columns",
-    ),
+    "semicolons": ("p.csv", "id;prompt\n1;x\n", "data.column", "the columns are: id;prompt; it seems to have semicolons"),
     "key missing later": ("p.jsonl", '{"prompt": "a"}\n{"text": "b"}\n', "data.column", "row 2 has no 'prompt'"),
     "short csv row": ("p.csv", "a,prompt\n1,x\n2\n", "data.prompts", "row 3 has 1 of 2 columns"),
     "not text": ("p.jsonl", '{"prompt": 3}\n', "data.column", "row 1 holds int in 'prompt', not text"),
@@ -115,22 +110,12 @@ BAD_FILES = {
     "array with an error": ("p.json", '[{"prompt": "a"}, {oops}]' + " " * 400_000, "data.prompts", "row 2 is not valid JSON, or longer"),
     "deep json": ("p.jsonl", "[" * 100_000, "data.prompts", "row 1 is not valid JSON"),
     "not utf-8": ("p.txt", b"one\ntwo\ncaf\xe9\n", "data.prompts", "row 3 is not UTF-8 text (byte 0xe9)"),
-    "not utf-8 far down": (
-        "p.csv",
-        b"prompt\n" + b"a fine row\n" * 5000 + b"\xff\n",
-        "data.prompts",
-        "row 5002 is not UTF-8 text (byte 0xff)",
-    ),
+    "not utf-8 far down": ("p.csv", b"prompt\n" + b"a fine row\n" * 5000 + b"\xff\n", "data.prompts", "row 5002 is not UTF-8"),
     "utf-16": ("p.csv", "prompt\nrow\n".encode("utf-16-le"), "data.prompts", "p.csv is no UTF-8 text, but perhaps UTF-16"),
     "huge row": ("p.jsonl", json.dumps({"prompt": LONG}), "data.prompts", "row 1 is longer than 100,000 characters"),
     "huge csv cell": ("p.csv", 'prompt\n"' + ("x" * 70_000 + "\n") * 3 + '"\n', "data.prompts", "row 3 is longer than 100,000 characters"),
     "half a character": ("p.jsonl", '{"prompt": "\\ud800"}\n', "data.prompts", "row 1 holds half a character"),
-    "chat messages": (
-        "p.jsonl",
-        '{"prompt": [{"role": "user", "content": "x"}]}',
-        "data.column",
-        "holds a list in 'prompt', not text; chat messages need",
-    ),
+    "chat messages": ("p.jsonl", '{"prompt": [{"role": "user", "content": "x"}]}', "data.column", "holds a list in 'prompt',"),
     "no gzip": ("p.jsonl.gz", "{}", "data.prompts", "p.jsonl.gz is damaged: its gzip compression breaks off"),
     "unknown ending": ("p.docx", "x", "data.prompts", "the ending .docx is not known"),
 }

@@ -29,11 +29,7 @@ def found(component: dict[str, Any], permissions: Permissions = NOTHING_ALLOWED)
         ({"kind": "keywords", "words": " , "}, "c.words", "no words between the commas"),
         ({"kind": "regex", "pattern": "("}, "c.pattern", "is not a valid regular expression"),
         ({"kind": "python"}, "c.file", "name the Python file"),
-        (
-            {"kind": "python", "file": "mine.py"},
-            "c.file",
-            "mine.py is not allowed here; start the program with --allow-custom-rewards mine.py",
-        ),
+        ({"kind": "python", "file": "mine.py"}, "c.file", "mine.py is not allowed here; start the program with"),
         ({"kind": "answer", "compare": "regex", "pattern": "("}, "c.pattern", "is not a valid regular expression"),
         ({"kind": "answer", "compare": "regex", "pattern": "(a)|(b)"}, "c.pattern", "has 2 groups and needs exactly one"),
         ({"kind": "http", "server": "judge"}, "c.server", "start the program with --reward-url judge=URL"),

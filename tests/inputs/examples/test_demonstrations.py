@@ -150,36 +150,16 @@ def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str, str]] = {
-    "no shape": (
-        {"a": "x", "prompt": "y"},
-        {},
-        "data.source",
-        "the columns are: a, prompt; demonstrations need a prompt and a completion, or messages, or text",
-    ),
-    "two completions": (
-        {"prompt": "x", "completion": "y", "response": "z"},
-        {},
-        "data.completion_column",
-        "the columns 'completion' and 'response' could both be meant; name one of them here",
-    ),
-    "two shapes": (
-        {"instruction": "x", "output": "y", "text": "z"},
-        {},
-        "data.completion_column",
-        "the columns 'output' and 'text' could both be meant; name one of them in data.completion_column or data.text_column",
-    ),
+    "no shape": ({"a": "x", "prompt": "y"}, {}, "data.source", "the columns are: a, prompt; demonstrations need a prompt and a"),
+    "two completions": ({"prompt": "x", "completion": "y", "response": "z"}, {}, "data.completion_column", "could both be meant"),
+    "two shapes": ({"instruction": "x", "output": "y", "text": "z"}, {}, "data.completion_column", "could both be meant"),
     "no such column": (
         {"prompt": "x", "completion": "y"},
         {"completion_column": "gold"},
         "data.completion_column",
         "there is no column 'gold'; the columns are: prompt, completion",
     ),
-    "which are needed beside it": (
-        {"a": "x", "q": "y"},
-        {"prompt_column": "q"},
-        "data.completion_column",
-        "there is no column 'completion'; the columns are: a, q; demonstrations need a prompt and a completion",
-    ),
+    "which are needed beside it": ({"a": "x", "q": "y"}, {"prompt_column": "q"}, "data.completion_column", "there is no column"),
     "named together": (
         {"text": "x", "prompt": "y"},
         {"prompt_column": "prompt", "text_column": "text"},
@@ -187,12 +167,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         "cannot be used together with data.prompt_column",
     ),
     "not text": ({"prompt": "x", "completion": 4}, {}, "data.completion_column", "row 1 holds int in 'completion', not text"),
-    "chat without a form": (
-        {"messages": CHAT},
-        {},
-        "data.messages_column",
-        "row 1 holds chat messages in 'messages', not text; switch data.chat_template on, or say in data.prompt_format",
-    ),
+    "chat without a form": ({"messages": CHAT}, {}, "data.messages_column", "row 1 holds chat messages in 'messages', not"),
 }
 
 

@@ -210,24 +210,9 @@ def test_a_ranking_gives_every_two_of_its_responses_once(tmp_path_factory: pytes
 
 PAIR = {"prompt": "a", "chosen": "b", "rejected": "c"}
 WRONG: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str, str]] = {
-    "no shape": (
-        [{"text": "a", "good": "b"}],
-        {},
-        "data.source",
-        "the columns are: text, good; pairs need chosen and rejected, or a prompt with responses and ranks, or a prompt with response and",
-    ),
-    "two ratings": (
-        [{"prompt": "a", "response": "b", "rating": 1, "score": 2}],
-        {},
-        "data.rating_column",
-        "the columns 'rating' and 'score' could both be meant; name one of them here",
-    ),
-    "one rating only": (
-        rated(("a", "b", 4), ("a", "c", 4), ("d", "e", 4)),
-        {},
-        "data.rating_column",
-        "every rating is 4, so nothing tells which responses are better",
-    ),
+    "no shape": ([{"text": "a", "good": "b"}], {}, "data.source", "the columns are: text, good; pairs need chosen and"),
+    "two ratings": ([{"prompt": "a", "response": "b", "rating": 1, "score": 2}], {}, "data.rating_column", "could both be meant"),
+    "one rating only": (rated(("a", "b", 4), ("a", "c", 4), ("d", "e", 4)), {}, "data.rating_column", "every rating is 4, so"),
     "one response to each prompt": (rated(("a", "b", 4), ("d", "e", 3)), {}, "data.prompt_column", "no prompt has two responses"),
     "alike within each prompt": (
         rated(("a", "b", 4), ("a", "c", 4), ("d", "e", 3), ("d", "f", 3)),
@@ -238,24 +223,9 @@ WRONG: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str, str]] = {
     "only ties": ([PAIR | {"same": "yes"}], {"tie_column": "same"}, "data.tie_column", "all pairs are ties"),
     "confidence beyond 1": ([PAIR | {"sure": 80}], {"confidence_column": "sure"}, "data.confidence_column", "row 1 holds 80 in 'sure'"),
     "no number": ([PAIR | {"by": "much"}], {"margin_column": "by"}, "data.margin_column", "row 1 holds 'much' in 'by', not a number"),
-    "margin below 0": (
-        [PAIR | {"by": -1}],
-        {"margin_column": "by"},
-        "data.margin_column",
-        "row 1 holds a margin of -1 in 'by': the chosen response must be the better one",
-    ),
-    "tie neither true nor false": (
-        [PAIR | {"same": "maybe"}],
-        {"tie_column": "same"},
-        "data.tie_column",
-        "row 1 holds 'maybe' in 'same', neither true nor false",
-    ),
-    "ranks for some": (
-        [{"prompt": "a", "responses": ["b", "c"], "ranks": [1]}],
-        {},
-        "data.ranks_column",
-        "row 1 holds 1 ranks in 'ranks' for 2 responses",
-    ),
+    "margin below 0": ([PAIR | {"by": -1}], {"margin_column": "by"}, "data.margin_column", "row 1 holds a margin of -1 in"),
+    "tie neither true nor false": ([PAIR | {"same": "maybe"}], {"tie_column": "same"}, "data.tie_column", "row 1 holds 'maybe'"),
+    "ranks for some": ([{"prompt": "a", "responses": ["b", "c"], "ranks": [1]}], {}, "data.ranks_column", "row 1 holds 1 ranks"),
 }
 
 
@@ -264,7 +234,7 @@ def test_what_is_wrong_is_said_at_its_setting(case: str, tmp_path: Path) -> None
     rows, options, field, message = WRONG[case]
     with pytest.raises(PromptsError) as caught:
         read(write(tmp_path, rows), **options)
-    assert (caught.value.field, message) == (field, message if message in caught.value.message else caught.value.message)
+    assert caught.value.field == field and message in caught.value.message
 
 
 def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:
