@@ -122,8 +122,7 @@ def test_other_bad_input(settings: Path, tmp_path: Path, capsys: pytest.CaptureF
 def test_lists(tmp_path: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "list", "--workspace", str(tmp_path / "workspace")]) == 0
     assert "No runs in" in capsys.readouterr().out
-    assert main(["train", "--config", str(settings), "--run-dir", str(tmp_path / "workspace" / "runs" / "first-run")]) == 0
-    capsys.readouterr()
+    create_run(tmp_path / "workspace" / "runs" / "first-run", small_config(tmp_path), name="first", state="finished")
     assert main(["runs", "list", "--workspace", str(tmp_path / "workspace")]) == 0
     assert "finished" in capsys.readouterr().out
     assert main(["runs", "list", "--workspace", str(tmp_path / "workspace"), "--json"]) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, StepRecord
+from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.engine.conftest import small_config
 from tests.runs.store_helpers import call
@@ -151,17 +150,6 @@ def test_the_permission_of_a_function_is_asked_before_anything_is_loaded(
         assert not (tmp_path / "run" / "engine.log").exists()
     assert worker.run_engine(tmp_path / "run", "train") == 2
     assert RunReader(tmp_path / "run").status().cause.startswith("reward.components.0.file:")
-
-
-def test_the_newest_events_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    create_run(tmp_path / "run", RunConfig(), name="run")
-    with RunWriter(tmp_path / "run") as writer:
-        for number in range(205):
-            writer.event(EventRecord("info", "phase", f"event {number}"))
-        writer.set_state("stopped")
-    assert main(["runs", "show", str(tmp_path / "run"), "--json"]) == 0
-    events = json.loads(capsys.readouterr().out)["events"]
-    assert [event["text"] for event in events] == [f"event {number}" for number in range(5, 205)]
 
 
 def test_half_a_surrogate_pair_is_printed_as_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,12 +127,6 @@ def test_checkpoints_that_do_not_say_their_settings(ended: Path) -> None:
     assert RunReader(ended).metrics_since(2)[0][1]["objective/kl_coef"] == 0.3
 
 
-def test_no_change_is_an_ordinary_resume(ended: Path) -> None:
-    assert main(["resume", str(ended), "--ppo.steps", "2"]) == 0
-    assert not (ended / "config-1.yaml").exists()
-    assert [event.kind for event in RunReader(ended).newest_events()].count("setting") == 0
-
-
 def test_differences_reach_into_the_list_of_rewards() -> None:
     before = RunConfig().model_dump(mode="json")
     after = json.loads(json.dumps(before))
