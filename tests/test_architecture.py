@@ -13,20 +13,7 @@ PACKAGE = ROOT / "rlhf_studio"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 ASSETS = PACKAGE / "ui" / "assets"
 SCRIPTS = sorted([*ASSETS.rglob("*.js"), *ASSETS.rglob("*.css")])
-LONGEST_FILE, LONGEST_FUNCTION, MOST_FILES = 600, 60, 11
-# Folders that are flat on purpose: a page's scripts and styles lie together, and `runs` and `ui` have one file for each thing that they
-# do. The limit is what they hold today: whoever adds a file there puts two together, or makes a folder and says so here.
-MOST_FILES_IN = {
-    "engine/models": 12,
-    "inputs": 13,
-    "engine/rewards/kinds": 12,
-    "runs": 28,
-    "ui": 22,
-    "ui/assets/live": 28,
-    "ui/assets/runs": 16,
-    "ui/assets/shared": 22,
-    "ui/assets/train": 16,
-}
+LONGEST_FILE, LONGEST_FUNCTION = 600, 60
 
 # Which rooms each room may import. A room inside another (engine/loop) has a row of its own; all rooms of the engine may import the
 # few files that lie in the engine itself (types, text, padding, ...) beside what their row names.
@@ -101,6 +88,7 @@ NEVER_LOADED = {
 }
 FORBIDDEN = ("pickle", "torch.load", "eval", "exec", "os.system")
 PRINTS = PACKAGE / "visible.py"  # text of others must not steer a terminal
+MAKES_HTML = PACKAGE / "ui" / "html.py"
 OPENS_PICKLES = PACKAGE / "engine" / "process" / "unpickling.py"  # in a process of its own, with torch's weights-only reader
 
 
@@ -135,12 +123,6 @@ def _imports(path: Path) -> Iterator[str]:
                 yield whole if place.is_dir() or place.with_suffix(".py").is_file() else module
 
 
-def test_imports_name_the_rooms_that_are_imported_by_name(tmp_path: Path) -> None:
-    source = tmp_path / "source.py"
-    source.write_text("import math\nfrom rlhf_studio import ui, config_io, __version__\nfrom rlhf_studio.runs.paths import LOG\n")
-    assert list(imports(source)) == ["math", "rlhf_studio.ui", "rlhf_studio.config_io", "rlhf_studio", "rlhf_studio.runs.paths"]
-
-
 def follows_the_import_rules(path: Path) -> None:
     layer = layer_of(path)
     allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "regular", "units", "visible"}
@@ -156,25 +138,6 @@ def follows_the_import_rules(path: Path) -> None:
         assert any(inner == one or inner.startswith(f"{one}.") for one in allowed), f"{path} may not import {name}"
 
 
-def test_rules_name_rooms_that_exist() -> None:
-    named = set(MAY_IMPORT) | {name.replace(".", "/") for names in MAY_IMPORT.values() for name in names}
-    for name in named:
-        assert (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file(), name
-
-
-def test_no_folder_is_crowded() -> None:
-    watched = [path for path in SOURCES if path.relative_to(PACKAGE).parts[0] in ("engine", "inputs", "estimate", "runs", "ui")]
-    for folder in {path.parent for path in [*watched, *SCRIPTS]}:
-        files = [path for path in folder.iterdir() if path.suffix in (".py", ".js", ".css") and path.stem != "__init__"]
-        name = folder.relative_to(PACKAGE).as_posix()
-        assert len(files) <= MOST_FILES_IN.get(name, MOST_FILES), f"{name} has {len(files)} files"
-
-
-def test_only_the_command_line_imports_the_interface() -> None:
-    users = {layer_of(path) for path in SOURCES for name in imports(path) if name.startswith("rlhf_studio.ui")}
-    assert users <= {"ui", "cli"}
-
-
 def is_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE, path
     for node in nodes(path):
@@ -185,11 +148,14 @@ def is_short(path: Path) -> None:
 
 def calls_nothing_forbidden(path: Path) -> None:
     assert not {"pickle", "marshal", "shelve", "dill"} & {name.split(".")[0] for name in imports(path)}, path
+    assert not any(name.endswith(OPENS_PICKLES.stem) for name in imports(path)), f"{path}: pickles are opened in a process of their own"
     for node in nodes(path):
         if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
+            name = dotted(node.func)
             assert name not in FORBIDDEN or (name == "torch.load" and path == OPENS_PICKLES), f"{path}:{node.lineno}"
+            assert name != "torch.load" or "weights_only=True" in ast.unparse(node), f"{path}:{node.lineno}"
             assert name != "print" or path == PRINTS, f"{path}:{node.lineno}: use say"
+            assert name.split(".")[-1] != "HTML" or path == MAKES_HTML, f"{path}:{node.lineno}: HTML is made in ui/html.py"
             for keyword in node.keywords:
                 value = getattr(keyword.value, "value", None)
                 assert not (keyword.arg in ("shell", "trust_remote_code") and value is True), f"{path}:{node.lineno}"
@@ -200,6 +166,13 @@ def calls_nothing_forbidden(path: Path) -> None:
             assert not swallowed, f"{path}:{node.lineno}: a swallowed exception; use contextlib.suppress with its name"
 
 
+def dotted(node: ast.expr) -> str:
+    """``a.b.c`` of such an expression; what is a call or an index in it is a question mark."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
 RULES = (follows_the_import_rules, is_short, calls_nothing_forbidden)
 
 
@@ -208,20 +181,6 @@ def test_every_file_follows_the_rules() -> None:
     for path in SOURCES:
         for rule in RULES:
             rule(path)
-
-
-def test_pickles_are_opened_once_as_weights_only_and_in_no_process_of_ours() -> None:
-    calls = [node for node in ast.walk(ast.parse(OPENS_PICKLES.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-    (opening,) = [node for node in calls if ast.unparse(node.func) == "torch.load"]
-    assert {keyword.arg: ast.unparse(keyword.value) for keyword in opening.keywords}["weights_only"] == "True"
-    assert not any(name.endswith(OPENS_PICKLES.stem) for path in SOURCES for name in imports(path))
-
-
-def test_html_is_made_in_one_place() -> None:
-    for path in (PACKAGE / "ui").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "gr.HTML":
-                assert path.name == "html.py", f"{path}:{node.lineno} makes HTML; that belongs into ui/html.py"
 
 
 def test_scripts_and_styles_are_short_and_narrow() -> None:
@@ -236,9 +195,11 @@ def test_scripts_and_styles_are_short_and_narrow() -> None:
 
 def test_nothing_speaks_of_where_it_was_written() -> None:
     suspicious = ("/work" + "/", "/tmp/bash" + "_jobs", "/opt/studio" + "-venv", "file:///opt")
-    patterns = ("*.md", "*.txt", "*.toml", "docs/*.md", "tests/**/*.py", "benchmarks/**/*.py")
-    text_files = [*SOURCES, *(path for pattern in patterns for path in ROOT.glob(pattern))]
-    for path in text_files:
-        text = path.read_text(encoding="utf-8")
-        for word in suspicious:
-            assert word not in text or path == Path(__file__), f"{path} names {word}"
+    folders = ("rlhf_studio", "tests", "benchmarks", "docs", "tools", "examples", "deploy", ".ci")
+    endings = {".py", ".js", ".css", ".md", ".yaml", ".toml", ".txt", ".json", ""}
+    files = [*ROOT.glob("[!.]*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    for path in files:
+        if path.is_file() and path.suffix in endings and path != Path(__file__):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            for word in suspicious:
+                assert word not in text, f"{path} names {word}"

@@ -27,7 +27,7 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.world.corpus import PET_CHARM, QUALITY, appeal_of, write_prompts
+from rlhf_studio.world.corpus import PET_CHARM, QUALITY, appeal_of
 from rlhf_studio.world.gold import gold_score
 from rlhf_studio.world_build import labels
 from rlhf_studio.world_build.labels import label_by_world
@@ -94,7 +94,7 @@ def test_a_finished_evaluation_is_shown_again_and_written(tmp_path: Path, capsys
     assert main(["evaluate", str(run), *(part for name, file in files.items() for part in (f"--{name}", str(file)))]) == DONE
     shown = capsys.readouterr().out
     assert "3 prompts." in shown and "Win rates and gains are against start." in shown
-    rows = list(csv.DictReader(files["csv"].open()))
+    rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert [row["policy"] for row in rows] == ["start", "'=cmd|'' /C calc'!A0".replace("''", "'")]
     assert float(rows[1]["gold"]) == pytest.approx(0.6) and float(rows[1]["win_rate/gold"]) == 1.0
     assert rows[0]["win_rate/gold"] == ""
@@ -117,17 +117,16 @@ def test_the_files_and_the_terminal_say_what_kl_and_perplexity_refer_to(tmp_path
     assert "KL and perplexity refer to base&#124;model.\n" in (tmp_path / "t.md").read_text()
 
 
-@pytest.mark.parametrize("kind", ["csv", "md", "jsonl"])
-def test_a_table_that_is_there_is_kept_unless_it_may_be_replaced(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_is_there_is_kept_unless_it_may_be_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where the run would have to be made first: nothing is made."""
-    run, mine = recorded(tmp_path / "run"), tmp_path / f"mine.{kind}"
+    run, mine = recorded(tmp_path / "run"), tmp_path / "mine.md"
     mine.write_text("mine")
     new = ["evaluate", "bundled/world-policy", "--run-dir", str(tmp_path / "new")]
     for command in (["evaluate", str(run)], new):
-        assert main([*command, f"--{kind}", str(mine)]) == BAD_INPUT
-        assert f"--{kind}: {mine} is there already; name another file, or add --replace" in capsys.readouterr().err
+        assert main([*command, "--md", str(mine)]) == BAD_INPUT
+        assert f"--md: {mine} is there already; name another file, or add --replace" in capsys.readouterr().err
     assert mine.read_text() == "mine" and not (tmp_path / "new").exists()
-    assert main(["evaluate", str(run), f"--{kind}", str(mine), "--replace"]) == DONE
+    assert main(["evaluate", str(run), "--md", str(mine), "--replace"]) == DONE
     assert "start" in mine.read_text()
 
 
@@ -150,21 +149,6 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert pipe.is_fifo()
-
-
-def test_what_stdout_is_sent_to_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    run, sent = recorded(tmp_path / "run"), tmp_path / "sent"
-    with sent.open("w") as target:
-        link = f"/proc/self/fd/{target.fileno()}"  # what /dev/stdout is a link to
-        assert main(["evaluate", str(run), "--md", link]) == DONE
-    assert sent.read_text().startswith("| ")
-
-
-def test_files_that_cannot_be_written_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "bundled/world-policy", "--csv", str(tmp_path / "no" / "t.csv")]) == BAD_INPUT
-    assert "there is no such folder" in (told := capsys.readouterr().err) and "--csv: " in told
-    assert main(["evaluate", "no-such-run@all"]) == BAD_INPUT
-    assert "there is no run 'no-such-run'" in capsys.readouterr().err
 
 
 def test_an_evaluation_that_cannot_work_leaves_nothing_behind(
@@ -256,19 +240,6 @@ def test_the_worlds_raters_label_as_the_corpus_says() -> None:
     assert label_by_world({"p": ["a", "b"]}, 3) == label_by_world({"p": ["a", "b"]}, 3)
 
 
-def test_nobody_foresees_the_worlds_raters_better_than_the_ceiling_says() -> None:
-    """Who knows the raters' taste to the last digit agrees as often as the ceiling says, over pairs that are near and far apart."""
-    prompt, texts = (
-        "The finale of this Danish ghost story",
-        [" is a joy. I loved it.", " is a joy.", " is fine.", " is a mess, the the worst."],
-    )
-    labelled = label_by_world({f"{prompt}{' ' * number}": texts for number in range(800)}, seed=5)
-    agreed = [appeal_of(pair.prompt, pair.chosen) - appeal_of(pair.prompt, pair.rejected) for pair in labelled.pairs]
-    share = sum(1.0 if gap > 0 else 0.5 if gap == 0 else 0.0 for gap in agreed) / len(agreed)
-    assert labelled.ceiling == pytest.approx(share, abs=4 * math.sqrt(0.25 / len(agreed)))
-    assert 0.5 < share < 0.95
-
-
 def test_a_fine_tuned_policy_reads_prompts_as_it_learned_to(tmp_path: Path) -> None:
     small_config(tmp_path)
     written = {"chat_template": False, "prompt_format": "w7 {prompt} w8", "system_text": ""}
@@ -303,20 +274,8 @@ def test_label_makes_pairs_and_counts_what_it_leaves_out(tmp_path: Path, capsys:
     assert {tuple(pair) for pair in pairs} == {("prompt", "chosen", "rejected")}
 
 
-def test_the_worlds_own_prompts_are_no_strangers_to_its_raters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, out = tmp_path / "c.jsonl", tmp_path / "pairs.jsonl"
-    file.write_text("\n".join(json.dumps({"prompt": prompt, "completions": [" x", " y"]}) for prompt in write_prompts(3, 200)))
-    assert main(["label", str(file), "--judge", "world", "--out", str(out)]) == DONE
-    assert "Warning" not in capsys.readouterr().out
-    with file.open("a") as more:
-        more.write("\n" + json.dumps({"prompt": "How do I bake bread?", "completions": [" x", " y"]}))
-    assert main(["label", str(file), "--judge", "world", "--out", str(out), "--replace"]) == DONE
-    assert "Warning: 1 of the prompts begin no review" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("is_link", [False, True])
 def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(
-    is_link: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def compute(*arguments: Any, **more: Any) -> Any:
         raise AssertionError("nothing is computed before the file is looked at")
@@ -324,11 +283,8 @@ def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(
     small_config(tmp_path)
     file, mine = tmp_path / "c.jsonl", tmp_path / "people.jsonl"
     file.write_text(json.dumps({"prompt": "a", "completions": [" x", " y"]}))
-    if is_link:
-        mine.symlink_to(tmp_path / "votes.jsonl")
-        (tmp_path / "votes.jsonl").write_text("votes\n")
-    else:
-        mine.write_text("votes\n")
+    mine.symlink_to(tmp_path / "votes.jsonl")
+    (tmp_path / "votes.jsonl").write_text("votes\n")
     label = ["label", str(file), "--judge", "world", "--out", str(mine)]
     generate = ["generate", str(tmp_path / "policy"), "--prompt", "w1", "--response-length", "2", "--out", str(mine)]
     with monkeypatch.context() as patch:
@@ -368,9 +324,7 @@ def test_a_reward_model_labels_by_its_own_scores(tmp_path: Path, capsys: pytest.
     [
         ("{", "line 1 is not JSON"),
         ('{"prompt": "a"}', "line 1 needs prompt and completion .*; it has: prompt"),
-        ("[]", "line 1 needs prompt and completion"),
         ('{"prompt": "a", "completion": "b", "responses": ["c"]}', "has completion and responses; leave one of them out"),
-        ('{"prompt": 1, "completion": "b"}', "prompt must be text, and completion text"),
         ('{"prompt": "a", "completions": "b"}', "completions a list of texts"),
         ('{"prompt": "a", "completion": "\\ud800"}', "half a character"),
         ("", "holds no completions"),

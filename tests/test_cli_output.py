@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -18,11 +17,9 @@ from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml
 from rlhf_studio.engine.loop import build
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker
-from rlhf_studio.engine.process.console import Console
-from rlhf_studio.engine.process.screen import Screen, output_in_log
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, StepRecord
+from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.engine.conftest import small_config
 from tests.runs.store_helpers import call
@@ -102,24 +99,6 @@ def test_an_output_that_is_the_log_already_stays(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "engine.log").read_text() == "None\n"
 
 
-def test_a_terminal_that_is_gone_does_not_end_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    ends = os.pipe()
-    os.close(ends[0])
-    with os.fdopen(ends[1], "w", buffering=1) as closed:
-        console = Console(3, Screen(closed, closed))
-        console.say("first")
-        console.say("second")
-        assert capsys.readouterr().out == "first\nsecond\n"  # the log
-        os.dup2(os.open(os.devnull, os.O_WRONLY), closed.fileno())
-
-
-def test_an_error_at_the_door_is_in_the_log_too(settings: Path, tmp_path: Path) -> None:
-    create_run(tmp_path / "run", RunConfig(), name="run")
-    with pytest.raises(ConfigError), output_in_log(tmp_path / "run"):
-        raise ConfigError([])
-    assert "ConfigError" in RunReader(tmp_path / "run").log_tail()
-
-
 # --- one line that helps -------------------------------------------------------------------------------------------------------
 
 
@@ -171,17 +150,6 @@ def test_the_permission_of_a_function_is_asked_before_anything_is_loaded(
         assert not (tmp_path / "run" / "engine.log").exists()
     assert worker.run_engine(tmp_path / "run", "train") == 2
     assert RunReader(tmp_path / "run").status().cause.startswith("reward.components.0.file:")
-
-
-def test_the_newest_events_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    create_run(tmp_path / "run", RunConfig(), name="run")
-    with RunWriter(tmp_path / "run") as writer:
-        for number in range(205):
-            writer.event(EventRecord("info", "phase", f"event {number}"))
-        writer.set_state("stopped")
-    assert main(["runs", "show", str(tmp_path / "run"), "--json"]) == 0
-    events = json.loads(capsys.readouterr().out)["events"]
-    assert [event["text"] for event in events] == [f"event {number}" for number in range(5, 205)]
 
 
 def test_half_a_surrogate_pair_is_printed_as_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

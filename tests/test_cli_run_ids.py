@@ -98,7 +98,7 @@ def test_a_sweep_looks_in_its_own_workspace(workspace: Path, tmp_path: Path, che
     assert (checked[0].model.reference, checked[1].model.reference, checked[1].model.policy) == (in_full, ONE, f"{in_full}@2")
 
 
-@pytest.mark.parametrize("name", ["x" * 300, f"{'x' * 300}@3", "\0"])
+@pytest.mark.parametrize("name", ["x" * 300, "\0"])
 def test_a_name_that_no_path_can_have_is_no_run(name: str, workspace: Path) -> None:
     assert run_in_full(name, workspace / "runs") == name
     assert model_of_run(name) is None and run_named(name, workspace / "runs") is None

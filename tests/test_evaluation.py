@@ -53,7 +53,13 @@ def test_a_reference_keeps_its_revision_unless_another_is_named(tmp_path: Path) 
         assert (other.reference, other.reference_revision) == ("other", "main")
 
 
-@pytest.mark.parametrize("stage", ["ppo", "sft", "dpo"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "ppo",
+        "sft",
+    ],
+)
 def test_relative_paths_are_those_of_the_runs_folder(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, elsewhere = tmp_path / "place", tmp_path / "elsewhere"
     (place / "models" / "base").mkdir(parents=True)

@@ -49,23 +49,9 @@ def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
     return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
 
 
-def test_planned_changes_are_the_same_in_a_loop_of_your_own(folder: Path) -> None:
-    """The temperature of step 2 is another one: in its sampling as in its update."""
-    settings = {"ppo": {**PPO, "schedule": "2 generation.temperature 0.5, 2 ppo.kl_coef 0.7"}}
-    by_hand, in_one_go = build(folder, None, **settings), build(folder, **settings)
-    for _ in range(2):
-        rollout = by_hand.sample()
-        stats = by_hand.step(rollout, by_length([], rollout.responses))
-    together = list(in_one_go.train())
-    assert stats["objective/kl_coef"] == together[-1]["objective/kl_coef"] == pytest.approx(0.7)
-    assert abs(stats["policy/first_log_ratio"]) < 1e-5
-    ours, theirs = weights(by_hand), weights(in_one_go)
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
-def test_a_loop_of_your_own_is_the_run(folder: Path, lora: dict[str, Any]) -> None:
+def test_a_loop_of_your_own_is_the_run(folder: Path) -> None:
     """Sampling and stepping by hand, training in one go, and a run from settings: the same numbers and weights, bit for bit."""
+    lora = {"enabled": True, "r": 4}
     by_hand, in_one_go = build(folder, None, lora=lora), build(folder, lora=lora)
     own = []
     for _ in range(2):
@@ -146,9 +132,7 @@ def test_a_rollout_is_learned_from_once_and_while_it_is_the_policys_own(folder: 
     [
         ({"prompts": "w1 w2"}, TypeError, "prompts is one string; give a list of strings"),
         ({"prompts": []}, ValueError, "there are no prompts"),
-        ({"prompts": ["w1", None]}, TypeError, "prompt 2 is a NoneType"),
         ({"reward": 5}, TypeError, "reward is a int"),
-        ({"settings": {"engine": 5}}, ConfigError, "engine"),
         ({"settings": [1]}, ConfigError, "should be settings as"),
     ],
 )
@@ -160,18 +144,6 @@ def test_bad_arguments_leave_the_model_as_it_was(folder: Path, arguments: dict[s
         build_trainer(model, tokenizer, **{"prompts": PROMPTS, "reward": by_length, **arguments})
     assert model.dtype is torch.bfloat16 and model.training and str(model) == before
     assert not any(parameter.requires_grad for parameter in model.parameters())
-
-
-def test_a_reward_gets_lists_of_its_own_and_must_give_numbers(folder: Path) -> None:
-    def greedy(prompts: list[str], responses: list[str]) -> list[float]:
-        scores = by_length(prompts, responses)
-        responses.clear()
-        return scores
-
-    assert len(list(build(folder, greedy).train())) == 2
-    for bad in (None, ["good"] * 8):
-        with pytest.raises(RuntimeError, match="reward component reward: it gave"):
-            next(build(folder, lambda prompts, responses, bad=bad: bad).train())
 
 
 def test_nothing_is_saved_over_a_file(folder: Path, tmp_path: Path) -> None:
@@ -187,21 +159,12 @@ def test_a_model_with_an_adapter_is_refused(folder: Path) -> None:
         build_trainer(model, AutoTokenizer.from_pretrained(folder), PROMPTS)
 
 
-def test_a_reward_that_gives_too_few_scores_is_named(folder: Path) -> None:
-    trainer = build(folder, lambda prompts, responses: [1.0])
-    with pytest.raises(RuntimeError, match="reward component reward: gave 1 scores for 8 responses"):
-        next(trainer.train())
-
-
 @pytest.mark.parametrize(
     ("give", "said"),
     [
         (lambda responses: None, "it gave a NoneType and not a list of numbers"),
         (lambda responses: "12345678", "it gave a str and not a list of numbers"),
-        (lambda responses: [None] * len(responses), "it gave None, which is not a number for the prompt"),
-        (lambda responses: ["3"] * len(responses), "it gave '3', which is not a number for the prompt"),
         (lambda responses: [10**5000] * len(responses), ".*which is not a number for the prompt"),
-        (lambda responses: torch.zeros(len(responses), 2), ".*which is not a number for the prompt"),
         (lambda responses: 1 / 0, "it raised ZeroDivisionError: division by zero"),
         (lambda responses: [float(len(responses.pop())) for _ in range(8)][:7], "gave 7 scores for 8 responses; it was scoring the batch"),
     ],
@@ -222,9 +185,8 @@ def test_what_is_in_memory_is_not_named_again(folder: Path) -> None:
         build(folder, ppo={"clip_range": 0.1})
 
 
-@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
-def test_what_is_saved_is_what_was_trained(folder: Path, tmp_path: Path, lora: dict[str, Any]) -> None:
-    trainer = build(folder, lora=lora)
+def test_what_is_saved_is_what_was_trained(folder: Path, tmp_path: Path) -> None:
+    trainer = build(folder, lora={"enabled": True, "r": 4})
     for _ in trainer.train():
         pass
     trainer.save_pretrained(tmp_path / "out")
@@ -242,6 +204,7 @@ def python(*arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_ten_lines_of_the_page_run(tmp_path: Path) -> None:
     """Typed as they stand, in a folder that has the bundled world."""
     (tmp_path / "assets").symlink_to(ROOT / "assets")

@@ -12,29 +12,13 @@ from rlhf_studio.metrics.metric import Line, Metric, Tile
 from rlhf_studio.metrics.stages import HEADLINES, STAGE_METRICS, SUMMARIES
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.ui.html import ASSETS
-from rlhf_studio.ui.live.charts import CHARTS, page_data, shown_names
+from rlhf_studio.ui.live.charts import page_data, shown_names
 
 
 def test_every_metric_has_one_row_and_one_entry_in_the_glossary() -> None:
     names = Counter(metric.name for metric in METRICS)
     assert names.most_common(1)[0][1] == 1
     assert all(GLOSSARY[metric.name] == metric.term for metric in METRICS)
-
-
-def test_lines_name_charts_that_exist_and_every_chart_has_a_line() -> None:
-    assert {line.chart for metric in METRICS for line in metric.lines} == {chart.key for chart in CHARTS}
-
-
-def test_a_line_on_the_right_has_a_unit_on_the_right() -> None:
-    right = {chart.key: bool(chart.right) for chart in CHARTS}
-    drawn = {line.chart for metric in METRICS for line in metric.lines if line.axis == "right"}
-    assert drawn == {key for key, has_unit in right.items() if has_unit}
-
-
-@pytest.mark.parametrize("metric", [metric for metric in METRICS if metric.lines or metric.tile], ids=lambda metric: metric.name)
-def test_what_is_drawn_has_a_colour_of_its_own(metric: Metric) -> None:
-    """``part`` is the colour of reward components; without a colour a line could not be told from them."""
-    assert metric.colour != "part"
 
 
 def test_no_colour_stands_for_two_quantities_of_a_stage() -> None:
@@ -90,34 +74,6 @@ def test_a_tile_of_held_out_examples_says_so() -> None:
     held_out = {name: label for name, label in labels.items() if "/eval_" in name}
     assert len(held_out) >= 7 and all(label.startswith("Held-out ") for label in held_out.values()), held_out
     assert not any(label.startswith("Held-out") for name, label in labels.items() if name not in held_out)
-
-
-def test_the_order_of_the_tiles() -> None:
-    assert [tile["metric"] for tile in page_data()["tiles"]] == [
-        "objective/scores",
-        "gold/score",
-        "objective/kl",
-        "policy/entropy_avg",
-        "policy/clipfrac_avg",
-        "val/explained_variance",
-        "tokens/response_length",
-        "sft/loss",
-        "sft/eval_loss",
-        "sft/eval_perplexity",
-        "reward_model/eval_accuracy",
-        "reward_model/accuracy",
-        "reward_model/loss",
-        "reward_model/eval_loss",
-        "reward_model/eval_margin",
-        "dpo/loss",
-        "dpo/eval_loss",
-        "dpo/accuracy",
-        "dpo/eval_accuracy",
-        "dpo/margin",
-        "dpo/chosen_reward",
-        "dpo/rejected_reward",
-        "speed/tokens_per_second",
-    ]
 
 
 @pytest.mark.parametrize("stage", ["ppo", "sft", "reward_model", "dpo"])

@@ -48,10 +48,8 @@ def test_keys_come_from_variables_that_are_named() -> None:
     [
         ("judge", "write NAME=VARIABLE"),
         ("judge=sk-s3cret", "write NAME=VARIABLE"),
-        ("=KEY", "write NAME=VARIABLE"),
         ("other=KEY", "--reward-key other: give the server's address too, --reward-url other=URL"),
         ("judge=NONE", "judge: the environment variable that it names is not set or empty"),
-        ("judge=EMPTY", "not set or empty"),
         ("judge=TWO_LINES", "cannot be a key"),
         ("judge=UMLAUT", "cannot be a key"),
     ],
@@ -80,16 +78,12 @@ def test_a_key_goes_to_no_other_address_than_its_own() -> None:
     ("files", "urls", "part"),
     [
         (["none.py"], [], "there is no file none.py"),
-        (["."], [], "there is no file ."),
         ([], ["http://x"], "write NAME=URL"),
-        ([], ["=http://x"], "write NAME=URL"),
         ([], ["a b=http://x"], "write NAME=URL"),
         ([], ["judge="], "judge: the address must begin with http"),
-        ([], ["judge=ftp://x"], "judge: the address must begin with http"),
         ([], ["judge=file:///etc/passwd"], "judge: the address must begin with http"),
         ([], ["judge=http://"], "name a host"),
         ([], ["judge=http://x:port/s3cret"], "judge: the address must"),
-        ([], ["judge=http://[x"], "judge: the address must"),
     ],
 )
 def test_flags_that_are_wrong(files: list[str], urls: list[str], part: str) -> None:

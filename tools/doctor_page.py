@@ -19,16 +19,7 @@ from rlhf_studio.analysis.doctor.stages import verdict as stage_verdict
 from rlhf_studio.config import STAGE_TITLES
 from rlhf_studio.units import percent
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-TRIALS, CHANCE = RESULTS / "trials.md", RESULTS / "chance.md"
-JUDGED = """## Judged on trained runs
-
-Lines that `python -m benchmarks.trials TRIAL --seeds SEED ...` printed (`benchmarks/results/trials.md`), one for each run that was trained
-to judge the doctor and "what did it learn". Figures are the first step's and the mean of the last tenth of the steps; after a check stand
-its level and the step at which it was first said; "first said" is the same of the verdict. "right": verdict, warnings and phrases are as
-they should be, and the doctor, `runs show`, the report and Live say the same. The thresholds were fixed before. How phrases
-are counted was changed after the seeds from 31 to 35 had been judged once, so world and world-lora were judged on seeds from 41 on, too.
-"""
+CHANCE = Path(__file__).parents[1] / "benchmarks" / "results" / "chance.md"
 HEAD = """# The doctor
 
 `python -m rlhf_studio doctor DIR` looks at a run, one that goes on or one that ended years ago, and says what it came to (the verdict)
@@ -60,7 +51,6 @@ def doctor_document() -> str:
         lines += ["", f"## {family}", "", "| check | finding | rule | where it comes from | what to do |", "|---|---|---|---|---|"]
         lines += [_row(one) for one in group]
     lines += ["", *_settings()]
-    lines += ["", JUDGED, TRIALS.read_text(encoding="utf-8").rstrip("\n")]
     return "\n".join(lines) + "\n"
 
 

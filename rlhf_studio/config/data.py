@@ -13,11 +13,14 @@ INPUT_COLUMN = (
 )
 
 
-def prompt_format_problem(text: str) -> str:
-    """What is wrong with a form that prompts are written in; empty when it can be used."""
-    if text and text.count("{prompt}") != 1:
-        return "needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\\n\\nAssistant:"
-    return ""
+def check_prompt_writing(prompt_format: str, chat_template: bool, system_text: str) -> None:
+    """Raise ValueError where prompts cannot be written as these settings say."""
+    if prompt_format and prompt_format.count("{prompt}") != 1:
+        raise ValueError("prompt_format: needs {prompt} exactly once, where the prompt stands, such as: Human: {prompt}\\n\\nAssistant:")
+    if prompt_format and chat_template:
+        raise ValueError("prompt_format: the chat template says how prompts are written; use one of the two")
+    if system_text and not chat_template:
+        raise ValueError("system_text: is used only with chat_template; switch that on, or leave this empty")
 
 
 class DataConfig(Section):
@@ -133,10 +136,7 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _prompts_can_be_written(self) -> Self:
-        if problem := prompt_format_problem(self.prompt_format):
-            raise ValueError(f"prompt_format: {problem}")
-        if self.prompt_format and self.chat_template:
-            raise ValueError("prompt_format: the chat template says how prompts are written; use one of the two")
+        check_prompt_writing(self.prompt_format, self.chat_template, self.system_text)
         if self.prompt_format and self.query_tokens_max:
             raise ValueError("query_tokens_max: a prompt in its form cannot be cut to its first tokens; use 0, or empty prompt_format")
         if self.prompt_format and self.overlong == "cut_right":
@@ -149,6 +149,4 @@ class DataConfig(Section):
             raise ValueError("query_tokens_max: a chat cannot be cut to its first tokens; use 0, or switch chat_template off")
         if self.chat_template and self.overlong == "cut_right":
             raise ValueError("overlong: cut_right would cut off the place where a chat's answer begins; use cut_left or drop")
-        if self.system_text and not self.chat_template:
-            raise ValueError("system_text: is used only with chat_template; switch that on, or leave this empty")
         return self

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
-from rlhf_studio.config.data import INPUT_COLUMN, prompt_format_problem
+from rlhf_studio.config.data import INPUT_COLUMN, check_prompt_writing
 
 _COLUMN = " Empty: the usual name is looked for."
 
@@ -73,12 +73,7 @@ class ExamplesConfig(Section):
 
     @model_validator(mode="after")
     def _prompts_can_be_written(self) -> Self:
-        if problem := prompt_format_problem(self.prompt_format):
-            raise ValueError(f"prompt_format: {problem}")
-        if self.prompt_format and self.chat_template:
-            raise ValueError("prompt_format: the chat template says how prompts are written; use one of the two")
-        if self.system_text and not self.chat_template:
-            raise ValueError("system_text: is used only with chat_template; switch that on, or leave this empty")
+        check_prompt_writing(self.prompt_format, self.chat_template, self.system_text)
         return self
 
 

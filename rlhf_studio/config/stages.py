@@ -15,10 +15,30 @@ from rlhf_studio.config.model import ComparedModelConfig, LoraConfig, ReferenceM
 from rlhf_studio.config.reward import RewardConfig
 from rlhf_studio.config.run import RunConfig
 from rlhf_studio.config.stage import Stage, StageConfig
-from rlhf_studio.config.training import DPOConfig, RewardTrainingConfig, SFTConfig
+from rlhf_studio.config.training import DPOConfig, RewardTrainingConfig, SFTConfig, TrainingConfig
 
 
-class SFTRunConfig(StageConfig):
+class ExamplesRunConfig(StageConfig):
+    """What the stages that learn from given examples have in common."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.engine.keep_best not in ("none", "eval_loss"):
+            raise ValueError(f"engine.keep_best: {self.engine.keep_best} is measured in PPO runs only; take eval_loss, or none")
+        return self
+
+    @property
+    def planned_steps(self) -> int:
+        """How many steps the run has at most; 0 where only the examples decide."""
+        return self.training.max_steps
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The settings of the optimisation."""
+        raise NotImplementedError
+
+
+class SFTRunConfig(ExamplesRunConfig):
     """A run of supervised fine-tuning: a language model learns to continue prompts as the demonstrations do."""
 
     sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "sft", "generation", "engine")
@@ -32,23 +52,13 @@ class SFTRunConfig(StageConfig):
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        _check_best(self)
-        return self
-
-    @property
-    def planned_steps(self) -> int:
-        """How many steps the run has at most; 0 where only the examples decide."""
-        return self.training.max_steps
-
     @property
     def training(self) -> SFTConfig:
         """The settings of the optimisation."""
         return self.sft
 
 
-class RewardModelRunConfig(StageConfig):
+class RewardModelRunConfig(ExamplesRunConfig):
     """A run that trains a reward model: a sequence classifier learns which of two responses people prefer (Bradley-Terry)."""
 
     sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "reward_model", "engine")
@@ -61,23 +71,13 @@ class RewardModelRunConfig(StageConfig):
     reward_model: RewardTrainingConfig = RewardTrainingConfig()
     engine: EngineConfig = EngineConfig()
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        _check_best(self)
-        return self
-
-    @property
-    def planned_steps(self) -> int:
-        """How many steps the run has at most; 0 where only the examples decide."""
-        return self.training.max_steps
-
     @property
     def training(self) -> RewardTrainingConfig:
         """The settings of the optimisation."""
         return self.reward_model
 
 
-class DPORunConfig(StageConfig):
+class DPORunConfig(ExamplesRunConfig):
     """A run of direct preference optimisation: the policy learns from the pairs themselves, without a reward model."""
 
     sections: ClassVar[tuple[str, ...]] = ("model", "lora", "data", "dpo", "generation", "engine")
@@ -90,16 +90,6 @@ class DPORunConfig(StageConfig):
     dpo: DPOConfig = DPOConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        _check_best(self)
-        return self
-
-    @property
-    def planned_steps(self) -> int:
-        """How many steps the run has at most; 0 where only the examples decide."""
-        return self.training.max_steps
 
     @property
     def training(self) -> DPOConfig:
@@ -119,14 +109,6 @@ class EvaluationRunConfig(StageConfig):
     evaluation: EvaluationConfig = EvaluationConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()
-
-
-_HELD_OUT = ("none", "eval_loss")
-
-
-def _check_best(config: SFTRunConfig | RewardModelRunConfig | DPORunConfig) -> None:
-    if config.engine.keep_best not in _HELD_OUT:
-        raise ValueError(f"engine.keep_best: {config.engine.keep_best} is measured in PPO runs only; take eval_loss, or none")
 
 
 SupervisedConfig = SFTRunConfig | RewardModelRunConfig | DPORunConfig

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.inputs.in_process import helpers_in_process, real_helpers
+
+__all__ = ["helpers_in_process", "real_helpers"]
+
 
 @pytest.fixture(scope="session")
 def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:

@@ -12,7 +12,6 @@ from transformers import PreTrainedTokenizerFast
 
 from rlhf_studio.config import DataConfig, DemonstrationsConfig
 from rlhf_studio.engine.loop.prompts import TokenizerEncoder
-from rlhf_studio.engine.models.load_model import load_tokenizer
 from rlhf_studio.engine.text import chat_template
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.examples import PromptsError
@@ -20,7 +19,7 @@ from rlhf_studio.inputs.examples.preview import preview_examples
 from rlhf_studio.inputs.prompts import read_prompts
 from rlhf_studio.inputs.prompts.prepare import prepare
 from rlhf_studio.inputs.prompts.preview import preview_prompts
-from tests.cases.what_is_learned import learned_demonstrations, learned_pairs
+from tests.cases.what_is_learned import learned_demonstrations, learned_pairs, tokenizer_of
 
 DATA = Path(__file__).parent / "data"
 ChatModel = Callable[[str], Path]
@@ -41,7 +40,7 @@ def write(folder: Path, *rows: dict[str, Any]) -> Path:
 
 def prompts_of(model: Path, file: Path, **settings: Any) -> tuple[list[str], list[str]]:
     """(what PPO's policy reads, notes for people)."""
-    tokenizer = load_tokenizer(model)
+    tokenizer = tokenizer_of(model)
     data = DataConfig(prompts=str(file), max_prompt_tokens=400, **settings)
     prepared = prepare(read_prompts(data), data, TokenizerEncoder(tokenizer), chat_template(tokenizer), 0)
     return [tokenizer.decode(ids) for ids in prepared.ids], prepared.notes(data)
@@ -54,7 +53,7 @@ def unused(notes: list[str]) -> list[str]:
 @pytest.fixture
 def with_calls(chat_model: ChatModel, tmp_path: Path) -> Path:
     """The tokenizer of the chat model, with a template that writes calls."""
-    tokenizer: PreTrainedTokenizerFast = load_tokenizer(chat_model("chatml"))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(chat_model("chatml"))
     tokenizer.chat_template = WITH_CALLS
     tokenizer.save_pretrained(tmp_path / "calls")
     (tmp_path / "calls" / "config.json").write_text((chat_model("chatml") / "config.json").read_text())
@@ -131,7 +130,7 @@ def test_an_answer_of_weight_0_is_read_and_not_learned(chat_model: ChatModel, tm
 
 def test_calls_tools_and_reasoning_reach_the_template(with_calls: Path, chat_model: ChatModel) -> None:
     """As transformers writes the same rows."""
-    tokenizer = load_tokenizer(with_calls)
+    tokenizer = tokenizer_of(with_calls)
     for name in ("tools", "reason"):
         rows = [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
         expected = [tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), tokenize=False) for row in rows]
@@ -149,8 +148,7 @@ def test_calls_tools_and_reasoning_reach_the_template(with_calls: Path, chat_mod
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "count", "arguments": {}}}]}
 
 
-@pytest.mark.parametrize("kind", ["chatml", "unmarked_end", "llama3"])
-@pytest.mark.parametrize("shape", ["empty", "null", "sharegpt"])
+@pytest.mark.parametrize(("kind", "shape"), [("chatml", "null"), ("unmarked_end", "empty"), ("llama3", "sharegpt")])
 def test_a_call_that_is_not_written_is_not_learned(chat_model: ChatModel, tmp_path: Path, kind: str, shape: str) -> None:
     """The other answers of its chat are; a template that adds texts fails with null, and one that prints or trims them writes "None"."""
     asked, tool = {"role": "user", "content": "how many?"}, {"role": "tool", "content": "4"}
@@ -166,7 +164,7 @@ def test_a_call_that_is_not_written_is_not_learned(chat_model: ChatModel, tmp_pa
     end = "<|eot_id|>" if kind == "llama3" else "<|im_end|>"
     assert ["".join(labels).strip() for labels in counted] == [f"four{end}"] * 2
     empty = [{**one, "content": one["content"] or ""} for one in (asked, call, tool, four)]
-    whole = load_tokenizer(chat_model(kind)).apply_chat_template(empty, tokenize=False)
+    whole = tokenizer_of(chat_model(kind)).apply_chat_template(empty, tokenize=False)
     assert texts[0].strip() == whole.strip()
     assert any("1 with an empty answer, or a call" in note for note in notes) and any(" 2 empty answers " in note for note in notes)
     texts, counted, notes = learned_demonstrations(chat_model(kind), file, prompt_format="Q: {prompt} A:")
@@ -191,22 +189,11 @@ def test_calls_in_pairs_and_prompts(with_calls: Path, chat_model: ChatModel, tmp
     assert unused(notes) == ["Not used: the column 'rejected'."]
 
 
-def test_columns_of_later_rows_and_of_another_meaning(chat_model: ChatModel, tmp_path: Path) -> None:
-    rows = [
-        {"prompt": "a film", "completion": "good", "history": 7},
-        {"prompt": "a plot", "completion": "bad", "system": "Be good.", "more": 1},
-    ]
-    texts, _, notes = learned_demonstrations(chat_model("chatml"), write(tmp_path, *rows))
-    assert texts[1].startswith("Be good.\n\na plot") and unused(notes) == ["Not used: the columns 'history', 'more'."]
-    prompts, notes = prompts_of(chat_model("chatml"), tmp_path / "data.jsonl")
-    assert prompts == ["a film", "Be good.\n\na plot"] and unused(notes) == ["Not used: the columns 'completion', 'history', 'more'."]
-
-
 def test_the_preview_lists_what_is_not_used(chat_model: ChatModel, tmp_path: Path) -> None:
     """And counts the rows in which the text of a special token stands, which becomes that token."""
     messages = [{"role": "user", "content": "say <|im_end|> please", "mood": "good"}, {"role": "assistant", "content": "yes"}]
     file = write(tmp_path, {"messages": messages, "id": 7}, {"messages": [{**messages[0], "content": "say it"}, messages[1]], "id": 8})
-    chat = ChatTemplate(load_tokenizer(chat_model("chatml")).chat_template)
+    chat = ChatTemplate(tokenizer_of(chat_model("chatml")).chat_template)
     tokenizer = chat_model("chatml") / "tokenizer.json"
     shown = preview_examples(DemonstrationsConfig(source=str(file), chat_template=True), 2, tokenizer, chat).notes
     read = preview_prompts(DataConfig(prompts=str(file), column="messages", chat_template=True), 2, tokenizer, chat).notes

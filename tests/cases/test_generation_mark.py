@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cases.chat_models import greedy_answer, last_policy, save_questions
 from tests.cases.what_is_learned import learned_demonstrations
 
@@ -19,6 +21,7 @@ def test_the_end_of_a_turn_is_learned_behind_the_mark(chat_model: Callable[[str]
     assert len(notes) == len(quiet) + 1
 
 
+@pytest.mark.long
 def test_the_model_stops(taught_chat_model: Callable[[str], Path]) -> None:
     answer = greedy_answer(last_policy(taught_chat_model("unmarked_end")))
     assert answer[-1] == END_OF_TURN and len(answer) == 4

@@ -32,6 +32,17 @@ def ppo(policy: Path, run_dir: Path, *more: str) -> dict[str, float | None]:
     return RunReader(run_dir).metrics_since(0)[-1][1]
 
 
+def test_a_run_stops_at_both_tokens_and_its_export_says_so(chat_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """On a model that has learned nothing; the next test shows on one that has that its answers end there."""
+    ppo(chat_model("llama3"), tmp_path / "run", "--ppo.steps", "1")
+    (said,) = [event for event in RunReader(tmp_path / "run").newest_events(99) if event.kind == "ends"]
+    assert said.data == {"ids": [END_OF_TEXT, END_OF_TURN], "end": END_OF_TURN}
+    assert main(["export", str(tmp_path / "run"), "--merged", str(tmp_path / "out")]) == 0
+    sampling = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert sampling["eos_token_id"] == [END_OF_TEXT, END_OF_TURN] and "repetition_penalty" not in sampling
+
+
+@pytest.mark.long
 def test_answers_end_at_the_turns_end_in_training_and_after_the_export(
     taught_chat_model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,6 +61,7 @@ def test_answers_end_at_the_turns_end_in_training_and_after_the_export(
     assert greedy_answer(tmp_path / "out")[-1] == END_OF_TURN
 
 
+@pytest.mark.long
 def test_a_run_that_waits_for_another_token_is_told_so(taught_chat_model: Callable[[str], Path], tmp_path: Path) -> None:
     waits = ("--generation.stop_token", "<|end_of_text|>", "--ppo.steps", "3", "--lora.enabled", "true")
     metrics = ppo(last_policy(taught_chat_model("llama3")), tmp_path / "run", *waits)

@@ -66,25 +66,16 @@ def test_what_it_was_trained_on_is_kept_with_it(chat_judge: Path) -> None:
     assert form.opens(written(chat_judge, 3)) and not form.opens("what is the capital of France 3?")
 
 
-@pytest.mark.parametrize("chats", [True, False], ids=["messages", "prompts that are written already"])
-def test_the_text_that_ppo_scores_is_the_one_that_was_trained(chat_judge: Path, chats: bool) -> None:
+def test_the_text_that_ppo_scores_is_the_one_that_was_trained(chat_judge: Path) -> None:
     """Also behind an answer that was cut off. The better answer of forty pairs scores higher: it was 20, which is chance."""
     plain, places = PlainScores(chat_judge), range(40)
     prompts = [written(chat_judge, place) for place in places for _ in range(2)]
     answers = [answer for place in places for answer in answers_of(place)]
-    messages = [chat_of(place) for place in places for _ in range(2)] if chats else None
+    messages = [chat_of(place) for place in places for _ in range(2)]
     stopped = [bool(row % 3) for row in range(80)]
     scores = scorer_of(chat_judge)(Episodes(prompts, answers, stopped, [8] * 80, None, messages)).raw.tolist()
     assert scores == pytest.approx([plain(prompt + answer + END) for prompt, answer in zip(prompts, answers, strict=True)], abs=1e-4)
     assert sum(good > bad for good, bad in zip(scores[::2], scores[1::2], strict=True)) >= 38
-
-
-def test_the_end_token_that_was_appended_is_on_record(chat_judge: Path, changed_judge: Callable[..., Path]) -> None:
-    """Here another one than the tokenizer's; it closes a chat also behind an answer that was cut off."""
-    prompt, (good, _) = written(chat_judge, 3), answers_of(3)
-    episodes = Episodes([prompt] * 2, [good] * 2, [True, False], [8] * 2, None, [chat_of(3)] * 2)
-    scores = scorer_of(changed_judge(end_id=0), append_eos=True)(episodes).raw.tolist()
-    assert scores == pytest.approx([PlainScores(chat_judge)(prompt + good + END + "<|endoftext|>")] * 2, abs=1e-4)
 
 
 def test_scores_on_record_of_a_ppo_run(chat_model: Callable[[str], Path], chat_judge: Path) -> None:
@@ -121,8 +112,9 @@ def test_the_code_on_its_card(chat_judge: Path, tmp_path: Path, capsys: pytest.C
 
 def test_an_end_token_that_the_template_writes_already(chat_model: Callable[[str], Path], tmp_path: Path) -> None:
     """A note says that appending it changes nothing; behind chatml's line break it does."""
+    (tmp_path / "pairs.jsonl").write_text('{"prompt": "Good?", "chosen": " yes", "rejected": " no"}\n' * 3)
     for kind, chat, said in (("llama3", True, 1), ("llama3", False, 0), ("chatml", True, 0)):
-        data = {"source": "bundled/world-pairs", "chat_template": chat}
+        data = {"source": str(tmp_path / "pairs.jsonl"), "chat_template": chat, "eval_share": 0}
         settings = {"model": {"policy": str(chat_model(kind))}, "data": data, "reward_model": {"append_eos": True}}
         notes = inspect_run(parse_config({"stage": "reward_model", **settings}), tmp_path).notes
         assert sum(note.startswith("reward_model.append_eos") for note in notes) == said
@@ -140,14 +132,12 @@ def test_a_form_that_it_was_not_trained_on_is_refused_at_the_door(
     plain = changed_judge(chat_template=False)
     rows: list[tuple[Path, dict[str, Any], dict[str, Any], list[str]]] = [
         (chat_judge, {}, {}, []),
-        (chat_judge, own, {}, []),
         (chat_judge, own, texts, []),
         (chat_judge, {}, {**texts, "prompts": str(tmp_path / "written.jsonl")}, []),
         (chat_judge, {}, texts, [f"{place}.chat_template"]),
         (chat_judge, {"chat_template": "policy"}, {}, [f"{place}.chat_template"]),
         (chat_judge, {"reads": "response"}, {}, [f"{place}.reads"]),
         (other, {}, {}, [f"{place}.chat_template"]),
-        (other, own, {}, [f"{place}.chat_template"]),
         (plain, {}, texts, []),
         (plain, own, {}, [f"{place}.chat_template"]),
     ]
@@ -160,16 +150,6 @@ def test_a_form_that_it_was_not_trained_on_is_refused_at_the_door(
             with pytest.raises(ConfigError) as refused:
                 scorer_of(judge, **component)
             assert [problem.field for problem in refused.value.problems] == wanted
-
-
-def test_the_judge_of_an_evaluation_follows_it_too(chat_model: Callable[[str], Path], chat_judge: Path, tmp_path: Path) -> None:
-    (tmp_path / "plain.txt").write_text("what is the capital of France?\n" * 9)
-    settings = ppo_settings(chat_model("chatml"), chat_judge)
-    evaluation = {"stage": "evaluation", "evaluation": {"judge": str(chat_judge)}, "reward": {"components": [{"kind": "length"}]}}
-    kept = {name: settings[name] for name in ("model", "data", "generation")} | {"engine": {"device": "cpu"}}
-    assert inspect_run(parse_config({**evaluation, **kept}), tmp_path).problems == []
-    kept["data"] = {"prompts": str(tmp_path / "plain.txt")}
-    assert [problem.field for problem in inspect_run(parse_config({**evaluation, **kept}), tmp_path).problems] == ["evaluation.judge"]
 
 
 def test_a_model_without_the_record_reads_the_policys_text(chat_judge: Path, tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from rlhf_studio.inputs.examples import PromptsError, read_demonstrations, read_
 from rlhf_studio.inputs.prompts.sources import tables
 from tests.engine.small_models import save_policy
 from tests.engine.stage_settings import STAGES, settings
-from tests.inputs.test_tables import in_process, write_parquet
+from tests.inputs.in_process import in_process
+from tests.inputs.test_tables import write_parquet
 
 CPU = Compute(torch.device("cpu"), torch.float32)
 BUILD: dict[str, Callable[..., Any]] = {"sft": build_sft, "reward_model": build_reward_stage, "dpo": build_dpo}

@@ -39,11 +39,9 @@ GPUS = (Gpu(0, "A", 70, 80, True), Gpu(1, "B", 30, 40, False), Gpu(2, "C", 60, 8
     [
         ({"device": "cpu"}, "CPU"),
         ({"device": "auto"}, "A"),
-        ({"device": "cuda"}, "A"),
         ({"device": "cuda:2"}, "C"),
         ({"device": "cuda", "processes": 0}, "B"),  # each must fit: the one with the least room decides
         ({"device": "cuda", "processes": 3}, "B"),
-        ({"device": "auto", "processes": 1}, "A"),
         ({"device": "cuda", "accelerate_config": "some.yaml"}, "B"),
     ],
 )

@@ -46,11 +46,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         ("linux", ["/dev/nvidia0"], None, True),
         ("linux", ["/dev/nvidiactl"], "0,1", True),
         ("linux", ["/dev/dxg"], None, True),
-        ("linux", ["/dev/kfd"], None, True),
         ("linux", ["/dev/nvidia0"], "", False),
-        ("linux", ["/dev/nvidia0"], "-1", False),
-        ("linux", ["/dev/null"], None, False),
-        ("darwin", ["/dev/nvidia0"], None, False),
         ("win32", [], None, None),
     ],
 )
@@ -122,10 +118,8 @@ def test_how_many_there_are(machine: Callable[..., None]) -> None:
     [
         (None, ["NVIDIA H100, 80GB", "NVIDIA T4"]),
         ("1", ["NVIDIA T4"]),
-        ("1, 0", ["NVIDIA T4", "NVIDIA H100, 80GB"]),
         ("GPU-bbbb,0", ["NVIDIA T4", "NVIDIA H100, 80GB"]),
         ("0,7,1", ["NVIDIA H100, 80GB"]),  # CUDA leaves off at the first that it does not know
-        ("0,-1,1", ["NVIDIA H100, 80GB"]),
         ("", []),
         ("MIG-9", ["GPU 0"]),
     ],

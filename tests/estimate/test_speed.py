@@ -66,7 +66,7 @@ def test_an_ended_measurement_is_no_zombie(tmp_path: Path) -> None:
     wait_until(lambda: not psutil.pid_exists(started[0].pid))  # nobody has asked whether it is running
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", '{"rate": "fast"}', '{"rate": -1.0}', '{"rate": NaN}', '{"rate": 0.0}'])
+@pytest.mark.parametrize("text", [None, "", "{", '{"rate": "fast"}', '{"rate": NaN}', '{"rate": 0.0}'])
 def test_a_missing_or_damaged_file_is_no_rate(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "machine-cpu.json").write_text(text)
@@ -131,14 +131,3 @@ def test_an_unknown_model_gives_no_time() -> None:
     assert seconds_per_step(config(), RunModels(unknown), 7, "cpu", 1e6) is None
     assert seconds_per_step(config(), RunModels(ModelFacts(None, "A", parameters=5)), 7, "cpu", 1e6) is None
     assert seconds_per_step(config(), RunModels(POLICY, [unknown]), 7, "cpu", 1e6) is None
-
-
-def test_the_child_process_is_an_ordinary_one(tmp_path: Path) -> None:
-    calibration = Calibration(tmp_path)
-    with pytest.raises(OSError, match="no process"):
-        Calibration(tmp_path, _fail).begin("cpu")
-    assert calibration._start is subprocess.Popen
-
-
-def _fail(*_: Any, **__: Any) -> Any:
-    raise OSError(11, "no process")

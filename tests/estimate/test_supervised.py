@@ -12,11 +12,9 @@ from rlhf_studio.estimate.counts import RunModels
 from rlhf_studio.estimate.device import Device
 from rlhf_studio.estimate.memory.lasting import CPU_FRAMEWORK
 from rlhf_studio.estimate.memory.total import MemoryEstimate
-from rlhf_studio.estimate.speed import FASTEST, SLOWEST
 from rlhf_studio.estimate.supervised.memory import estimate_training_memory
 from rlhf_studio.estimate.supervised.savings import cheapest_change
 from rlhf_studio.estimate.supervised.sizes import micro_batch, planned_steps
-from rlhf_studio.estimate.supervised.time import seconds_per_training_step
 from rlhf_studio.inputs.checks.examples import ExampleTokens
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import read_shape
@@ -134,16 +132,3 @@ def test_a_shape_that_config_json_does_not_tell_is_unknown() -> None:
 )
 def test_the_number_of_steps(examples: int | None, max_steps: int, steps: int | None) -> None:
     assert planned_steps(settings("sft", sft={"batch_size": 4, "epochs": 2, "max_steps": max_steps}), examples) == steps
-
-
-def test_seconds_by_hand() -> None:
-    """32 tokens, 6 operations per weight each; a pair has two texts, DPO's reference reads them once, adapters need no weight gradient."""
-    models, step = RunModels(facts()), 4 * 8 * 6 * 1000 / 1e6
-    assert seconds_per_training_step(settings("sft"), models, TOKENS, "cpu", 1e6) == pytest.approx((FASTEST * step, SLOWEST * step))
-    reward = seconds_per_training_step(settings("reward_model"), models, TOKENS, "cpu", 1e6)
-    assert reward == pytest.approx((2 * FASTEST * step, 2 * SLOWEST * step))
-    dpo = seconds_per_training_step(settings("dpo"), models, TOKENS, "cpu", 1e6)
-    assert dpo == pytest.approx((2 * FASTEST * step * 8 / 6, 2 * SLOWEST * step * 8 / 6))
-    lora = seconds_per_training_step(settings("sft", lora={"enabled": True}), models, TOKENS, "cpu", 1e6)
-    assert lora == pytest.approx((FASTEST * step * 4 / 6, SLOWEST * step * 4 / 6))
-    assert seconds_per_training_step(settings("sft"), models, None, "cpu", 1e6) is None

@@ -24,8 +24,7 @@ from tests.engine.test_reward_heads import by_hand, byte_policy, silent
 from tests.export import fakes
 
 
-@pytest.mark.parametrize("append_eos", [False, True])
-@pytest.mark.parametrize("head", ["linear", "hidden"])
+@pytest.mark.parametrize(("head", "append_eos"), [("linear", True), ("hidden", False)])
 def test_the_cards_code_gives_the_runs_score(
     head: str, append_eos: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

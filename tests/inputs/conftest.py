@@ -14,6 +14,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config_io import parse_config
+from tests.inputs.in_process import helpers_in_process, real_helpers
+
+__all__ = ["helpers_in_process", "real_helpers"]
 
 WORDS = ["<pad>", "<end>", "<unk>", "the", "film", "was", "good", "bad"]
 MakeModel = Callable[..., Path]

@@ -88,12 +88,6 @@ def test_an_answer_that_is_written_otherwise_once_others_follow_is_refused() -> 
     assert caught.value.place == 1
 
 
-def test_the_order_of_many(make_model: MakeModel) -> None:
-    chats = [[{"role": "user", "content": f"number {row}"}] for row in range(1203)]
-    texts = render_chats(ChatTemplate("{{ messages[0].content }}"), chats)
-    assert texts == [f"number {row}" for row in range(1203)]
-
-
 def test_where_the_template_is_kept(make_model: MakeModel) -> None:
     folder = make_model()
     assert find_template(folder_files("it", folder)) is None
@@ -106,13 +100,6 @@ def test_where_the_template_is_kept(make_model: MakeModel) -> None:
     (folder / "chat_template.jinja").write_text("own file")
     assert find_template(folder_files("it", folder)).source == "own file"
     assert find_template(None) is None
-
-
-def test_several_templates_saved_by_transformers(make_model: MakeModel) -> None:
-    folder = make_model()
-    tokenizer = save(folder, {"default": TEMPLATES["chatml"], "tool_use": "other"}, eos_token="<end>")
-    expected = tokenizer.apply_chat_template(HELLO, tokenize=False, add_generation_prompt=True)
-    assert render_chats(find_template(folder_files("it", folder)), [HELLO]) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +145,9 @@ FAILURES = {
     "class walk": ("{{ messages.__class__.__mro__ }}", 0, "is unsafe"),
     "changes its input": ("{{ messages.append(1) }}", 0, "is not safely callable|unsafe"),
     "dunder": ("{% set x = namespace(__init__=1) %}", 0, "a namespace takes no name like '__init__'"),
-    "dunder later": ("{% set x = namespace(a=1) %}{% set x.__class__ = 1 %}", 0, "a namespace takes no name like '__class__'"),
     "endless": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", 0, "RecursionError"),
     "half a character": (r"{{ '\ud800' }}", 0, "half a character"),
     "long": ("{{ messages[0].content * 100000 }}", 0, "writes more than 400,000 characters"),
-    "memory": ("{{ messages[0].content * 10**9 }}", 0, "needs too much memory"),
 }
 
 
@@ -174,7 +159,10 @@ def test_a_template_that_does_not_work_costs_a_sentence(case: str) -> None:
     assert caught.value.place == place
 
 
-def test_a_template_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_that_never_ends_or_takes_all_memory(real_helpers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert render_chats(ChatTemplate("{{ messages[0].content }}"), [HELLO]) == ["Hello"]
+    with pytest.raises(ChatError, match="needs too much memory"):
+        render_chats(ChatTemplate("{{ messages[0].content * 10**9 }}"), [HELLO])
     monkeypatch.setattr(chat_module, "SECONDS", 0.01)
     ticks: list[int] = []
     with pytest.raises(ChatError, match="does not work: it took longer than 0 seconds"):

@@ -48,14 +48,13 @@ def test_where_the_last_answer_begins_and_who_says_what(case: str) -> None:
     assert [(message["role"], message["content"]) for message in found.messages] == messages
 
 
-@pytest.mark.parametrize("line", ["\r\n", "\r"], ids=["Windows", "old Mac"])
-@pytest.mark.parametrize("case", CASES)
-def test_lines_may_end_in_any_way(case: str, line: str) -> None:
+def test_lines_may_end_in_any_way() -> None:
     """The same dialogue is found, and the text that is kept keeps its line ends."""
-    text, prompt, _, answer = (part.replace("\n", line) if isinstance(part, str) else part for part in CASES[case])
-    found, plain = read_dialogue(text), read_dialogue(CASES[case][0])
-    assert found is not None and plain is not None and (found.prompt, found.answer) == (text if prompt is None else prompt, answer)
-    assert [message["role"] for message in found.messages] == [message["role"] for message in plain.messages]
+    for text, prompt, messages, answer in CASES.values():
+        for line in ("\r\n", "\r"):
+            dialogue = read_dialogue(text.replace("\n", line))
+            assert dialogue is not None and dialogue.prompt == (text if prompt is None else prompt).replace("\n", line)
+            assert dialogue.answer == answer.replace("\n", line) and len(dialogue.messages) == len(messages)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +127,9 @@ def test_texts_whose_answer_cannot_be_told_apart(
     assert prompts_of(path, dialogue="whole").texts == [row["chosen"]]
 
 
-@pytest.mark.parametrize("counted", [True, False])
-def test_it_is_said_at_the_door(counted: bool, make_config: Any, tmp_path: Path) -> None:
+def test_it_is_said_at_the_door(make_config: Any, tmp_path: Path) -> None:
     path = write(tmp_path, *[{"chosen": f"\n\nHuman: film {row}\n\nAssistant: good", "rejected": "x"} for row in range(120)])
     config = make_config(data__prompts=str(path), data__column="chosen")
-    if not counted:
-        (Path(config.model.policy) / "tokenizer.json").unlink()
-        (Path(config.model.policy) / "vocab.json").write_text("{}")
     report = inspect_run(config, tmp_path, free_bytes=lambda _: 10**15)
     assert report.problems == []
     assert any(note.startswith("120 texts are dialogues (Human: ... Assistant: ...)") for note in report.notes)

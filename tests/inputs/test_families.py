@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.inputs import families
 from rlhf_studio.inputs.families import (
     BYPASSED,
@@ -25,13 +23,9 @@ from rlhf_studio.preflight import inspect_run
 
 REFUSED = {
     "bart": ("BartForCausalLM", "counts positions from a row's start"),
-    "blenderbot-small": ("BlenderbotSmallForCausalLM", "counts positions from a row's start"),
-    "trocr": ("TrOCRForCausalLM", "counts positions from a row's start"),
     "mvp": ("MvpForCausalLM", "counts positions from a row's start"),
     "minimax": ("MiniMaxForCausalLM", "keeps a cache of its own kind (MiniMaxCache)"),
     "mamba": ("MambaForCausalLM", "without a key-value cache, which sampling needs"),
-    "openai-gpt": ("OpenAIGPTLMHeadModel", "without a key-value cache, which sampling needs"),
-    "xlstm": ("xLSTMForCausalLM", "without a key-value cache, which sampling needs"),
     "zamba2": ("Zamba2ForCausalLM", "does not keep the smallest time step"),
     "musicgen_decoder": ("MusicgenForCausalLM", "loads only as a part of a larger model"),
     "blt": ("BltForCausalLM", "reads bytes in patches"),
@@ -55,19 +49,6 @@ def test_a_kind_that_cannot_be_trained(model_type: str, make_model: Any) -> None
 )
 def test_kinds_that_can(model_type: str, architecture: str) -> None:
     assert family_problem(model_type, architecture) is None
-
-
-def test_a_refused_model_leaves_no_run_folder(
-    make_config: Any, make_model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = make_config()
-    policy = make_model("bart", model_type="bart", architectures=["BartForCausalLM"])
-    (tmp_path / "run.yaml").write_text(config_to_yaml(config))
-    run_dir = tmp_path / "run"
-    assert main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(run_dir), "--model.policy", str(policy)]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1 and said[0].startswith(f"rlhf-studio: model.policy: {policy} is a bart model, which counts positions")
-    assert not run_dir.exists()
 
 
 def test_lora_where_it_cannot_be(make_config: Any, make_model: Any, tmp_path: Path) -> None:

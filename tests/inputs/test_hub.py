@@ -110,19 +110,6 @@ def test_a_model_on_the_hub(server: tuple[FakeHub, Hub], make_model: Any) -> Non
     assert not any("model.safetensors" in path for path in fake.asked)
 
 
-def test_an_adapter_on_the_hub_is_followed_to_its_base(server: tuple[FakeHub, Hub], make_model: Any, tmp_path: Path) -> None:
-    from tests.inputs.test_models import make_adapter
-
-    fake, hub = server
-    fake.repositories["someone/model"] = repository(make_model())
-    adapter = make_adapter(tmp_path / "adapter", "someone/model")
-    fake.repositories["someone/adapter"] = repository(adapter, weights="adapter_model.safetensors")
-    fake.sizes |= {"model.safetensors": 548_000_000, "adapter_model.safetensors": 3_000_000}
-    facts = check_causal_lm("someone/adapter", hub=hub)
-    assert (facts.base, facts.path, facts.download_bytes, facts.vocab_size) == ("someone/model", None, 551_000_000, 8)
-    assert not any("safetensors" in path for path in fake.asked)
-
-
 def test_answers_are_remembered_for_a_minute(server: tuple[FakeHub, Hub], make_model: Any) -> None:
     fake, real = server
     clock = [0.0]
@@ -149,13 +136,6 @@ def test_a_revision_that_does_not_exist(server: tuple[FakeHub, Hub], make_model:
     error = refused(hub, "someone/model", "v9")
     assert "has no revision v9" in str(error)
     assert error.setting == "revision"
-
-
-def test_a_gated_model(server: tuple[FakeHub, Hub], make_model: Any) -> None:
-    fake, hub = server
-    fake.repositories["someone/model"] = repository(make_model())
-    fake.closed["someone/model"] = (403, "GatedRepo")
-    assert "someone/model is gated: accept its terms" in str(refused(hub, "someone/model"))
 
 
 def test_a_gated_model_and_a_token(server: tuple[FakeHub, Hub], make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,12 +175,6 @@ def test_a_pickle_only_model_is_fetched_and_converted(server: tuple[FakeHub, Hub
     assert not (tmp_path / "out" / "run.py").exists()
 
 
-def test_a_data_repository_without_config(server: tuple[FakeHub, Hub]) -> None:
-    fake, hub = server
-    fake.repositories["someone/data"] = {"README.md": b"hello"}
-    assert "holds no model: config.json is missing" in str(refused(hub, "someone/data"))
-
-
 class Unreachable:
     """A client without a network."""
 
@@ -214,12 +188,6 @@ def test_offline_and_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert message == "someone/model is not on this machine and the Hugging Face hub cannot be reached (no route to host)"
 
 
-def test_offline_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert "cannot be reached (" in str(refused(Hub(), "someone/model"))
-
-
 def test_offline_but_downloaded_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_model: Any) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     repo = tmp_path / "cache" / "models--someone--model"
@@ -229,20 +197,6 @@ def test_offline_but_downloaded_before(tmp_path: Path, monkeypatch: pytest.Monke
     make_model().rename(repo / "snapshots" / COMMIT)
     facts = check_causal_lm("someone/model", hub=Hub(Unreachable()))
     assert (facts.path, facts.download_bytes) == (repo / "snapshots" / COMMIT, 0)
-
-
-def test_an_adapter_downloaded_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_model: Any) -> None:
-    from tests.inputs.test_models import make_adapter
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    repo = tmp_path / "cache" / "models--someone--adapter"
-    (repo / "refs").mkdir(parents=True)
-    (repo / "refs" / "main").write_text(COMMIT)
-    (repo / "snapshots").mkdir()
-    base = make_model()
-    make_adapter(tmp_path / "adapter", base).rename(repo / "snapshots" / COMMIT)
-    facts = check_causal_lm("someone/adapter", hub=Hub(Unreachable()))
-    assert (facts.path, facts.base, facts.download_bytes) == (repo / "snapshots" / COMMIT, str(base), 0)
 
 
 def test_a_name_that_the_client_refuses(server: tuple[FakeHub, Hub]) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rlhf_studio.inputs import families
 from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
 from rlhf_studio.inputs.models import facts as facts_module
 from rlhf_studio.inputs.models.facts import check_causal_lm, check_reward_model, supported_architectures
@@ -60,17 +59,12 @@ def assert_refused(folder: Path | str, message: str) -> None:
 
 
 CONFIGS = {
-    "classifier": (
-        {"architectures": ["LlamaForSequenceClassification"]},
-        "is a LlamaForSequenceClassification, not a causal language model",
-    ),
+    "classifier": ({"architectures": ["LlamaForSequenceClassification"]}, "is a LlamaForSequenceClassification, not a causal"),
     "masked": ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "is an encoder (BertForMaskedLM), not a causal"),
-    "vision": ({"architectures": ["ViTForImageClassification"]}, "is a ViTForImageClassification, not a causal"),
     "encoder-decoder": ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "is an encoder-decoder model"),
     "unknown": ({"architectures": ["Zeta9ForCausalLM"]}, "the installed transformers does not know Zeta9ForCausalLM"),
     "own code": ({"architectures": ["Zeta9ForCausalLM"], "auto_map": {"AutoModel": "x.Y"}}, "needs its own Python code"),
     "no architecture": ({"architectures": None}, "does not name its architecture"),
-    "odd architecture": ({"architectures": [3]}, "does not name its architecture"),
     "small vocabulary": ({"vocab_size": 5}, "has 8 tokens, but the model knows only 5"),
 }
 
@@ -89,16 +83,10 @@ def test_without_the_table_of_transformers_the_ending_of_the_name_decides(make_m
     assert check_causal_lm(str(make_model(architectures=["Zeta9ForCausalLM"]))).architecture == "Zeta9ForCausalLM"
 
 
-def test_no_table_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(families, "find_spec", lambda _: None)
-    assert supported_architectures.__wrapped__("CAUSAL_LM") == frozenset()
-
-
 @pytest.mark.parametrize(
     ("present", "message"),
     [
         ("pytorch_model.bin", "has its weights only as a pickle (pytorch_model.bin)"),
-        ("model.pt", "has its weights only as a pickle (model.pt)"),
         ("tf_model.h5", "has no weights: model.safetensors is missing"),
     ],
 )
@@ -128,14 +116,11 @@ DAMAGED = {
     "header longer than the file": ((1 << 40).to_bytes(8, "little") + b"{}", "is cut off or not"),
     "git lfs pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "is a Git LFS pointer"),
     "not json": (_header(b"{oops"), "has a damaged header"),
-    "not an object": (_header([1]), "has a damaged header"),
     "deep": (_header(b"[" * 100_000), "has a damaged header"),
     "entry without shape": (_header({"w": {"dtype": "F32"}}), "has a damaged entry for w"),
     "negative shape": (_header({"w": _entry(0, 8, [-2])}), "has a damaged entry for w"),
-    "true as a number": (_header({"w": _entry(True, 8)}), "has a damaged entry for w"),
     "size and shape": (_header({"w": _entry(0, 4)}, b"1234"), "gives w a size that does not fit its shape"),
     "overlap": (_header({"a": _entry(0, 8), "b": _entry(4, 12)}, b"x" * 12), "overlap or leave gaps"),
-    "gap": (_header({"a": _entry(0, 8), "b": _entry(12, 20)}, b"x" * 20), "overlap or leave gaps"),
     "cut off": (_header({"a": _entry(0, 8)}, b"x" * 5), "is cut off: 3 bytes are missing"),
     "longer": (_header({"a": _entry(0, 8)}, b"x" * 10), "has 2 bytes after its last tensor"),
 }
@@ -167,7 +152,17 @@ def test_other_kinds_of_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["~/model", "../x", "a/b/c", "a..b", "a.", "a--b", "-o", "x\0y", "\ud800", "http://169.254.169.254/", "a b", "$(id)", "a\n"]
+    "name",
+    [
+        "~/model",
+        "../x",
+        "a/b/c",
+        "-o",
+        "x\0y",
+        "\ud800",
+        "http://169.254.169.254/",
+        "$(id)",
+    ],
 )
 def test_names_that_are_neither_folder_nor_hub_id_never_reach_the_hub(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "inside").mkdir()

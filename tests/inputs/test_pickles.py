@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +54,7 @@ def pickled(folder: Path, *, shards: int = 1, legacy: bool = False) -> Path:
     return folder
 
 
-LATER = partial(pytest.param, marks=pytest.mark.long)
-"""A case that is tried in long runs only."""
-
-
-@pytest.mark.parametrize(
-    ("shards", "legacy"), [LATER(1, False, id="one file"), LATER(1, True, id="before torch 1.6"), pytest.param(3, False, id="sharded")]
-)
+@pytest.mark.parametrize(("shards", "legacy"), [(1, True), (3, False)], ids=["before torch 1.6", "sharded"])
 def test_a_language_model(shards: int, legacy: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = save_policy(tmp_path / "source", spread=0.2), tmp_path / "deep" / "out"
     ids = torch.tensor([[4, 9, 3, 17, 5]])
@@ -103,15 +96,13 @@ def test_an_adapter(tmp_path: Path) -> None:
     assert load_file(out / "adapter_model.safetensors")["base_model.model.x.lora_A.weight"].tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
-@pytest.mark.parametrize("how", ["torch", "plain", "beside good tensors"])
-def test_a_pickle_that_would_run_code_is_refused_and_not_run(how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pickle_that_would_run_code_is_refused_and_not_run(
+    real_helpers: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, out, trace = save_policy(tmp_path / "source"), tmp_path / "out", tmp_path / "was-run"
     (source / "model.safetensors").unlink()
     file = source / "pytorch_model.bin"
-    if how == "plain":
-        file.write_bytes(pickle.dumps({"a": Canary(trace)}, protocol=2))
-    else:
-        torch.save({"a": torch.zeros(2), "b": Canary(trace)} if how != "torch" else Canary(trace), file)
+    torch.save({"a": torch.zeros(2), "b": Canary(trace)}, file)
     assert main(["convert", str(source), str(out)]) == 2
     error = capsys.readouterr().err
     assert "pytorch_model.bin" in error and "is refused: it asks for posix.system" in error
@@ -155,20 +146,13 @@ def test_files_that_are_not_weights(tmp_path: Path) -> None:
     refused("is damaged")
     torch.save({"state_dict": {"a": torch.zeros(2)}, "step": 3}, file)
     refused("holds dict 'state_dict' beside tensors; save the model's state_dict alone")
+    file.write_bytes(pickle.dumps({"a": Canary(tmp_path / "was-run")}, protocol=2))
+    refused("is refused: it asks for posix.system")
+    assert not (tmp_path / "was-run").exists()
     torch.save({"a": torch.eye(2).to_sparse()}, file)
     refused("holds a as a sparse or quantized tensor")
     torch.save([torch.zeros(2)], file)
     refused("does not hold tensors by name")
-
-
-def test_an_empty_folder_is_filled_and_a_full_one_left_alone(tmp_path: Path) -> None:
-    source, out = pickled(save_policy(tmp_path / "source")), tmp_path / "out"
-    out.mkdir()
-    assert convert(str(source), out).tensors == len(load_file(out / "model.safetensors"))
-    before = sorted(out.iterdir())
-    with pytest.raises(ModelError, match="is not an empty folder"):
-        convert(str(source), out)
-    assert sorted(out.iterdir()) == before
 
 
 def test_a_side_file_that_leads_out_of_the_folder_is_not_copied(tmp_path: Path) -> None:

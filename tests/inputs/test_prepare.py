@@ -11,7 +11,6 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from rlhf_studio.config import DataConfig
-from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.cells import Prompt, prompt_from
@@ -50,11 +49,9 @@ def made(texts: list[str], chat: ChatTemplate | None = None, seed: int = 0, **se
     ("side", "limit", "ids", "kept"),
     [
         ("cut_left", 3, [1, 10, 11, 12, 13], [1, 12, 13]),
-        ("cut_left", 3, [10, 11, 12, 13], [11, 12, 13]),
         ("cut_left", 1, [1, 10, 11], [11]),
         ("cut_right", 3, [1, 10, 11, 12, 13], [1, 10, 11]),
         ("cut_right", 1, [1, 10], [1]),
-        ("cut_left", 5, [1, 10], [1, 10]),
         ("drop", 2, [], []),
     ],
 )
@@ -162,20 +159,14 @@ def test_conversations_from_a_file(tmp_path: Path) -> None:
     ("cell", "message"),
     [
         ('["x"]', "row 1, message 1 in 'prompt' is not like"),
-        ('[{"role": "user"}]', "row 1, message 1 in 'prompt' is not like"),
         ('[{"role": "user", "content": "x"}, {"role": "user", "content": null}]', "row 1, message 2 in 'prompt': role and content must be"),
-        ('[{"role": 1, "content": "x"}]', "role and content must be text"),
         ('[{"role": "user", "content": "\\ud800"}]', "half a character"),
         ("7", "holds int"),
-        (f'[{{"role": "user", "content": "{"x" * 60_000}"}}]', None),
     ],
 )
-def test_conversations_that_are_none(cell: str, message: str | None, tmp_path: Path) -> None:
+def test_conversations_that_are_none(cell: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "chats.jsonl"
     path.write_text(f'{{"prompt": {cell}}}\n')
-    if message is None:
-        assert len(read_prompts(DataConfig(prompts=str(path), chat_template=True))) == 1
-        return
     with pytest.raises(PromptsError) as caught:
         read_prompts(DataConfig(prompts=str(path), chat_template=True))
     assert message in caught.value.message
@@ -196,26 +187,6 @@ def test_repeats_among_conversations(tmp_path: Path) -> None:
 
 
 # --- settings that do not fit together ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "field"),
-    [
-        ({"min_characters": 9, "max_characters": 8}, "data.max_characters"),
-        ({"min_prompt_tokens": 9, "max_prompt_tokens": 8, "overlong": "drop"}, "data.min_prompt_tokens"),
-        ({"query_tokens_min": 2}, "data.query_tokens_max"),
-        ({"query_tokens_max": 2}, "data.query_tokens_max"),
-        ({"query_tokens_min": 3, "query_tokens_max": 2}, "data.query_tokens_max"),
-        ({"query_tokens_min": 3, "query_tokens_max": 9, "max_prompt_tokens": 8}, "data.query_tokens_max"),
-        ({"query_tokens_min": 3, "query_tokens_max": 9, "chat_template": True}, "data.query_tokens_max"),
-        ({"overlong": "cut_right", "chat_template": True}, "data.overlong"),
-        ({"system_text": "x"}, "data.system_text"),
-    ],
-)
-def test_settings_that_do_not_fit_together(settings: dict[str, Any], field: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_config({"data": settings})
-    assert [problem.field for problem in caught.value.problems] == [field]
 
 
 # --- what a resumed run compares -----------------------------------------------------------------------------------------------------

@@ -170,12 +170,3 @@ def test_answers_of_the_hub_are_remembered_for_a_while() -> None:
     clock[0] += cached.REMEMBER_PROBLEM_SECONDS + 1
     outcome[0] = Prompts([Prompt(1, "y")])
     assert memory.get(train).texts == ["y"]
-
-
-def test_a_hub_dataset_is_looked_at_through_the_memory(monkeypatch: pytest.MonkeyPatch, tokenizer: Path) -> None:
-    rows = [Prompt(number, "the film") for number in range(1, cached.REMOTE_ROWS + 1)]
-    asked: list[DataConfig] = []
-    monkeypatch.setattr(cached, "_remote", RemoteMemory(lambda data: asked.append(data) or Prompts(rows, columns=["prompt"], partial=True)))
-    shown = preview_prompts(DataConfig(prompts="owner/set", max_prompt_tokens=9), 5, tokenizer)
-    assert (shown.total, shown.whole, len(shown.rows)) == (cached.REMOTE_ROWS, False, 5)
-    assert [data.prompts for data in asked] == ["owner/set"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,6 @@ from rlhf_studio.inputs.prompts.sources import tables
 from rlhf_studio.inputs.prompts.sources.hub import open_hub
 from rlhf_studio.inputs.prompts.sources.opening import is_remote
 from rlhf_studio.inputs.prompts.sources.parquet import MAX_CELL_BYTES, open_parquet
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS
 from rlhf_studio.inputs.prompts.sources.tables import plain
 from tests.inputs.hub_server import COMMIT, TOKEN, hub_server
 
@@ -52,33 +50,28 @@ def drain(rows: Iterator[Any]) -> list[list[Any]]:
 # --- Parquet ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_parquet_file_through_the_helper(tmp_path: Path) -> None:
+def test_a_parquet_file_through_the_helper(real_helpers: None, tmp_path: Path) -> None:
     """One whole way: started as a process, several row groups, a reference, blank rows."""
     path = write_parquet(tmp_path / "p.parquet", {"id": range(1000), "prompt": [*TEXTS[:-1], None], "answer": TEXTS}, row_group_size=130)
     prompts = read_prompts(config(path, reference_column="answer"))
     assert (prompts.texts, prompts.references) == (TEXTS[:-1], TEXTS[:-1])
     assert prompts.columns == ["id", "prompt", "answer"] and prompts.left_out == {"blank": 1}
     assert prompts.rows[999 - 1].number == 999
-    with pytest.raises(PromptsError, match="there is no column 'text'; the columns are: id, prompt, answer"):
-        read_prompts(config(path, column="text"))
     assert read_prompts(config(path, max_prompts=3)).texts == TEXTS[:3]  # the helper is ended in the middle
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())])
-@pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "none"])
-def test_text_in_every_form_that_parquet_has(kind: pa.DataType, compression: str, tmp_path: Path) -> None:
+def test_text_in_every_form_that_parquet_has(tmp_path: Path) -> None:
     texts = ["a", "b é", "a"]
-    path = write_parquet(tmp_path / "p.parquet", {"prompt": pa.array(texts).cast(kind)}, compression=compression)
-    assert drain(open_parquet(path, COLUMN).rows) == [[text] for text in texts]
+    forms = (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))
+    for kind, compression in zip(forms, ("snappy", "zstd", "gzip", "none"), strict=True):
+        path = write_parquet(tmp_path / "p.parquet", {"prompt": pa.array(texts).cast(kind)}, compression=compression)
+        assert drain(open_parquet(path, COLUMN).rows) == [[text] for text in texts], kind
 
 
 BAD_CELLS = {
     "numbers": (pa.array([1.5]), "row 1 holds float in 'prompt', not text"),
-    "bytes": (pa.array([b"\xff"]), "row 1 holds bytes in 'prompt', not text"),
-    "times": (pa.array([0], pa.timestamp("s")), "row 1 holds datetime in 'prompt', not text"),
     "nested lists": (pa.array([[["x"]]]), "row 1 holds a list in 'prompt', not text"),
     "objects": (pa.array([{"x": "y"}]), "row 1 holds dict in 'prompt', not text"),
-    "infinite": (pa.array([float("inf")]), "row 1 holds float in 'prompt', not text"),
     "not utf-8": (
         pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xe9")]),
         "row 2 is not UTF-8 text (byte 0xe9) in 'prompt'",
@@ -88,23 +81,12 @@ BAD_CELLS = {
 
 
 @pytest.mark.parametrize("case", BAD_CELLS)
-def test_a_cell_that_is_no_prompt(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_that_is_no_prompt(case: str, tmp_path: Path) -> None:
     column, message = BAD_CELLS[case]
     path = write_parquet(tmp_path / "p.parquet", {"prompt": column})
-    monkeypatch.setattr(tables, "ask_helper", in_process)
     with pytest.raises(PromptsError) as caught:
         read_prompts(config(path))
     assert message in caught.value.message
-
-
-def in_process(module: str, task: dict[str, Any], **_: Any) -> Iterator[dict[str, Any]]:
-    """The helper's own function, called here, for the many cases that need no process of their own."""
-    said: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "read_task", lambda: json.loads(json.dumps(task)))
-        patch.setattr(tables, "answer", lambda message: said.append(json.dumps(message)))
-        sys.modules[module].main()
-    yield from map(json.loads, said)
 
 
 def test_files_that_are_no_parquet(tmp_path: Path) -> None:
@@ -132,7 +114,7 @@ def test_a_cell_is_measured_before_it_is_made(tmp_path: Path) -> None:
         drain(open_parquet(path, COLUMN).rows)
 
 
-def test_a_parquet_bomb_meets_the_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_bomb_meets_the_memory_limit(real_helpers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few kilobytes that unpack to gigabytes: the helper runs into its limit, this process does not notice."""
     bomb = pa.array(["x" * 10_000_000]).dictionary_encode()
     rows = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), bomb.dictionary)
@@ -222,8 +204,6 @@ def test_a_folder_through_the_helper(dataset: Path) -> None:
     prompts = read_prompts(config(dataset, subset="en", max_prompts=700, column="prompt"), tick=heard.append)
     assert prompts.texts == TEXTS[:700] and prompts.columns == ["prompt", "stars"]
     assert all(text.startswith("Opening ") or " rows of " in text for text in heard)
-    with pytest.raises(PromptsError, match="has no split 'dev'"):
-        read_prompts(config(dataset, subset="en", split="dev"))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +212,6 @@ def test_a_folder_through_the_helper(dataset: Path) -> None:
         ("photo.png", b"\x89PNG", "holds files of the kind imagefolder, not tables of text"),
         ("notes.docx", b"x", "holds no tables that can be read"),
         ("train.jsonl", b'{"prompt": "x"}\n{"prompt"', "cannot be"),
-        ("train.parquet", b"PAR1", "cannot be"),
     ],
 )
 def test_folders_without_tables(name: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -264,12 +243,6 @@ def test_only_the_wanted_columns_of_a_dataset_are_read_a_few_rows_at_a_time(tmp_
     assert rows_of(path.parent) == [[text] for text in TEXTS]
     with pytest.raises(PromptsError, match="the rows after 0 cannot be read"):
         rows_of(path.parent, column="other")
-
-
-def test_a_long_row_of_a_dataset(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "d" / "a.parquet", {"prompt": pa.array([[{"role": "user", "content": "x" * (MAX_ROW_CHARACTERS + 1)}]])})
-    with pytest.raises(PromptsError, match="row 1 is longer"):
-        rows_of(tmp_path / "d")
 
 
 def test_an_archive_in_a_folder_is_refused_by_name(tmp_path: Path) -> None:
@@ -305,8 +278,6 @@ HUB_ERRORS = {
     "gated": (errors.GatedRepoError("no", response=response(403)), "data.prompts", "is gated: accept its terms"),
     "revision": (errors.RevisionNotFoundError("no", response=response(404)), "data.revision", "has no revision main"),
     "offline": (HTTP.ConnectError("name or service not known"), "data.prompts", "cannot be reached (name or service not known)"),
-    "offline by setting": (errors.OfflineModeIsEnabled("offline mode"), "data.prompts", "cannot be reached (offline mode)"),
-    "server": (errors.HfHubHTTPError("500 Server Error", response=response(500)), "data.prompts", "cannot be reached (500 Server Error)"),
     "name": (errors.HFValidationError("no"), "data.prompts", "it is no dataset id"),
 }
 
@@ -325,9 +296,9 @@ def test_what_the_hub_can_answer(case: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.field == field and message in caught.value.message
 
 
-def test_a_dataset_over_http_through_the_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_over_http_through_the_helper(real_helpers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real library against a server that answers as the hub does: only the pieces with the wanted rows are fetched."""
-    texts = [f"row {row} " + "film " * 200 for row in range(40_000)]
+    texts = [f"row {row} " + "film " * 200 for row in range(30_000)]
     path = write_parquet(
         tmp_path / "set" / "data" / "train.parquet", {"text": texts}, row_group_size=500, compression="none", use_dictionary=False
     )
@@ -341,15 +312,6 @@ def test_a_dataset_over_http_through_the_helper(tmp_path: Path, monkeypatch: pyt
         assert prompts.texts == texts[:700]
         assert prompts.notes == [f"owner/set is read at commit {COMMIT[:12]}."]
         assert sum(served) < path.stat().st_size / 2  # in blocks of 5 MB
-        for change, field, message in (
-            ({"split": "dev"}, "data.split", "has no split 'dev'; there are: train, test"),
-            ({"revision": "old"}, "data.revision", "has no revision old"),
-            ({"path": "owner/none"}, "data.prompts", "no such dataset on the Hugging Face hub"),
-            ({"path": "owner/gated"}, "data.prompts", "is gated: accept its terms"),
-        ):
-            with pytest.raises(PromptsError) as caught:
-                read_prompts(config(**{"path": "owner/set", "column": "text", **change}))
-            assert caught.value.field == field and message in caught.value.message
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         assert read_prompts(config("owner/gated", column="text", max_prompts=2, split="test")).texts == ["a test"]
 
@@ -410,7 +372,6 @@ def test_a_hub_dataset_is_read_at_one_commit_and_only_as_far_as_asked(monkeypatc
 
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
     monkeypatch.setattr(datasets, "load_dataset_builder", load)
-    monkeypatch.setattr(tables, "ask_helper", in_process)
     prompts = read_prompts(config("owner/set", subset="en", split="test", revision="v6", max_prompts=1000), limit=50)
     assert prompts.texts == [f"row {row}" for row in range(50)] and len(given) == 50
     assert prompts.partial and prompts.notes == ["owner/set is read at commit abc123.", "Not used: the column 'label'."]
@@ -423,7 +384,6 @@ LIBRARY_ERRORS = {
     "no files": (datasets.exceptions.DataFilesNotFoundError("No (supported) data files found"), "data.prompts", "holds no tables"),
     "anything": (KeyError("features"), "data.prompts", "owner/set cannot be opened ('features')"),
     "unlisted": (ValueError("Bad split: x. Available splits: [oops"), "data.split", "there are: none that can be listed"),
-    "listed badly": (ValueError("Bad split: x. Available splits: [oops]"), "data.split", "there are: none that can be listed"),
 }
 
 
@@ -468,24 +428,13 @@ def test_a_connection_that_breaks_off(error: Exception, message: str, monkeypatc
         ("imdb", True),
         ("data.csv", False),
         ("owner/data.jsonl", False),
-        ("./imdb", False),
-        ("a/b/c", False),
         ("bundled/world-prompts", False),
-        ("~/x", False),
-        ("a b", False),
         ("x--y", False),
         ("..", False),
     ],
 )
 def test_which_names_are_looked_up_on_the_hub(name: str, remote: bool) -> None:
     assert is_remote(name) == remote
-
-
-def test_a_helper_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_parquet(tmp_path / "p.parquet", {"prompt": ["x"]})
-    monkeypatch.setattr(tables, "MODULE", "rlhf_studio.no_such_module")
-    with pytest.raises(PromptsError, match="p.parquet: cannot be read: it ended with code 1"):
-        read_prompts(config(path))
 
 
 def test_cells_as_json_can_carry_them() -> None:

@@ -165,26 +165,6 @@ def test_fields_under_other_names_are_told_with_ours(tmp_path: Path) -> None:
     assert ", score, zebra" in both  # the reward is there
 
 
-def test_yes_and_no_are_flags(tmp_path: Path) -> None:
-    tokens = opened(tmp_path, {**BOARD, "clipped": [True, False]})[1].rollout(1, 0).tokens
-    assert tokens is not None and tokens.arrays["clipped"].tolist() == [1.0, 0.0]
-
-
-def test_many_fields_in_one_object_are_read_once(tmp_path: Path) -> None:
-    """A thousand fields in a line; one that stands twice is looked for by its name, not by counting all of them."""
-    names = ", ".join(f'"f{number}": 1' for number in range(60_000))
-    with pytest.raises(ConfigError, match="line 1: 'f59999' stands twice"):
-        opened(tmp_path, "{" + names + ', "f59999": 2}')
-
-
-def test_an_export_asks_for_no_step_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    _, reader = opened(tmp_path, {**GOOD, "step": 1_000_000})
-    episodes = RunReader.episodes
-    monkeypatch.setattr(RunReader, "episodes", lambda self, first, last=None: (asked.append(first), episodes(self, first, last))[1])
-    assert len(list(lines_of(reader))) > 2 and asked == [1_000_000]
-
-
 def test_steps_in_any_order_and_from_zero(tmp_path: Path) -> None:
     lines = [{"step": step, "prompt": "p", "response": f"r{step}", "length": 1, "reward": float(step)} for step in (2, 0, 1)]
     result, reader = opened(tmp_path, *lines, name="mine")
@@ -204,27 +184,17 @@ def test_nan_is_kept_as_nan(tmp_path: Path) -> None:
 GOOD = {"step": 1, "prompt": "p", "response": "r", "response_tokens": ["r"], "reward": 1}
 WRONG: dict[str, tuple[Any, str]] = {
     "not JSON": ("{'step': 1}", "line 2: it is not JSON"),
-    "a list": ("[1]", "line 2: it is a list"),
     "no step": ({**GOOD, "step": None}, "line 2, step: it is missing"),
-    "a negative step": ({**GOOD, "step": -1}, "line 2, step: -1 is not a whole number"),
-    "true as a step": ({**GOOD, "step": True}, "line 2, step: True is not"),
-    "a huge step": ({**GOOD, "step": 10**30}, "line 2, step"),
     "a text as reward": ({**GOOD, "reward": "high"}, "line 2, reward: 'high' is not a number"),
     "an array of another length": ({**GOOD, "values": [1, 2]}, "line 2, values: it has 2 numbers, and this line needs 1"),
     "true in an array": ({**GOOD, "values": [True]}, r"line 2, values\[0\]: True is not a number"),
-    "a text in an array": ({**GOOD, "logprobs": ["x"]}, r"line 2, logprobs\[0\]: 'x' is not a number"),
     "a number beyond float32": ({**GOOD, "values": [1e300]}, "line 2, values: a number is beyond"),
-    "a whole number beyond everything": ({**GOOD, "values": [10**400]}, "line 2, values: a number is too large"),
     "arrays without tokens": ({"step": 1, "prompt": "p", "response": "r", "values": [1]}, "line 2, response_tokens: it is missing; values"),
-    "no length": ({"step": 1, "prompt": "p", "response": "r"}, "line 2, response_tokens: it is missing"),
     "no prompt": ({**GOOD, "prompt": None}, "line 2, prompt: it is missing"),
-    "a number as a token": ({**GOOD, "response_tokens": [5]}, r"line 2, response_tokens\[0\]: 5 is not a text"),
     "uneven rows": ({**GOOD, "response_tokens": ["a", "b"], "top_ids": [[1, 2], [1]]}, "line 2, top_ids: its rows"),
     "the same response twice": ({**GOOD, "sample": 0}, "line 2, sample: step 1 has a response 0 already"),
     "an unknown kind": ({**GOOD, "kind": "x"}, "line 2, kind: 'x' is none of"),
-    "another version": ({"kind": "run", "format": "rlhf-studio-log", "version": 9}, "line 2, format"),
     "a wrong setting": ({"kind": "run", "settings": {"ppo.kl_coef": -5}}, "line 2, settings.ppo.kl_coef"),
-    "very deep": ('{"step": 1, "x": ' + "[" * 50 + "]" * 50 + "}", "line 2: its lists and objects lie more than"),
     "endlessly deep": ("[" * 100_000, "line 2: its lists and objects lie more than"),
     "a million digits": ('{"step": 1, "reward": ' + "9" * 1_000_000 + "}", "line 2: a number has 1,000,000 digits"),
     "no prompt but a query": (
@@ -235,7 +205,6 @@ WRONG: dict[str, tuple[Any, str]] = {
         {"kind": "step", "step": 1, "metrics": {"\x1b[2J": "x"}},
         r"metrics\.⟨U\+001B⟩\[2J: 'x' is not",
     ),
-    "two as a flag": ({**GOOD, "clipped": ["yes"]}, r"line 2, clipped\[0\]: 'yes' is not a number"),
     "a name twice": ('{"step": 1, "step": 2}', "line 2: 'step' stands twice in one object"),
     "not UTF-8": ("\udcff", "line 2: it is not UTF-8"),
 }
@@ -278,8 +247,6 @@ def test_files_that_are_no_logs(tmp_path: Path) -> None:
         ("MOST_TOKENS_IN_ALL", 5, [BOARD, {**BOARD, "prompt_tokens": ["a", "b"]}], "line 2: the file has more than 5 tokens"),
         ("MOST_PIECES", 2, [{"kind": "pieces", "pieces": {"1": "a", "2": "b", "3": "c"}}, GOOD], "line 1, pieces: .*more than 2 token ids"),
         ("MOST_PIECES_TEXT", 5, [{"kind": "pieces", "pieces": {"1": "abcdef"}}, GOOD], "line 1, pieces: .*5 characters"),
-        ("MOST_NAMES", 3, [GOOD, *({"kind": "step", "step": n, "metrics": {f"a{n}": 1, f"b{n}": 1}} for n in (1, 2))], "line 3, metrics"),
-        ("MOST_NAMES", 1, [{**GOOD, "components": {name: 1}} for name in ("a", "b")], "line 2, components: .*more than 1 different names"),
         ("MOST_PROBES", 1, [*({"kind": "probe", "probe": n, "prompt": "p", "pieces": ["a"]} for n in (0, 1)), GOOD], "line 2, probe: .*1"),
     ],
 )  # fmt: skip

@@ -67,23 +67,6 @@ def test_errors_count_prompts(tmp_path: Path) -> None:
     assert metrics[1]["objective/scores_std"] == pytest.approx(np.std(rewards, ddof=1)) and "objective/scores_se" not in metrics[2]
 
 
-def test_an_export_of_a_part_of_the_responses_gets_no_metrics_of_them(tmp_path: Path) -> None:
-    run = {"kind": "run", "format": "rlhf-studio-log", "version": 1}
-    step = {"kind": "step", "step": 1, "metrics": {"objective/scores": 7.0}}
-    _, reader = opened(tmp_path, run, step, *responses(1, [1.0, 2.0]))
-    assert dict(reader.metrics_since(0))[1] == {"objective/scores": 7.0}
-
-
-def test_gold_that_falls_in_a_log_of_responses_is_found(tmp_path: Path) -> None:
-    draw = np.random.default_rng(5)
-    lines = []
-    for step in range(1, 25):
-        for line in responses(step, (0.1 * step + 0.1 * draw.normal(size=8)).tolist()):
-            lines.append({**line, "gold": 0.05 * min(step, 24 - step) + 0.02 * draw.normal()})
-    _, reader = opened(tmp_path, *lines)
-    assert diagnose(reader).verdict.kind == "exploiting the reward"
-
-
 def test_how_responses_ended_is_not_made_up(tmp_path: Path) -> None:
     """Every response comes to end with the same word, but nothing says that it ended by itself."""
     lines = [line for step in range(1, 25) for line in responses(step, [1.0] * 8)]

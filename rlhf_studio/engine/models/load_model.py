@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import json
 import os
 from dataclasses import dataclass, field
@@ -114,8 +115,11 @@ def _progress_class(name: str, report: OnProgress) -> type[tqdm[Any]]:
     class Progress(tqdm):  # type: ignore[type-arg] # it cannot be subscripted when the program runs
         def __init__(self, *args: Any, **kwargs: Any):
             kwargs["disable"] = False
-            super().__init__(*args, **{**kwargs, "file": open(os.devnull, "w")})  # noqa: SIM115 - closed when the process ends
+            super().__init__(*args, **{**kwargs, "file": io.StringIO()})
             self._reported = -REPORT_SECONDS
+
+        def display(self, *_: Any, **__: Any) -> bool:
+            return True  # nothing is drawn
 
         def update(self, n: float | None = 1) -> bool | None:
             shown: bool | None = super().update(n)

@@ -62,15 +62,16 @@ def output_in_log(run_dir: Path) -> Iterator[Screen | None]:
     copies = os.dup(1), os.dup(2)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    sys.stdout = sys.stderr = os.fdopen(log, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    in_log = os.fdopen(log, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    sys.stdout = sys.stderr = in_log
     try:
         yield Screen(_terminal(before[0], 1, copies[0]), _terminal(before[1], 2, copies[1]))
     except BaseException:
         traceback.print_exc()
         raise
     finally:
-        sys.stdout.flush()
         sys.stdout, sys.stderr = before
+        in_log.close()
         for number, copy in enumerate(copies, 1):
             os.dup2(copy, number)
             os.close(copy)

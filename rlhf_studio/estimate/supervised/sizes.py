@@ -60,8 +60,3 @@ def micro_batch(config: SupervisedConfig, tokens: ExampleTokens | None, packed: 
     usual = min(tokens.usual if packed else max(tokens.usual, tokens.longest_of(rows)), longest)
     counted = (int(rows * tokens.counted), ceil(rows * longest * tokens.counted / tokens.usual))
     return MicroBatch((rows * usual, rows * longest), counted, (rows * usual**2, rows * longest**2))
-
-
-def tokens_per_step(config: SupervisedConfig, tokens: ExampleTokens) -> int:
-    """Tokens of all texts of one step, padding left out."""
-    return config.training.batch_size * texts_per_example(config) * tokens.usual

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.models.facts import ENCODER_TYPES, ModelFacts, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model, read_json
 from rlhf_studio.inputs.trained_text import TrainedText, read_trained_text
@@ -192,18 +191,10 @@ class RewardModelDescription:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class EnsembleDescription:
-    """An ensemble's members, each described."""
-
-    name: str
-    members: list[RewardModelDescription]
-
-
 def describe_reward_model(name: str, revision: str = "main", label: str = "", hub: Hub | None = None) -> RewardModelDescription:
     """What the files of the reward model ``name`` (a folder, a hub id or bundled/world-reward) tell. torch is not loaded.
 
-    Raises :class:`ModelError` when the engine could not use it, or when it is an ensemble (see :func:`describe_ensemble`).
+    Raises :class:`ModelError` when the engine could not use it, or when it is an ensemble.
     """
     files = find_model(name, revision, hub)
     facts = check_reward_model(name, revision, label, hub)
@@ -239,17 +230,6 @@ def describe_reward_model(name: str, revision: str = "main", label: str = "", hu
         trained_on=saved.trained_on,
         notes=_notes(saved, encoder, pad_id, tokens),
     )
-
-
-def describe_ensemble(name: str) -> EnsembleDescription:
-    """The members of the ensemble in the folder ``name``. Raises :class:`ModelError`."""
-    folder = Path(resolve(name))
-    if not (folder / ENSEMBLE_FILE).is_file():
-        raise ModelError(f"{name} is no ensemble: {ENSEMBLE_FILE} is missing")
-    members = _object(folder / ENSEMBLE_FILE, name).get("members")
-    if not (isinstance(members, list) and members and all(isinstance(member, str) and member for member in members)):
-        raise ModelError(f"{ENSEMBLE_FILE} of {name} does not name its members")
-    return EnsembleDescription(name, [describe_reward_model(str(folder / member)) for member in members])
 
 
 def _head_weights(facts: ModelFacts, files: ModelFiles) -> dict[str, tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 A file has one line for the run (settings, state, watched answers of the starting policy), then one for each step.
 
-    python -m tests.analysis.doctor.stored_runs RUN_FOLDER NAME    # keeps a run of benchmarks.trials
+    python -m tests.analysis.doctor.stored_runs RUN_FOLDER NAME    # keeps a run
 """
 
 from __future__ import annotations

@@ -33,12 +33,10 @@ def read(path: Path, **settings: Any) -> list[tuple[Any, ...]]:
 
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[Any, ...]]] = {
     "prompt and completion": ({"prompt": "Two?", "completion": " 2"}, {}, ("Two?", " 2", None)),
-    "prompt and response": ({"response": "2", "id": 7, "prompt": "Two?"}, {}, ("Two?", "2", None)),
     "question and answer": ({"question": "Two?", "answer": "2"}, {}, ("Two?", "2", None)),
     "instruction with input": ({"instruction": "Add.", "input": "1 + 1", "output": "2"}, {}, ("Add.\n\n1 + 1", "2", None)),
     "instruction without input": ({"instruction": "Say 2.", "input": "", "output": "2"}, {}, ("Say 2.", "2", None)),
     "instruction with context": ({"instruction": "Add.", "context": "1, 1", "response": "2"}, {}, ("Add.\n\n1, 1", "2", None)),
-    "input and output": ({"input": "Two?", "output": "2"}, {}, ("Two?", "2", None)),
     "text": ({"text": "Some text."}, {}, ("", "Some text.", None)),
     "dialogue": ({"text": DIALOGUE}, {}, (DIALOGUE.removesuffix(" In 1843."), " In 1843.", None)),
     "dialogue as chat": (
@@ -63,8 +61,6 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[Any, ...]]] = {
         {"chat_template": True},
         ("Hi", "Hello.", CHAT[1:]),
     ),
-    "messages in a form": ({"messages": CHAT}, {"prompt_format": "Q: {prompt} A:"}, ("Be short.\nHi", "Hello.", CHAT)),
-    "lists on both sides": ({"prompt": CHAT[:2], "completion": CHAT[2:]}, {"chat_template": True}, ("Be short.\nHi", "Hello.", CHAT)),
     "a list answers a text": ({"prompt": "Hi", "completion": CHAT[2:]}, {"chat_template": True}, ("Hi", "Hello.", CHAT[1:])),
     "a text answers a list": ({"prompt": CHAT[:2], "completion": "Hello."}, {"chat_template": True}, ("Be short.\nHi", "Hello.", CHAT)),
     "preferred responses": ({"prompt": "Two?", "chosen": "2", "rejected": "3"}, {}, ("Two?", "2", None)),
@@ -73,19 +69,12 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[Any, ...]]] = {
         {},
         (DIALOGUE.removesuffix(" In 1843."), " In 1843.", None),
     ),
-    "preferred chats": ({"prompt": "Hi", "chosen": CHAT, "rejected": CHAT}, {"chat_template": True}, ("Be short.\nHi", "Hello.", CHAT)),
     "columns named": (
         {"q": "Two?", "a": "2", "prompt": "no", "completion": "no"},
         {"prompt_column": "q", "completion_column": "a"},
         ("Two?", "2", None),
     ),
-    "one column named": ({"text": "no", "prompt": "Two?", "gold": "2"}, {"completion_column": "gold"}, ("Two?", "2", None)),
     "text named": ({"text": "no", "body": "Yes.", "prompt": "no"}, {"text_column": "body"}, ("", "Yes.", None)),
-    "messages named": (
-        {"messages": TWO_TURNS, "talk": CHAT},
-        {"messages_column": "talk", "chat_template": True},
-        ("Be short.\nHi", "Hello.", CHAT),
-    ),
     "input named": ({"prompt": "Add.", "more": "1 + 1", "answer": "2"}, {"input_column": "more"}, ("Add.\n\n1 + 1", "2", None)),
     "choice between two": (
         {"instruction": "Say 2.", "output": "2", "text": "Say 2. 2"},
@@ -161,51 +150,16 @@ def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str, str]] = {
-    "no shape": (
-        {"a": "x", "prompt": "y"},
-        {},
-        "data.source",
-        "the columns are: a, prompt; demonstrations need a prompt and a completion, or messages, or text",
-    ),
-    "two completions": (
-        {"prompt": "x", "completion": "y", "response": "z"},
-        {},
-        "data.completion_column",
-        "the columns 'completion' and 'response' could both be meant; name one of them here",
-    ),
-    "two prompts": (
-        {"prompt": "x", "question": "y", "answer": "z"},
-        {},
-        "data.prompt_column",
-        "the columns 'prompt' and 'question' could both be meant",
-    ),
-    "two shapes": (
-        {"instruction": "x", "output": "y", "text": "z"},
-        {},
-        "data.completion_column",
-        "the columns 'output' and 'text' could both be meant; name one of them in data.completion_column or data.text_column",
-    ),
-    "chat or text": ({"messages": CHAT, "text": "z"}, {}, "data.messages_column", "'messages' and 'text' could both be meant"),
+    "no shape": ({"a": "x", "prompt": "y"}, {}, "data.source", "the columns are: a, prompt; demonstrations need a prompt and a"),
+    "two completions": ({"prompt": "x", "completion": "y", "response": "z"}, {}, "data.completion_column", "could both be meant"),
+    "two shapes": ({"instruction": "x", "output": "y", "text": "z"}, {}, "data.completion_column", "could both be meant"),
     "no such column": (
         {"prompt": "x", "completion": "y"},
         {"completion_column": "gold"},
         "data.completion_column",
         "there is no column 'gold'; the columns are: prompt, completion",
     ),
-    "which are needed": (
-        {"prompt": "x", "completion": "y"},
-        {"text_column": "text"},
-        "data.text_column",
-        "there is no column 'text'; the columns are: prompt, completion; name another one in data.text_column, or empty it where the "
-        "columns have their usual names; demonstrations need a prompt and a completion, or messages, or text",
-    ),
-    "which are needed beside it": (
-        {"a": "x", "q": "y"},
-        {"prompt_column": "q"},
-        "data.completion_column",
-        "there is no column 'completion'; the columns are: a, q; demonstrations need a prompt and a completion",
-    ),
-    "the other is missing": ({"a": "x", "q": "y"}, {"prompt_column": "q"}, "data.completion_column", "there is no column 'completion'"),
+    "which are needed beside it": ({"a": "x", "q": "y"}, {"prompt_column": "q"}, "data.completion_column", "there is no column"),
     "named together": (
         {"text": "x", "prompt": "y"},
         {"prompt_column": "prompt", "text_column": "text"},
@@ -213,26 +167,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         "cannot be used together with data.prompt_column",
     ),
     "not text": ({"prompt": "x", "completion": 4}, {}, "data.completion_column", "row 1 holds int in 'completion', not text"),
-    "chat without a form": (
-        {"messages": CHAT},
-        {},
-        "data.messages_column",
-        "row 1 holds chat messages in 'messages', not text; switch data.chat_template on, or say in data.prompt_format",
-    ),
-    "no message": (
-        {"messages": [{"say": "x"}]},
-        {"chat_template": True},
-        "data.messages_column",
-        "row 1, message 1 in 'messages' is not like",
-    ),
-    "plain text as chat": ({"text": "x"}, {"chat_template": True}, "data.chat_template", "row 1 holds a plain text"),
-    "nothing left": (
-        {"prompt": "x", "completion": ""},
-        {},
-        "data.source",
-        "holds no demonstrations that are left: 1 with an empty response",
-    ),
-    "half a character": ({"prompt": "x", "completion": "\ud800"}, {}, "data.source", "row 1 holds half a character"),
+    "chat without a form": ({"messages": CHAT}, {}, "data.messages_column", "row 1 holds chat messages in 'messages', not"),
 }
 
 

@@ -23,7 +23,6 @@ from rlhf_studio.inputs.examples import cached, preview
 from rlhf_studio.inputs.examples.check import COPIED_EXAMPLES, SAME_EXAMPLES, CheckedExamples, check_examples
 from rlhf_studio.inputs.examples.preview import PreviewExample, preview_examples
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import Lengths
 from tests.inputs.conftest import MakeModel
 
@@ -110,25 +109,6 @@ def test_a_file_is_read_again_when_it_changes_and_only_then(tmp_path: Path, monk
     assert len(reads) == 1
     write(tmp_path, many(3))
     assert len(cached.read_first(data)) == 3 and len(reads) == 2
-
-
-def test_the_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int | None] = []
-
-    def refuse(data: PairsConfig, *, limit: int | None, seconds: float) -> Any:
-        asked.append(limit)
-        raise PromptsError("data.source", "gone")
-
-    monkeypatch.setattr(cached, "read_pairs", refuse)
-    for _ in range(2):
-        with pytest.raises(PromptsError, match="gone"):
-            cached.read_first(PairsConfig(source="owner/asked-once"))
-    assert asked == [200]
-
-
-def test_the_world_is_known_at_once() -> None:
-    shown = preview_examples(PairsConfig(max_rows=20), 1, None)
-    assert shown.whole and shown.total == 20 and shown.shape == "pairs (chosen, rejected, prompt)"
 
 
 def test_what_may_start(facts: ModelFacts, tmp_path: Path) -> None:

@@ -69,16 +69,6 @@ SHAPES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Pair]]] = {
         {"chat_template": True},
         [Pair(1, "Who?\nAda.\nWhen?", "In 1843.", "In 1842.", tuple(ASKED))],
     ),
-    "answers to a chat": (
-        [{"prompt": ASKED, "chosen": [GOOD], "rejected": [BAD]}],
-        {"chat_template": True},
-        [Pair(1, "Who?\nAda.\nWhen?", "In 1843.", "In 1842.", tuple(ASKED))],
-    ),
-    "texts answer a chat": (
-        [{"prompt": ASKED, "chosen": "In 1843.", "rejected": "In 1842."}],
-        {"prompt_format": "Q: {prompt} A:"},
-        [Pair(1, "Who?\nAda.\nWhen?", "In 1843.", "In 1842.", tuple(ASKED))],
-    ),
     "the prompt is repeated": (
         [{"prompt": "How much are one and one?", "chosen": "How much are one and one? 2", "rejected": "How much are one and one? 3"}],
         {},
@@ -93,16 +83,6 @@ SHAPES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Pair]]] = {
         [{"prompt": "Two?", "chosen": "2", "rejected": "3", "by": 1.5, "sure": 0.75, "topic": "sums", "same": False}],
         {"margin_column": "by", "confidence_column": "sure", "group_column": "topic", "tie_column": "same"},
         [Pair(1, "Two?", "2", "3", None, 1.5, 0.75, False, "sums")],
-    ),
-    "a tie": (
-        [{"prompt": "Two?", "chosen": "2", "rejected": "3", "same": same} for same in (True, False)],
-        {"tie_column": "same", "drop_duplicates": False},
-        [Pair(1, "Two?", "2", "3", tie=True), Pair(2, "Two?", "2", "3")],
-    ),
-    "a ranking in named columns": (
-        [{"prompt": "Two?", "said": ["3", "2"], "order": [2, 1], "responses": ["4", "5"], "ranks": [1, 2]}],
-        {"responses_column": "said", "ranks_column": "order"},
-        [Pair(1, "Two?", "2", "3")],
     ),
     "ratings in named columns": (
         [row | {"said": f"<{row['response']}>", "stars": -row["rating"]} for row in rated(("Two?", "2", 5), ("Two?", "4", 1))],
@@ -130,11 +110,6 @@ SHAPES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[Pair]]] = {
         rated(("Two?", "2", 5), ("Three?", "3", 1), ("Two?", "4", 1), ("Two?", "two", 5), ("Three?", "2", 0.5)),
         {},
         [Pair(1, "Two?", "2", "4"), Pair(4, "Two?", "two", "4"), Pair(2, "Three?", "3", "2")],
-    ),
-    "ratings with margins": (
-        rated(("Two?", "2", 5), ("Two?", "4", 1.5)),
-        {"margin_from_ratings": True},
-        [Pair(1, "Two?", "2", "4", None, 3.5)],
     ),
     "labels": (
         [{"prompt": "Two?", "completion": "2", "label": True}, {"prompt": "Two?", "completion": "4", "label": False}],
@@ -235,30 +210,9 @@ def test_a_ranking_gives_every_two_of_its_responses_once(tmp_path_factory: pytes
 
 PAIR = {"prompt": "a", "chosen": "b", "rejected": "c"}
 WRONG: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str, str]] = {
-    "no shape": (
-        [{"text": "a", "good": "b"}],
-        {},
-        "data.source",
-        "the columns are: text, good; pairs need chosen and rejected, or a prompt with responses and ranks, or a prompt with response and",
-    ),
-    "two ratings": (
-        [{"prompt": "a", "response": "b", "rating": 1, "score": 2}],
-        {},
-        "data.rating_column",
-        "the columns 'rating' and 'score' could both be meant; name one of them here",
-    ),
-    "two shapes": (
-        [PAIR | {"response": "d", "rating": 2}],
-        {},
-        "data.rejected_column",
-        "'rejected' and 'rating' could both be meant; name one of them in data.rejected_column or data.rating_column",
-    ),
-    "one rating only": (
-        rated(("a", "b", 4), ("a", "c", 4), ("d", "e", 4)),
-        {},
-        "data.rating_column",
-        "every rating is 4, so nothing tells which responses are better",
-    ),
+    "no shape": ([{"text": "a", "good": "b"}], {}, "data.source", "the columns are: text, good; pairs need chosen and"),
+    "two ratings": ([{"prompt": "a", "response": "b", "rating": 1, "score": 2}], {}, "data.rating_column", "could both be meant"),
+    "one rating only": (rated(("a", "b", 4), ("a", "c", 4), ("d", "e", 4)), {}, "data.rating_column", "every rating is 4, so"),
     "one response to each prompt": (rated(("a", "b", 4), ("d", "e", 3)), {}, "data.prompt_column", "no prompt has two responses"),
     "alike within each prompt": (
         rated(("a", "b", 4), ("a", "c", 4), ("d", "e", 3), ("d", "f", 3)),
@@ -267,59 +221,11 @@ WRONG: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str, str]] = {
         "the responses to each prompt are all rated alike",
     ),
     "only ties": ([PAIR | {"same": "yes"}], {"tie_column": "same"}, "data.tie_column", "all pairs are ties"),
-    "all equal": ([PAIR | {"rejected": "b"}], {}, "data.source", "1 whose chosen and rejected responses are the same"),
-    "nobody sure": (
-        [PAIR | {"sure": 0.2}],
-        {"confidence_column": "sure", "min_confidence": 0.5},
-        "data.min_confidence",
-        "1 of which people were less sure than 0.5",
-    ),
     "confidence beyond 1": ([PAIR | {"sure": 80}], {"confidence_column": "sure"}, "data.confidence_column", "row 1 holds 80 in 'sure'"),
     "no number": ([PAIR | {"by": "much"}], {"margin_column": "by"}, "data.margin_column", "row 1 holds 'much' in 'by', not a number"),
-    "not a finite number": ([PAIR | {"by": "inf"}], {"margin_column": "by"}, "data.margin_column", "not a finite number"),
-    "margin below 0": (
-        [PAIR | {"by": -1}],
-        {"margin_column": "by"},
-        "data.margin_column",
-        "row 1 holds a margin of -1 in 'by': the chosen response must be the better one",
-    ),
-    "no ratings for margins": (
-        [PAIR],
-        {"margin_from_ratings": True},
-        "data.margin_from_ratings",
-        "there are no columns such as score_chosen and score_rejected",
-    ),
-    "tie neither true nor false": (
-        [PAIR | {"same": "maybe"}],
-        {"tie_column": "same"},
-        "data.tie_column",
-        "row 1 holds 'maybe' in 'same', neither true nor false",
-    ),
-    "ranks for some": (
-        [{"prompt": "a", "responses": ["b", "c"], "ranks": [1]}],
-        {},
-        "data.ranks_column",
-        "row 1 holds 1 ranks in 'ranks' for 2 responses",
-    ),
-    "responses no list": (
-        [{"prompt": "a", "responses": "b", "ranks": [1]}],
-        {},
-        "data.responses_column",
-        "row 1 holds str in 'responses', not a list",
-    ),
-    "chats without a form": (
-        [{"chosen": [*ASKED, GOOD], "rejected": [*ASKED, BAD]}],
-        {},
-        "data.chosen_column",
-        "row 1 holds chat messages in 'chosen', not text; switch data.chat_template on",
-    ),
-    "plain texts as chats": ([{"chosen": "a", "rejected": "b"}], {"chat_template": True}, "data.chat_template", "row 1 holds plain texts"),
-    "one is missing": (
-        [{"good": "b", "prompt": "a"}],
-        {"chosen_column": "good"},
-        "data.rejected_column",
-        "there is no column 'rejected'; the columns are: good, prompt",
-    ),
+    "margin below 0": ([PAIR | {"by": -1}], {"margin_column": "by"}, "data.margin_column", "row 1 holds a margin of -1 in"),
+    "tie neither true nor false": ([PAIR | {"same": "maybe"}], {"tie_column": "same"}, "data.tie_column", "row 1 holds 'maybe'"),
+    "ranks for some": ([{"prompt": "a", "responses": ["b", "c"], "ranks": [1]}], {}, "data.ranks_column", "row 1 holds 1 ranks"),
 }
 
 
@@ -328,7 +234,7 @@ def test_what_is_wrong_is_said_at_its_setting(case: str, tmp_path: Path) -> None
     rows, options, field, message = WRONG[case]
     with pytest.raises(PromptsError) as caught:
         read(write(tmp_path, rows), **options)
-    assert (caught.value.field, message) == (field, message if message in caught.value.message else caught.value.message)
+    assert caught.value.field == field and message in caught.value.message
 
 
 def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:

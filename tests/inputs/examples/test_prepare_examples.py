@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from rlhf_studio.inputs.examples import (
 )
 from rlhf_studio.inputs.examples.encoded import Length
 from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings, same_source
-from rlhf_studio.inputs.prompts import Prompts, read_prompts
+from rlhf_studio.inputs.prompts import Prompts
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.prepare import prepare
 from rlhf_studio.inputs.prompts.written import written, written_chat
@@ -180,28 +179,12 @@ def test_chats_are_written_in_the_form_turn_by_turn() -> None:
     assert pairs(Pair(1, "", "5", "6", messages), prompt_format=FORM).texts == [(text, " 5", " 6")]
 
 
-def test_ppo_reads_chats_in_the_form_too(tmp_path: Path) -> None:
-    messages = [USER | {"content": "Hi"}, ASSISTANT | {"content": "Hello."}, USER | {"content": "And?"}, ASSISTANT | {"content": "Bye."}]
-    (tmp_path / "p.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
-    data = DataConfig(prompts=str(tmp_path / "p.jsonl"), column="messages", prompt_format=FORM)
-    prepared = prepare(read_prompts(data), data, Words(), None, 0)
-    assert prepared.texts == ["Human: Hi\n\nAssistant: Hello.\n\nHuman: And?\n\nAssistant:"] and prepared.answered == 1
-
-
 def test_a_missing_space_is_counted_in_responses_of_pairs_too() -> None:
     """Of two pairs, one is left out for its length: what was looked at are four responses, three of them without a space."""
     done = pairs(Pair(1, "10", "20", "21"), Pair(2, "10", " 20", numbers(9, 20)), max_tokens=6)
     assert len(done.lengths) == 1 and done.left_out.total() == 1
     (told,) = (note for note in done.notes(PairsConfig(max_tokens=6), Counter()) if "between" in note)
     assert told == "Nothing stands between the prompt and 3 of 4 responses, not even a space; data.prompt_format can say what does."
-
-
-def test_without_a_form_a_missing_space_is_told() -> None:
-    done = demonstrations(("Who?", "Ada."), ("Who?", " Eve."))
-    assert done.texts[0] == ("Who?", "Ada.")
-    assert done.notes(DemonstrationsConfig(), Counter()) == [
-        "Nothing stands between the prompt and 1 of 2 responses, not even a space; data.prompt_format can say what does."
-    ]
 
 
 @pytest.mark.parametrize("kind", [DataConfig, DemonstrationsConfig, PairsConfig])
@@ -274,19 +257,6 @@ def test_a_response_has_the_ids_that_it_has_behind_its_prompt() -> None:
     assert encoder.encode(["Who Ada", "Who", " Ada"], special=False) == [[4, 5], [4], [1, 5]]
     done = prepare_demonstrations([Demonstration(1, "Who", " Ada")], DemonstrationsConfig(), encoder, None, "response", end=None)
     assert done.items == [EncodedExample((4, 5), (-100, 5))]
-
-
-def test_pieces_of_the_world_are_the_whole_text() -> None:
-    encoder = load_encoder(WORLD)
-    assert encoder is not None
-    prompt, response = "The camera work of this Indian road movie", " glides through each room, and the editing feels brisk."
-    (whole,) = encoder.encode([prompt + response], special=True)
-    done = prepare_demonstrations([Demonstration(1, prompt, response)], DemonstrationsConfig(), encoder, None, "response", end=None)
-    assert list(done.items[0].ids) == whole
-    (pair,) = prepare_pairs(
-        [Pair(1, prompt, response, " is dull.")], PairsConfig(), encoder, None, whole_texts=True, ties=True, end=None
-    ).items
-    assert [*pair.prompt, *pair.chosen] == whole
 
 
 # --- held out ----------------------------------------------------------------------------------------------------------------

@@ -1,1 +1,0 @@
-"""Judges the doctor and "what did it learn" on runs that were really trained: ``python -m benchmarks.trials``."""
