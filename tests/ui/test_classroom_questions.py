@@ -36,12 +36,6 @@ def complete(question: Question) -> bool:
     return "…" not in words and "@" not in words and question.right in range(len(question.options))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("lesson", "scene"), [("sampling", "temperature"), ("clip", "under_microscope")])  # the models; the recorded run
-def test_a_question_whose_numbers_have_to_be_loaded_can_be_asked(lesson: str, scene: str) -> None:
-    assert complete(ready.lesson_question(lesson, scene, answer))
-
-
 @pytest.mark.long
 def test_every_question_of_the_lessons_can_be_asked() -> None:
     assert [one for one in offered() if not complete(ready.lesson_question(*one, answer))] == []
