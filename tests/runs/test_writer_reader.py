@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.runs import create, schema
-from rlhf_studio.runs.errors import AlreadyRunning, StoreError
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import (
@@ -23,7 +23,7 @@ from rlhf_studio.runs.records import (
     WatchRecord,
 )
 from rlhf_studio.runs.writer import RunWriter
-from tests.runs.store_helpers import NASTY_TEXTS, rollout, same, start_fake, step_record, token_record
+from tests.runs.store_helpers import NASTY_TEXTS, rollout, same, step_record, token_record
 from tests.waiting import wait_until
 
 
@@ -415,15 +415,3 @@ def test_one_writer_may_be_used_by_several_threads(run: Path):
         for thread in threads:
             thread.join()
         assert [event.id for event in RunReader(run).events_since(0)] == list(range(1, 81))
-
-
-def test_a_second_writer_is_refused_while_another_process_is_the_engine(run: Path):
-    engine = start_fake(run, "hold")
-    try:
-        wait_until(lambda: RunReader(run).status().step > 0)
-        with pytest.raises(AlreadyRunning, match=f"process {engine.pid}"):
-            RunWriter(run)
-        assert RunReader(run).status().pid == engine.pid
-    finally:
-        engine.kill()
-        engine.wait(20)
