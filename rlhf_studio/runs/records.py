@@ -279,6 +279,15 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class Command:
+    """A request from the app: ``kind`` as in :data:`rlhf_studio.runs.commands.CommandKind`, ``payload`` what belongs to it."""
+
+    id: int
+    kind: str
+    payload: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class StoredEvent:
     """An event as the reader returns it; ``id`` grows by one per event of a run."""
 
