@@ -15,7 +15,7 @@ from pathlib import Path
 from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.listing import SETTLED_SECONDS
+from rlhf_studio.runs.finding.folders import SETTLED_SECONDS
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter

@@ -8,6 +8,7 @@ Never open ``run.db`` with plain ``open()`` inside the engine or the app: closin
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -206,6 +207,27 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = SCHE
     if application != APPLICATION_ID and not (may_be_empty and version == 0 and application == 0):
         raise StoreError(f"{path} was not written by RLHF Studio.", "damaged")
     return version
+
+
+class Place:
+    """Whether the file at a path is still the file that was there at first: a run folder may be deleted, moved or replaced while
+    its engine works.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._file = self._look()
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
+
+    def is_ours(self) -> bool:
+        """Whether the file at the path is the one that was there at first."""
+        return self._file is not None and self._look() == self._file
 
 
 def set_journal(connection: sqlite3.Connection, mode: str, seconds: float) -> str:

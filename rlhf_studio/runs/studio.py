@@ -1,5 +1,4 @@
-"""``studio.db`` at the workspace's root: the queue, the names, tags and notes of runs, and who started them. Written by the app, never by
-an engine.
+"""``studio.db`` at the workspace's root: the queue, and the names, tags and notes of runs. Written by the app, never by an engine.
 
 Each call opens its own short connection. The database keeps a rollback journal: it is written a few times per run, and a
 single file is easy to copy and works on every disk.
@@ -16,12 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from rlhf_studio.runs import paths, schema
+from rlhf_studio.runs import paths, people, schema
 from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
-from rlhf_studio.runs.records import Marks
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import Marks, StartMode
 from rlhf_studio.runs.values import DAMAGE, decode_pieces, decode_text, encode_json, encode_text
-from rlhf_studio.runs.visitors.starters import STARTERS, Starter, forget_starter, load_starters
+from rlhf_studio.runs.visitors.starters import Starter, load_starters, read_starters
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -33,11 +31,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     # Tags and notes that people give to runs; archived runs are left out of the table unless they are asked for.
     ("CREATE TABLE marks (run_id TEXT PRIMARY KEY, tags TEXT NOT NULL, note TEXT NOT NULL, archived INTEGER NOT NULL)",),
     (),  # the tables stay; the column ``resume`` may hold one more number, which earlier versions do not know
-    (STARTERS,),
+    # Who started a run; version 5 has that in people.db.
+    ("CREATE TABLE starters (run_id TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL, address TEXT NOT NULL)",),
+    ("DROP TABLE starters",),
 )
 STUDIO_VERSION = len(MIGRATIONS)
 MARKS_SINCE = 2  # the version that has the table of marks
-STARTERS_SINCE = 4  # the version that has the table of starters
+HAS_STARTERS = 4  # the one version that has the table of starters
 
 _MODES: tuple[StartMode, ...] = ("train", "resume", "from-start")
 """The column ``resume`` holds the place in this list, or :data:`_REPLACED`."""
@@ -83,7 +83,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Studio:
-    """All entries, names, marks and starters at one moment."""
+    """All entries, names and marks at one moment, and who started the runs."""
 
     entries: dict[str, Entry]
     names: dict[str, str]
@@ -113,7 +113,7 @@ def read(workspace: Path, run_id: str | None = None) -> Studio:
     """
     path = Path(workspace) / paths.STUDIO_DATABASE
     if not path.is_file():
-        return EMPTY
+        return Studio({}, {}, starters=read_starters(workspace, run_id))
     with with_remedy(REMEDY):
         connection = schema.connect(path, read_only=True)
     try:
@@ -125,8 +125,9 @@ def read(workspace: Path, run_id: str | None = None) -> Studio:
         named = connection.execute("SELECT run_id, name FROM names WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
         names = {run: decode_text(name) for run, name in named}
         marks = load_marks(connection, run_id) if version >= MARKS_SINCE else {}
-        starters = load_starters(connection, run_id) if version >= STARTERS_SINCE else {}
-        return Studio(load_entries(connection, run_id), names, marks, starters)
+        entries = load_entries(connection, run_id)  # before the starters: a run that is queued has its starter already
+        starters = load_starters(connection, run_id) if version == HAS_STARTERS else read_starters(workspace, run_id)
+        return Studio(entries, names, marks, starters)
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except DAMAGE as error:
@@ -147,6 +148,9 @@ def change(workspace: Path) -> Iterator[sqlite3.Connection]:
         connection = schema.connect(path, create=True)
     try:
         with with_remedy(REMEDY):
+            if schema.check_version(connection, path, STUDIO_VERSION, may_be_empty=True) == HAS_STARTERS:
+                people.take_over(workspace)  # before they are dropped here, and overwritten
+                connection.execute("PRAGMA secure_delete = ON")
             schema.migrate(connection, path, MIGRATIONS)
         with schema.transaction(connection, path):
             yield connection
@@ -223,7 +227,6 @@ def forget(connection: sqlite3.Connection, run_id: str) -> None:
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM names WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM marks WHERE run_id = ?", (run_id,))
-    forget_starter(connection, run_id)
 
 
 def set_name(connection: sqlite3.Connection, run_id: str, name: str) -> None:

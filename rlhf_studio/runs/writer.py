@@ -1,4 +1,4 @@
-"""The engine's side of the run folder: the only writer of run data.
+"""The engine's side of the run folder: the only writer of run data, and the engine's heartbeat.
 
 Every method is one transaction; when it has returned, its data survives the death of the process and of the machine
 (synchronous=FULL). Every transaction makes ``seq`` grow by one, so that viewers see at a glance whether anything is new.
@@ -17,7 +17,6 @@ from pathlib import Path
 
 from rlhf_studio.runs import create, liveness, paths, rows, schema
 from rlhf_studio.runs.errors import AlreadyRunning, RunGone, StoreError, store_error
-from rlhf_studio.runs.heartbeat import Place
 from rlhf_studio.runs.records import (
     ALIVE,
     ENDED,
@@ -64,7 +63,7 @@ class RunWriter:
         if holder not in (None, os.getpid()):
             raise AlreadyRunning(f"Another engine (process {holder}) is working on {self.run_dir}.")
         self._connection = schema.connect(self.path)
-        self._place = Place(self.path)
+        self._place = schema.Place(self.path)
         try:
             self._begin_session()
         except StoreError as error:
@@ -372,3 +371,65 @@ def _expire_commands(connection: sqlite3.Connection, by: str, early_too: bool) -
         "UPDATE commands SET acknowledged_at = ?, outcome = ? WHERE acknowledged_at IS NULL AND early <= ?",
         (time.time(), f"overtaken by {by}", int(early_too)),
     )
+
+
+# --- heartbeat -----------------------------------------------------------------------------------------------------------------
+
+
+def _beat(connection: sqlite3.Connection, path: Path) -> None:
+    """Store the time of the engine's last heartbeat. Raises StoreError."""
+    with schema.transaction(connection, path):
+        connection.execute("UPDATE heartbeat SET at = ?", (time.time(),))
+
+
+class Heartbeat:
+    """A thread of the engine that stores the time once per interval as a sign that the process runs, over a connection of its own.
+
+    It does not raise: ``problem`` holds the last failure, or None. A disk that fails here fails in the writer too, and there
+    the engine gets the error. When the run folder is not where it was any more, it ends.
+    """
+
+    def __init__(self, run_dir: Path, interval: float = 1.0):
+        self.path = Path(run_dir).resolve() / paths.DATABASE
+        self.interval = interval
+        self.problem: Exception | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first beat comes at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End and wait for the thread. Do this before the writer is closed."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        place: schema.Place | None = None
+        while True:
+            if place is not None and not place.is_ours():
+                self.problem = RunGone(self.path.parent)
+                break
+            try:
+                if connection is None:
+                    connection = schema.connect(self.path)
+                    place = schema.Place(self.path)
+                    connection.execute("PRAGMA synchronous = NORMAL")  # a lost beat is no loss: no need to wait for the disk
+                _beat(connection, self.path)
+                self.problem = None
+            except (StoreError, sqlite3.Error) as error:
+                self.problem = error
+            if self._stop.wait(self.interval):
+                break
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> Heartbeat:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()

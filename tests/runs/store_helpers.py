@@ -20,9 +20,9 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.runs import launch, paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.launch import engine_arguments
 from rlhf_studio.runs.liveness import EngineLock, StartTicket
-from rlhf_studio.runs.records import TOKEN_QUANTITIES, EventRecord, RolloutRecord, StepRecord, TokenRecord, WatchRecord
-from rlhf_studio.runs.start import StartMode, engine_arguments
+from rlhf_studio.runs.records import TOKEN_QUANTITIES, EventRecord, RolloutRecord, StartMode, StepRecord, TokenRecord, WatchRecord
 from rlhf_studio.runs.values import encode_text
 from rlhf_studio.runs.writer import RunWriter
 

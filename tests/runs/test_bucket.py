@@ -20,7 +20,7 @@ from rlhf_studio.runs.hosted import copying
 from rlhf_studio.runs.hosted.bucket import MARK, Bucket, BucketError
 from rlhf_studio.runs.hosted.keeper import Keeper, bucket_of, keeper_of
 from rlhf_studio.runs.liveness import EngineLock
-from rlhf_studio.runs.studio import change
+from rlhf_studio.runs.people import change
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter

@@ -6,10 +6,9 @@ import pytest
 
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import NotRunning, StoreError
-from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, is_alive
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
 from tests.runs.store_helpers import in_child, step_record
 from tests.waiting import wait_until
 

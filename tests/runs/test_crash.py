@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.runs import schema
-from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.liveness import EngineLock, is_alive
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.schema import connect
-from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
 from tests.runs.store_helpers import new_run, same, step_record
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,6 @@ import pytest
 from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback import turns
-from rlhf_studio.runs.feedback.database import MIGRATIONS
 from rlhf_studio.runs.feedback.exchange import agreed_rows, export_rows, pairs_of_ranks, read_lines
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote, Turn
 from rlhf_studio.runs.feedback.store import Feedback, Refused
@@ -267,7 +266,7 @@ def test_changing_closing_and_deleting(feedback: Feedback) -> None:
 
 def test_a_damaged_store_says_so(feedback: Feedback, tmp_path: Path) -> None:
     task = task_with(feedback)
-    with sqlite3.connect(tmp_path / "feedback.db") as connection:
+    with sqlite3.connect(tmp_path / "people.db") as connection:
         connection.execute("UPDATE items SET responses = '[1]'")
     connection.close()
     with pytest.raises(StoreError, match="damaged"):
@@ -328,13 +327,13 @@ def test_a_store_that_was_cut_off_says_so_everywhere(feedback: Feedback, tmp_pat
     """What is left of it is not touched, so that it can still be mended."""
     task = task_with(feedback, [NewItem(f"p{number}", ("a" * 500, "b")) for number in range(100)])
     feedback.close()
-    path = tmp_path / "feedback.db"
+    path = tmp_path / "people.db"
     size = path.stat().st_size
     for left in (size // 2, 4096, 100):
         path.write_bytes(path.read_bytes()[:left])
         before = path.read_bytes()
         for act in (feedback.tasks, lambda: feedback.turn(task, "Anna"), lambda: feedback.votes(task), feedback.known_rating_link):
-            with pytest.raises(StoreError, match=r"feedback\.db is damaged") as told:
+            with pytest.raises(StoreError, match=r"people\.db is damaged") as told:
                 act()
             assert told.value.reason == "damaged"
         feedback.close()
@@ -350,14 +349,14 @@ def test_a_store_that_may_not_be_written_can_be_read(feedback: Feedback, tmp_pat
 
     monkeypatch.setattr(schema, "connect", lambda path, read_only=False, **more: connect(path, True))
     for act in (lambda: feedback.turn(task, "Anna"), lambda: feedback.sign_in("Ben", "key of Ben"), lambda: feedback.set_open(task, False)):
-        with pytest.raises(StoreError, match=r"feedback\.db may not be written or opened"):
+        with pytest.raises(StoreError, match=r"people\.db may not be written or opened"):
             act()
     assert len(feedback.votes(task)) == 1 and feedback.progress(task).votes == 1
 
 
 def test_a_store_that_was_moved_away_begins_anew(feedback: Feedback, tmp_path: Path) -> None:
     task_with(feedback)
-    for file in tmp_path.glob("feedback.db*"):
+    for file in tmp_path.glob("people.db*"):
         file.rename(tmp_path / f"old-{file.name}")
     assert feedback.tasks() == []
     task_with(feedback)
@@ -514,23 +513,6 @@ def test_nobody_is_sure_who_did_not_say_so(feedback: Feedback) -> None:
     answer(feedback, ratings, "Anna", feedback.turn(ratings, "Anna"), "rating", 4)
     (agreed,) = agreed_rows(feedback.task(ratings), feedback.items(ratings), feedback.votes(ratings))
     assert agreed["rating"] == 4 and "confidence" not in agreed
-
-
-def test_a_store_of_the_first_version_is_carried_forward(tmp_path: Path) -> None:
-    """Its votes stay as they are, and new ones need not say how sure somebody was."""
-    path = tmp_path / "feedback.db"
-    schema.migrate(old := schema.connect(path, create=True), path, MIGRATIONS[:1])
-    old.close()
-    columns = "id, task, item, annotator, attempt, verdict, value, confidence, seconds, shown, at"
-    with schema.transaction(old := schema.connect(path), path):
-        old.execute(f"INSERT INTO votes ({columns}) VALUES ('v', 'gone', 7, 'Anna', 0, 'tie', 'null', 1.0, 2.0, '[0, 1]', 3.0)")
-    old.close()
-    feedback = Feedback(tmp_path)
-    task = task_with(feedback, PAIRS[:1])
-    answer(feedback, task, "Ben", feedback.turn(task, "Ben"))
-    assert [vote.confidence for vote in feedback.votes(task)] == [None]
-    (kept,) = feedback.votes("gone")
-    assert (kept.id, kept.annotator, kept.confidence, kept.shown) == ("v", "Anna", 1.0, (0, 1))
 
 
 def test_rankings_become_pairs_and_means() -> None:

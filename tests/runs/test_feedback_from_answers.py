@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from rlhf_studio.runs.evaluation.answers import Answer
-from rlhf_studio.runs.feedback.from_answers import items_of
+from rlhf_studio.runs.feedback.exchange import items_of
 from rlhf_studio.runs.feedback.records import MOST_RESPONSES
 from tests.runs.test_answers import answer
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.runs.errors import RunGone
-from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
 from tests.runs.store_helpers import new_run, run_python, step_record
 from tests.waiting import wait_until
 
@@ -78,7 +77,7 @@ import sys
 from pathlib import Path
 from tests.runs.store_helpers import new_run, step_record
 from rlhf_studio.runs.errors import RunGone
-from rlhf_studio.runs.heartbeat import Heartbeat
+from rlhf_studio.runs.writer import Heartbeat
 from rlhf_studio.runs.writer import RunWriter
 run = Path(sys.argv[1])
 writer, heart = RunWriter(run), Heartbeat(run, 0.001)

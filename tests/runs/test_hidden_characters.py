@@ -18,8 +18,8 @@ from rlhf_studio.logs.open_log import open_log
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.classroom.records import clean_name
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.feedback.database import Refused
 from rlhf_studio.runs.feedback.tasks import checked_name
+from rlhf_studio.runs.people import Refused
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter

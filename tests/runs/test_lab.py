@@ -168,7 +168,6 @@ def test_a_queue_of_an_earlier_version_has_no_marks(workspace: Workspace) -> Non
     run_id = workspace.submit(config(), "a run")
     with sqlite3.connect(workspace.root / "studio.db") as connection:
         connection.execute("DROP TABLE marks")
-        connection.execute("DROP TABLE starters")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
     assert workspace.status(run_id).marks == Marks() and workspace.queue_position(run_id) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.runs import claims, liveness, studio
+from rlhf_studio.runs import liveness, queue, studio
 from rlhf_studio.runs.checkpoints import NoCheckpoint
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
@@ -93,7 +93,7 @@ def test_first_in_first_out_one_at_a_time(workspace: Workspace):
 def test_stop_and_resume_through_the_queue(workspace: Workspace):
     run_id = workspace.submit(config())
     folder = workspace.run_dir(run_id)
-    claim = claims.claim_next(workspace)
+    claim = queue.claim_next(workspace)
     assert claim is not None
     with EngineLock(folder), RunWriter(folder) as writer:
         claim.ticket.close()
@@ -143,10 +143,10 @@ def test_a_run_that_is_just_being_deleted_or_started_by_hand_keeps_its_place(wor
     first, second = workspace.submit(config()), workspace.submit(config())
     ticket = StartTicket(workspace.run_dir(first))
     ticket.take()
-    assert claims.claim_next(workspace) is None
+    assert queue.claim_next(workspace) is None
     # The same when it happens right after the look at all runs; then the next one may go.
-    monkeypatch.setattr(claims.status, "look_at_locks", lambda folder: claims.FREE)
-    claim = claims.claim_next(workspace)
+    monkeypatch.setattr(queue.status, "look_at_locks", lambda folder: queue.FREE)
+    claim = queue.claim_next(workspace)
     assert claim is not None and claim.run_id == second
     ticket.close()
     assert workspace.queue_position(first) == 1
@@ -213,19 +213,19 @@ def test_a_mistake_in_the_program_does_not_end_the_thread(workspace: Workspace, 
     dispatcher.start()
     wait_until(lambda: state(workspace, run_id) == "failed")  # given back, tried again, given up
     dispatcher.stop()
-    assert len(calls) == claims.MAX_ATTEMPTS and "Resume tries again" in workspace.status(run_id).cause
+    assert len(calls) == queue.MAX_ATTEMPTS and "Resume tries again" in workspace.status(run_id).cause
     assert "a mistake" in caplog.text
 
 
 def test_a_queue_that_cannot_be_read_is_said_and_recovers(workspace: Workspace):
     run_id = workspace.submit(config())
-    queue = workspace.root / "studio.db"
-    content = queue.read_bytes()
-    queue.write_bytes(b"nonsense" * 1000)
+    database = workspace.root / "studio.db"
+    content = database.read_bytes()
+    database.write_bytes(b"nonsense" * 1000)
     dispatcher = Dispatcher(workspace, EndsAtOnce(), interval=0.01)
     dispatcher.start()
     wait_until(lambda: "studio.db is damaged" in dispatcher.problem)
-    queue.write_bytes(content)
+    database.write_bytes(content)
     wait_until(lambda: dispatcher.problem == "" and state(workspace, run_id) == "finished")
     dispatcher.stop()
 
@@ -233,15 +233,15 @@ def test_a_queue_that_cannot_be_read_is_said_and_recovers(workspace: Workspace):
 def test_claims_whose_app_has_died_are_settled(workspace: Workspace):
     """It keeps its place when nothing was started for it; one whose folder is gone is lost, and the next may go."""
     first, second = workspace.submit(config()), workspace.submit(config())
-    claim = claims.claim_next(workspace)
+    claim = queue.claim_next(workspace)
     assert claim is not None and claim.run_id == first and state(workspace, first) == "loading"
     claim.ticket.close()  # what the kernel does at the app's death
     assert state(workspace, first) == "queued"
-    again = claims.claim_next(workspace)
+    again = queue.claim_next(workspace)
     assert again is not None and again.run_id == first
     again.ticket.close()
     workspace.run_dir(first).rename(workspace.root / "elsewhere")
-    following = claims.claim_next(workspace)
+    following = queue.claim_next(workspace)
     assert following is not None and following.run_id == second
     following.ticket.close()
     assert studio.read(workspace.root).entries[first].state == "lost"
@@ -283,7 +283,7 @@ def test_the_app_and_the_engine_die_while_it_is_starting(workspace: Workspace):
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: state(workspace, run_id) == "failed", seconds=5.0)
     assert RunReader(folder).status().state == "failed"
-    assert claims.claim_next(workspace) is None and studio.read(workspace.root).entries[run_id].state == "lost"
+    assert queue.claim_next(workspace) is None and studio.read(workspace.root).entries[run_id].state == "lost"
     assert state(workspace, run_id) == "failed"
 
 
@@ -298,7 +298,7 @@ def test_of_many_who_claim_at_one_moment_only_one_gets_it(workspace: Workspace):
                 os.close(beginning[1])
                 os.close(leaving[1])
                 os.read(beginning[0], 1)  # until all are there
-                claim = claims.claim_next(workspace)
+                claim = queue.claim_next(workspace)
                 os.write(answering[1], f"{claim.run_id if claim else 'nothing'}\n".encode())
                 os.read(leaving[0], 1)  # and holds it until all have tried
             finally:

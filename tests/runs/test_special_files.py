@@ -116,12 +116,13 @@ def test_a_run_of_a_newer_version_has_not_failed_and_cannot_be_resumed(place: Wo
     assert "failed" not in list_text(place.root) and "0/0" not in list_text(place.root)
 
 
-@pytest.mark.parametrize("name", ["class.db", "feedback.db", "studio.db"])
+@pytest.mark.parametrize("name", ["class.db", "feedback.db", "people.db", "studio.db"])
 def test_a_damaged_database_says_what_to_do(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"no database" * 1000)
     both: dict[str, list[Callable[[], Any]]] = {
         "class.db": [ClassStore(tmp_path).notes, lambda: ClassStore(tmp_path).note(link="x")],
         "feedback.db": [Feedback(tmp_path).tasks, Feedback(tmp_path).rating_link],
+        "people.db": [Feedback(tmp_path).tasks, lambda: ClassStore(tmp_path).note(link="x")],
         "studio.db": [lambda: studio.read(tmp_path), lambda: studio.change(tmp_path).__enter__()],
     }
     for use in both[name]:

@@ -157,9 +157,9 @@ def test_a_damaged_or_newer_queue_is_a_sentence(workspace: Workspace):
     with pytest.raises(StoreError, match=r"studio\.db is damaged"):
         workspace.runs()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 5")
+        connection.execute("PRAGMA user_version = 6")
     for use in (workspace.runs, lambda: workspace.submit(config())):
-        with pytest.raises(StoreError, match=r"Written by a newer RLHF Studio: it has store version 5.*studio\.db"):
+        with pytest.raises(StoreError, match=r"Written by a newer RLHF Studio: it has store version 6.*studio\.db"):
             use()
     path.write_bytes(b"")  # another process is creating it at this moment
     assert [run.run_id for run in workspace.runs()][0] == run_id

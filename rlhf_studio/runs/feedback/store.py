@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rlhf_studio.runs.feedback import rows, run_ratings, tasks, turns
-from rlhf_studio.runs.feedback.database import Database, Refused
+from rlhf_studio.runs.feedback import tasks, turns
 from rlhf_studio.runs.feedback.records import (
+    VOTES,
     Added,
     Asked,
     Item,
@@ -23,6 +23,7 @@ from rlhf_studio.runs.feedback.records import (
     check_item,
     is_number,
 )
+from rlhf_studio.runs.people import Database, Refused
 
 __all__ = ["Feedback", "Refused"]
 
@@ -70,7 +71,7 @@ class Feedback:
     def task(self, task_id: str) -> Task:
         """One task."""
         with self._database.read() as connection:
-            found = None if connection is None else rows.find_task(connection, task_id)
+            found = None if connection is None else tasks.find_task(connection, task_id)
         if found is None:
             raise Refused(turns.GONE)
         return found
@@ -147,7 +148,7 @@ class Feedback:
     def progress(self, task_id: str) -> Progress:
         """How far a task is."""
         with self._database.read() as connection:
-            task = None if connection is None else rows.find_task(connection, task_id)
+            task = None if connection is None else tasks.find_task(connection, task_id)
             if connection is None or task is None:
                 raise Refused(turns.GONE)
             return turns.progress(connection, task)
@@ -158,38 +159,32 @@ class Feedback:
         with self._database.read() as connection:
             if connection is None:
                 return []
-            found = connection.execute(
-                f"SELECT {rows.ITEM_COLUMNS} FROM items WHERE task = ? AND answer IS {known} ORDER BY number", (task_id,)
-            )
-            return [rows.read_item(row) for row in found]
+            return tasks.find_items(connection, f"WHERE task = ? AND answer IS {known} ORDER BY number", (task_id,))
 
     def votes(self, task_id: str, *, calibration: bool = False) -> list[Vote]:
         """The answers that are in force, in the order in which they came: of real items, or of all calibration rounds."""
         with self._database.read() as connection:
             if connection is None:
                 return []
-            found = connection.execute(
-                f"""SELECT {rows.VOTE_COLUMNS} FROM votes WHERE task = ? AND (attempt > 0) = ? AND undone_at IS NULL ORDER BY number""",
-                (task_id, int(calibration)),
-            )
-            return [rows.read_vote(row) for row in found]
+            which = "WHERE task = ? AND (attempt > 0) = ? AND undone_at IS NULL ORDER BY number"
+            return VOTES.records(connection, which, (task_id, int(calibration)))
 
     # --- a run that asks -------------------------------------------------------------------------------------------------
 
     def ask(self, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> Asked:
-        """Ask for ratings of the items of one step: see :func:`rlhf_studio.runs.feedback.run_ratings.ask`.
+        """Ask for ratings of the items of one step: see :func:`rlhf_studio.runs.feedback.tasks.ask`.
 
         Raises ValueError for an item that nobody can be asked.
         """
         for item in items:
             check_item(settings, item)
         with self._database.change() as connection:
-            return run_ratings.ask(connection, task_id, run, settings, items, deadline)
+            return tasks.ask(connection, task_id, run, settings, items, deadline)
 
     def ratings(self, task_id: str, step: int, annotators: int) -> dict[int, list[int]]:
         """What people have answered so far, by item."""
         with self._database.read() as connection:
-            return {} if connection is None else run_ratings.given(connection, task_id, step, annotators)
+            return {} if connection is None else tasks.given(connection, task_id, step, annotators)
 
     def take_ratings(
         self, task_id: str, step: int, annotators: int, wanted: Sequence[int], *, all_of_them: bool
@@ -199,23 +194,23 @@ class Feedback:
         With ``all_of_them`` None, and nothing changes, while an item of ``wanted`` has fewer than ``annotators`` ratings.
         """
         with self._database.change() as connection:
-            ratings = run_ratings.given(connection, task_id, step, annotators)
+            ratings = tasks.given(connection, task_id, step, annotators)
             if all_of_them and any(len(ratings.get(item, ())) < annotators for item in wanted):
                 return None
-            run_ratings.end(connection, task_id, step, used=True)
+            tasks.end_asking(connection, task_id, step, used=True)
             return ratings
 
     def set_deadline(self, task_id: str, deadline: float) -> None:
         """Say until when the run waits, in seconds since 1970."""
         with self._database.change() as connection:
-            run_ratings.set_deadline(connection, task_id, deadline)
+            tasks.set_deadline(connection, task_id, deadline)
 
     def stop_asking(self, task_id: str, step: int) -> None:
         """The run has stopped: nobody is asked any more, and what was answered waits for its resume."""
         with self._database.change() as connection:
-            run_ratings.end(connection, task_id, step, used=False)
+            tasks.end_asking(connection, task_id, step, used=False)
 
     def waiting(self) -> list[Task]:
         """The open tasks of runs. A run that was killed has left its task open: whether it waits, the run's own state says."""
         with self._database.read() as connection:
-            return [] if connection is None else run_ratings.waiting(connection)
+            return [] if connection is None else tasks.waiting(connection)
