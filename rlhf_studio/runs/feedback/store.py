@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from rlhf_studio.runs.feedback import tasks, turns
 from rlhf_studio.runs.feedback.records import (
+    TASKS,
     VOTES,
     Added,
     Asked,
@@ -22,10 +25,13 @@ from rlhf_studio.runs.feedback.records import (
     Vote,
     check_item,
     is_number,
+    priority,
 )
 from rlhf_studio.runs.people import Database, Refused
 
 __all__ = ["Feedback", "Refused"]
+
+RATING_LINK = "rating link"
 
 
 class Feedback:
@@ -66,7 +72,7 @@ class Feedback:
     def tasks(self) -> list[Task]:
         """All tasks: those that runs wait for first, then the newest."""
         with self._database.read() as connection:
-            return [] if connection is None else tasks.list_tasks(connection)
+            return [] if connection is None else TASKS.records(connection, "ORDER BY run != '' AND open DESC, created_at DESC, id")
 
     def task(self, task_id: str) -> Task:
         """One task."""
@@ -84,19 +90,27 @@ class Feedback:
     def set_open(self, task_id: str, is_open: bool) -> None:
         """Close a task for annotators, or open it again."""
         with self._database.change() as connection:
-            tasks.set_open(connection, turns.open_task(connection, task_id), is_open)
+            turns.open_task(connection, task_id)
+            connection.execute("UPDATE tasks SET open = ? WHERE id = ?", (int(is_open), task_id))
 
     def set_uncertainties(self, task_id: str, values: Mapping[int, float]) -> None:
         """Say how unsure a model is of items, by their ids: in a task by uncertainty the largest comes next."""
         if not all(is_number(value, -sys.float_info.max, sys.float_info.max) for value in values.values()):
             raise Refused("The uncertainties must be finite numbers.")
         with self._database.change() as connection:
-            tasks.set_uncertainties(connection, turns.open_task(connection, task_id), values)
+            task = turns.open_task(connection, task_id)
+            for item, key in connection.execute("SELECT id, key FROM items WHERE task = ?", (task_id,)).fetchall():
+                if item in values:
+                    row = (values[item], priority(task.settings, key, values[item]), item)
+                    connection.execute("UPDATE items SET uncertainty = ?, priority = ? WHERE id = ?", row)
 
     def delete(self, task_id: str) -> None:
         """Remove a task with its items and all answers."""
         with self._database.change() as connection:
-            tasks.delete(connection, turns.open_task(connection, task_id))
+            turns.open_task(connection, task_id)
+            for table in ("votes", "leases", "items", "calibrations"):
+                connection.execute(f"DELETE FROM {table} WHERE task = ?", (task_id,))
+            connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
 
     # --- annotators ------------------------------------------------------------------------------------------------------
 
@@ -136,12 +150,16 @@ class Feedback:
     def rating_link(self, *, renew: bool = False) -> str:
         """The token of the link that makes people raters; it stays the same when the app starts again."""
         with self._database.change() as connection:
-            return tasks.rating_link(connection, renew=renew)
+            known = _rating_link(connection)
+            if renew or not known:
+                known = secrets.token_urlsafe(18)
+                connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (RATING_LINK, known))
+            return known
 
     def known_rating_link(self) -> str:
         """The same without making one: empty when nobody has asked for it yet."""
         with self._database.read() as connection:
-            return "" if connection is None else tasks.known_rating_link(connection)
+            return "" if connection is None else _rating_link(connection)
 
     # --- what was answered -----------------------------------------------------------------------------------------------
 
@@ -203,7 +221,7 @@ class Feedback:
     def set_deadline(self, task_id: str, deadline: float) -> None:
         """Say until when the run waits, in seconds since 1970."""
         with self._database.change() as connection:
-            tasks.set_deadline(connection, task_id, deadline)
+            connection.execute("UPDATE tasks SET deadline = ? WHERE id = ?", (deadline, task_id))
 
     def stop_asking(self, task_id: str, step: int) -> None:
         """The run has stopped: nobody is asked any more, and what was answered waits for its resume."""
@@ -213,4 +231,9 @@ class Feedback:
     def waiting(self) -> list[Task]:
         """The open tasks of runs. A run that was killed has left its task open: whether it waits, the run's own state says."""
         with self._database.read() as connection:
-            return [] if connection is None else tasks.waiting(connection)
+            return [] if connection is None else TASKS.records(connection, "WHERE run != '' AND open")
+
+
+def _rating_link(connection: sqlite3.Connection) -> str:
+    row = connection.execute("SELECT value FROM notes WHERE name = ?", (RATING_LINK,)).fetchone()
+    return "" if row is None else str(row[0])

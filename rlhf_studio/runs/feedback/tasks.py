@@ -8,7 +8,7 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,6 @@ from rlhf_studio.runs.people import Refused
 from rlhf_studio.visible import refuse_hidden
 
 MOST_PROBLEMS = 20  # that are told one by one
-RATING_LINK = "rating link"
 MOST_ANNOTATORS = 10_000  # names that browsers may have taken; anybody may invent some where anybody may vote
 
 
@@ -63,11 +62,6 @@ def find_items(connection: sqlite3.Connection, rest: str, parameters: Sequence[A
 def find_item(connection: sqlite3.Connection, item: int) -> Item | None:
     """An item by its id."""
     return next(iter(find_items(connection, "WHERE id = ?", (item,))), None)
-
-
-def list_tasks(connection: sqlite3.Connection) -> list[Task]:
-    """All tasks: those that a run waits for first, then the newest."""
-    return TASKS.records(connection, "ORDER BY run != '' AND open DESC, created_at DESC, id")
 
 
 def usable(settings: NewTask, items: Iterable[tuple[int, NewItem]]) -> tuple[list[tuple[int, NewItem]], list[str]]:
@@ -120,28 +114,6 @@ def change_settings(connection: sqlite3.Connection, task: Task, settings: NewTas
     if settings.order != before.order:
         for item, key, uncertainty in connection.execute("SELECT id, key, uncertainty FROM items WHERE task = ?", (task.id,)).fetchall():
             connection.execute("UPDATE items SET priority = ? WHERE id = ?", (priority(settings, key, uncertainty), item))
-
-
-def set_uncertainties(connection: sqlite3.Connection, task: Task, values: Mapping[int, float]) -> None:
-    """Say how unsure a model is of items, by their ids; a task by uncertainty gives the largest out first."""
-    for item, value in values.items():
-        row = connection.execute("SELECT key FROM items WHERE id = ? AND task = ?", (item, task.id)).fetchone()
-        if row is not None:
-            connection.execute(
-                "UPDATE items SET uncertainty = ?, priority = ? WHERE id = ?", (value, priority(task.settings, row[0], value), item)
-            )
-
-
-def set_open(connection: sqlite3.Connection, task: Task, is_open: bool) -> None:
-    """Close a task for annotators, or open it again. What was answered stays."""
-    connection.execute("UPDATE tasks SET open = ? WHERE id = ?", (int(is_open), task.id))
-
-
-def delete(connection: sqlite3.Connection, task: Task) -> None:
-    """Remove a task with its items and all answers."""
-    for table in ("votes", "leases", "items", "calibrations"):
-        connection.execute(f"DELETE FROM {table} WHERE task = ?", (task.id,))
-    connection.execute("DELETE FROM tasks WHERE id = ?", (task.id,))
 
 
 # --- what a run asks people in one of its steps --------------------------------------------------------------------------------
@@ -201,21 +173,11 @@ def given(connection: sqlite3.Connection, task_id: str, step: int, annotators: i
     return {item: values[:annotators] for item, values in ratings.items()}
 
 
-def set_deadline(connection: sqlite3.Connection, task_id: str, deadline: float) -> None:
-    """Say until when the run waits, in seconds since 1970."""
-    connection.execute("UPDATE tasks SET deadline = ? WHERE id = ?", (deadline, task_id))
-
-
 def end_asking(connection: sqlite3.Connection, task_id: str, step: int, *, used: bool) -> None:
     """The run waits no more. ``used``: it has gone on, so that nothing of this step can be taken back."""
     connection.execute("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", (task_id,))
     if used:
         connection.execute("UPDATE items SET open = 0, used = 1 WHERE task = ? AND step = ?", (task_id, step))
-
-
-def waiting(connection: sqlite3.Connection) -> list[Task]:
-    """The tasks that runs wait for, or waited for when they were killed."""
-    return TASKS.records(connection, "WHERE run != '' AND open")
 
 
 # --- annotators ------------------------------------------------------------------------------------------------------------------
@@ -251,19 +213,3 @@ def sign_in(connection: sqlite3.Connection, name: str, secret: str, *, trusted: 
     if not trusted and not hmac.compare_digest(row[1], digest):
         raise Refused("Somebody else uses this name here. If it is you, on another device, add a letter to it.")
     return str(row[0])
-
-
-def rating_link(connection: sqlite3.Connection, *, renew: bool = False) -> str:
-    """The token of the link for people who rate; made when it is asked for first. ``renew``: a new one, so that the old link ends."""
-    row = connection.execute("SELECT value FROM notes WHERE name = ?", (RATING_LINK,)).fetchone()
-    if row is not None and not renew:
-        return str(row[0])
-    token = secrets.token_urlsafe(18)
-    connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (RATING_LINK, token))
-    return token
-
-
-def known_rating_link(connection: sqlite3.Connection) -> str:
-    """The token; empty when there is none."""
-    row = connection.execute("SELECT value FROM notes WHERE name = ?", (RATING_LINK,)).fetchone()
-    return "" if row is None else str(row[0])
