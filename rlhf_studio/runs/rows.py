@@ -240,7 +240,7 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
         ResponseTokens(
             sample=sample,
             response=decode_text(response),
-            stopped=_ENDED.decode(stopped)[0],
+            stopped=_ENDED.decode(stopped),
             pieces=[] if pieces is None else decode_pieces(pieces),
             ids=None if kind is None else decode_array(kind, shape, data),
         )

@@ -33,22 +33,35 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """Some fields of a record and the columns that hold them. ``encode`` takes the fields' values, ``decode`` the columns'."""
+    """Some fields of a record and the columns that hold them.
+
+    ``encode`` takes the fields' values and gives the columns'; ``decode`` is its inverse. Of a part with one field and one column both
+    speak of the value itself, else of a sequence of values.
+    """
 
     fields: tuple[str, ...]
     columns: tuple[str, ...]
-    encode: Callable[..., Sequence[Any]]
-    decode: Callable[..., Sequence[Any]]
+    encode: Callable[..., Any]
+    decode: Callable[..., Any]
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one field in one column."""
+        return len(self.fields) == len(self.columns) == 1
 
 
-def one(name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any], column: str = "") -> Part:
-    """A field in a column, of the same name unless another is given."""
-    return Part((name,), (column or name,), lambda value: (encode(value),), lambda stored: (decode(stored),))
+def one(name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> Part:
+    """A field in the column of the same name."""
+    return Part((name,), (name,), encode, decode)
 
 
-def plain(name: str, column: str = "") -> Part:
+def plain(name: str) -> Part:
     """What SQLite holds as it is: names that the program makes itself."""
-    return one(name, lambda value: value, lambda stored: stored, column)
+    return one(name, _same, _same)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def text(name: str) -> Part:
@@ -58,17 +71,23 @@ def text(name: str) -> Part:
 
 def whole(name: str) -> Part:
     """A whole number, or None."""
-    return one(name, lambda value: value, lambda stored: _checked(check_whole, stored))
+    return one(name, _same, _whole)
+
+
+def _whole(stored: Any) -> Any:
+    if stored is not None and type(stored) is not int:  # asked here first: most numbers are right
+        check_whole(stored)
+    return stored
 
 
 def real(name: str) -> Part:
     """A finite number, or None."""
-    return one(name, lambda value: value, lambda stored: _checked(check_real, stored))
+    return one(name, _same, _real)
 
 
-def _checked(check: Callable[[Any], None], stored: Any) -> Any:
-    if stored is not None:
-        check(stored)
+def _real(stored: Any) -> Any:
+    if stored is not None and type(stored) is not float:
+        check_real(stored)
     return stored
 
 
@@ -89,7 +108,7 @@ def choice(name: str, allowed: Sequence[Any], otherwise: Any = None) -> Part:
             raise ValueError(f"unknown {name} {stored!r}")
         return stored
 
-    return one(name, lambda value: value, decode)
+    return one(name, _same, decode)
 
 
 def numbers(*names: str, flags: str) -> Part:
@@ -114,21 +133,20 @@ def texts(name: str, empty: Any = None) -> Part:
     return one(name, encode, lambda stored: empty if stored is None and empty is not None else decode_pieces(stored))
 
 
-def as_json(
-    name: str, flags: str = "", *, read: Callable[[Any], Any] = lambda value: value, write: Callable[[Any], Any] | None = None
-) -> Part:
+def as_json(name: str, flags: str = "", *, read: Callable[[Any], Any] = _same, write: Callable[[Any], Any] | None = None) -> Part:
     """Anything that JSON holds, in a column; what is not finite in it stands in the column ``flags``, where there is one.
 
     ``write`` makes plain JSON of the field, None for nothing to store; ``read`` makes the field of that again.
     """
 
-    def encode(value: Any) -> Sequence[Any]:
+    def encode(value: Any) -> Any:
         made = value if write is None else write(value)
         stored, said = (None, None) if made is None and write is not None else encode_json(made)
-        return (stored, said) if flags else (stored,)
+        return (stored, said) if flags else stored
 
-    def decode(stored: Any, said: Any = None) -> Sequence[Any]:
-        return (read(None if stored is None else decode_json(stored, said)),)
+    def decode(stored: Any, said: Any = None) -> Any:
+        value = read(None if stored is None else decode_json(stored, said))
+        return (value,) if flags else value
 
     return Part((name,), (name, flags) if flags else (name,), encode, decode)
 
@@ -159,17 +177,25 @@ class Table(Generic[Record]):
     def __init__(self, name: str, make: Callable[..., Record], *parts: Part, later: bool = False):
         self.name, self.make, self.parts, self._later = name, make, parts, later
         self.columns = tuple(column for part in parts for column in part.columns)
+        places = [(part, self.columns.index(part.columns[0])) for part in parts]
+        self._single = [(part.fields[0], at, part.decode) for part, at in places if part.single]
+        self._several = [(part, at, at + len(part.columns)) for part, at in places if not part.single]
 
-    def row(self, record: Any) -> tuple[Any, ...]:
+    def row(self, record: Any) -> list[Any]:
         """The values of :attr:`columns`; ``record`` may have further fields, or be of another type with these."""
-        return tuple(value for part in self.parts for value in part.encode(*(getattr(record, name) for name in part.fields)))
+        values: list[Any] = []
+        for part in self.parts:
+            if part.single:
+                values.append(part.encode(getattr(record, part.fields[0])))
+            else:
+                values += part.encode(*(getattr(record, name) for name in part.fields))
+        return values
 
     def fields(self, row: Sequence[Any]) -> Fields:
         """The fields of a row, by name. Raises one of :data:`~rlhf_studio.runs.values.DAMAGE` for a row that nobody wrote."""
-        found, at = Fields(), 0
-        for part in self.parts:
-            found |= zip(part.fields, part.decode(*row[at : at + len(part.columns)]), strict=True)
-            at += len(part.columns)
+        found = {name: decode(row[at]) for name, at, decode in self._single}
+        for part, first, end in self._several:
+            found.update(zip(part.fields, part.decode(*row[first:end]), strict=True))
         return found
 
     def insert(self, connection: sqlite3.Connection, records: Iterable[Any], *, or_else: str = "", **keys: Any) -> int:
