@@ -43,14 +43,6 @@ def test_each_student_counts_once_and_the_last_answer_counts(tmp_path: Path) -> 
     assert [kept.state for kept in store.rounds()] == ["open", "over"] and store.round(second.id).question == CURVE
 
 
-def test_a_new_program_finds_the_round_again(tmp_path: Path) -> None:
-    first = ClassStore(tmp_path)
-    first.answer(first.ask(CHOICE).id, "ann", "Ann", 1)
-    first.close()
-    (found,) = ClassStore(tmp_path).rounds()
-    assert (found.state, found.answered, found.question) == ("open", 1, CHOICE)
-
-
 @pytest.mark.parametrize(
     ("value", "why"),
     [

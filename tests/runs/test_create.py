@@ -10,6 +10,7 @@ from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.visible import visible
 from tests.runs.store_helpers import NASTY_TEXTS, config, new_run, step_record
@@ -33,6 +34,9 @@ def test_the_estimated_memory_is_kept_with_the_run(tmp_path: Path):
         create_run(tmp_path / f"run-{number}", config(), name="", memory=memory)
         with RunWriter(tmp_path / f"run-{number}") as writer:
             assert writer.estimated_memory() == memory
+    workspace = Workspace(tmp_path / "workspace")
+    with RunWriter(workspace.run_dir(workspace.submit(config(), "queued", (3, 4)))) as writer:
+        assert writer.estimated_memory() == (3, 4)
 
 
 def as_version(run_dir: Path, version: int) -> None:
@@ -116,28 +120,3 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
         new_run(tmp_path / "run")
     assert caught.value.reason == "full"
     assert os.listdir(tmp_path) == []
-
-
-def test_a_full_disk_while_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreError, match="The disk is full") as caught:
-        new_run(tmp_path / "run")
-    assert caught.value.reason == "full"
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError):
-        new_run(tmp_path / "file" / "run")
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_files_are_never_overwritten(tmp_path: Path):
-    create.write_durably(tmp_path / "file", b"first")
-    with pytest.raises(FileExistsError):
-        create.write_durably(tmp_path / "file", b"second")
-    assert (tmp_path / "file").read_bytes() == b"first"

@@ -90,10 +90,3 @@ def test_what_no_writer_wrote_is_one_sentence_and_hides_no_other_run(made: Path,
         listed = {run.run_id: run for run in workspace.runs()}
         assert set(listed) == {"bad", "good"} and listed["good"].state == "finished", case
         assert read is not status or ("damaged" in listed["bad"].cause and listed["bad"].state == "failed"), case
-
-
-def test_a_log_that_is_no_file_is_a_sentence(made: Path, tmp_path: Path) -> None:
-    shutil.copytree(made, tmp_path / "w")
-    (tmp_path / "w/runs/bad/engine.log").mkdir()
-    with pytest.raises(StoreError, match=r"engine\.log .*it is not a regular file"):
-        RunReader(tmp_path / "w/runs/bad").log_tail()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -262,17 +261,6 @@ def test_changing_closing_and_deleting(feedback: Feedback) -> None:
     assert feedback.turn(task, "Chi").state == "closed" and len(feedback.votes(task)) == 12
     feedback.delete(task)
     assert feedback.tasks() == [] and feedback.votes(task) == [] and feedback.items(task) == []
-
-
-def test_a_damaged_store_says_so(feedback: Feedback, tmp_path: Path) -> None:
-    task = task_with(feedback)
-    with sqlite3.connect(tmp_path / "people.db") as connection:
-        connection.execute("UPDATE items SET responses = '[1]'")
-    connection.close()
-    with pytest.raises(StoreError, match="damaged"):
-        feedback.items(task)
-    with pytest.raises(StoreError, match="damaged"):
-        feedback.turn(task, "Anna")
 
 
 @pytest.mark.parametrize(

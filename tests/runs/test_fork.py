@@ -22,7 +22,6 @@ from rlhf_studio.runs.lab import resuming
 from rlhf_studio.runs.lab.fault import note_of, noted_fault
 from rlhf_studio.runs.lab.fork import fork_run, settings_at
 from rlhf_studio.runs.lab.names import fork_name
-from rlhf_studio.runs.lab.resuming import schedule_note
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, Probe, ProbeScore, SettingChange, StepEpisodes
@@ -488,10 +487,3 @@ def test_a_run_that_was_finished_from_a_shell_while_it_waited_is_not_started_aga
         writer.commit_step(record(9))
         writer.set_state("finished")
     assert queue.claim_next(workspace) is None and workspace.status(parent).state == "finished"
-
-
-def test_the_sentence_about_the_learning_rate() -> None:
-    assert schedule_note(config(lr_schedule="constant"), 60) == ""
-    for schedule, words in (("linear", "falls along a line to 0"), ("cosine", "falls along a cosine to 0")):
-        note = schedule_note(config(lr_schedule=schedule, steps=30), 60)
-        assert words in note and "with 60 steps instead of 30" in note and "after step 30" in note

@@ -256,19 +256,6 @@ def titles(config: RunConfig, verdict: str, origin: Origin = NOWHERE, gold: bool
     return [one.title for one in suggestions(config, origin, verdict, gold)]
 
 
-def test_what_is_suggested_after_the_world() -> None:
-    found = titles(WORLD, "improved")
-    assert found == [
-        "Go on to 60 steps",
-        "Again with β 0, and watch the gold score fall",
-        "Three more seeds",
-        "Five KL coefficients",
-        "The same with LoRA",
-    ]
-    assert "The same without LoRA" in titles(load_recipe("world-lora").config, "improved")
-    assert "Again with β 0, and see what the reward alone leads to" in titles(WORLD, "improved", gold=False)
-
-
 def test_no_advice_that_makes_no_sense() -> None:
     free = with_values(WORLD, {"ppo.kl_coef": 0.0})
     for verdict in VERDICTS:

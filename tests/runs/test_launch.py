@@ -166,10 +166,6 @@ def test_a_start_that_is_not_possible(run: Path, tmp_path: Path, monkeypatch: py
 # --- ending it by force ------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_to_kill(run: Path):
-    assert kill_engine(run) is False
-
-
 @pytest.mark.parametrize("mode", ["deaf", "forked"])
 def test_force_stop_ends_everything_and_nobody_else_and_puts_it_on_record(run: Path, monkeypatch: pytest.MonkeyPatch, mode: str):
     use_fake_engine(monkeypatch, mode)

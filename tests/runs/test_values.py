@@ -25,11 +25,6 @@ def test_text_comes_back(text: str):
     assert isinstance(stored, str) == all(not 0xD800 <= ord(character) <= 0xDFFF for character in text)
 
 
-def test_text_of_another_type_is_refused():
-    with pytest.raises(ValueError, match="text expected"):
-        values.decode_text(7)  # type: ignore[arg-type]
-
-
 def test_numbers_that_are_not_finite_become_null_with_a_flag():
     assert values.encode_number(math.nan) == (None, "nan")
     assert values.encode_number(math.inf) == (None, "inf")
@@ -45,13 +40,6 @@ def test_rows_of_numbers_come_back(numbers: dict[str, float | None]):
     assert same(values.decode_numbers(dict(zip(numbers, stored, strict=True)), flags), numbers)
 
 
-def test_numbers_nobody_wrote_are_refused():
-    with pytest.raises(ValueError, match="unknown flag"):
-        values.decode_number(None, "infinite")
-    with pytest.raises(ValueError, match="number expected"):
-        values.decode_number("1.5", None)  # type: ignore[arg-type]
-
-
 @given(any_json)
 @example({"\ud83d\ude00": math.nan})
 @example(math.nan)
@@ -63,11 +51,6 @@ def test_json_holds_no_nan_and_plain_numpy():
     text, flags = values.encode_json({"a": np.float32(math.nan), "b": np.int64(3), "c": np.array([1.0, math.inf]), "d": (1, 2)})
     assert text == '{"a": null, "b": 3, "c": [1.0, null], "d": [1, 2]}'
     assert flags == '[[["a"], "nan"], [["c", 1], "inf"]]'
-
-
-def test_json_refuses_objects():
-    with pytest.raises(TypeError):
-        values.encode_json({"a": object()})
 
 
 @given(npst.arrays(np.float32, npst.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5)))
@@ -87,10 +70,6 @@ def test_arrays_are_little_endian_and_cast_only_within_their_kind():
     assert values.encode_array(np.asfortranarray([[1, 2], [3, 4]]), "int32")[2] == np.array([1, 2, 3, 4], "<i4").tobytes()
     with pytest.raises(TypeError):
         values.encode_array([1.5], "int32")
-
-
-def test_arrays_nobody_wrote_are_refused():
-    with pytest.raises(ValueError, match="unknown array kind"):
-        values.decode_array("object", "[1]", b"")
-    with pytest.raises(ValueError):
-        values.decode_array("float32", "[3]", b"\0" * 8)
+    for nobody in (("object", "[1]", b""), ("float32", "[3]", b"\0" * 8)):
+        with pytest.raises(ValueError):
+            values.decode_array(*nobody)

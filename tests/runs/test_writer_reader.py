@@ -117,19 +117,6 @@ def test_whoever_opens_a_run_is_loading_from_the_first_moment(run: Path, left: S
     assert (status.state, status.cause, status.ended_at, status.started_at) == ("loading", "", None, before.started_at)
 
 
-def test_short_and_empty_responses(run: Path):
-    with RunWriter(run) as writer:
-        records = [
-            rollout(0, tokens=token_record(0)),
-            rollout(1, tokens=token_record(1)),
-            rollout(2, tokens=None),
-            rollout(3, tokens=token_record(4, prompt=0)),
-        ]
-        writer.commit_step(StepRecord(1, {}, records))
-        assert same([RunReader(run).rollout(1, number) for number in range(4)], records)
-        assert RunReader(run).metrics_since(0) == [(1, {})]
-
-
 def test_what_was_not_recorded(run: Path):
     reader = RunReader(run)
     assert (reader.metrics_since(0), reader.events_since(0), reader.rollout_steps(), reader.rollouts(5), reader.watched()) == (
@@ -195,37 +182,6 @@ def test_states_and_times(run: Path):
         for state in ("interrupted", "queued", "dancing"):
             with pytest.raises(ValueError, match="not for an engine to store"):
                 writer.set_state(state)  # type: ignore[arg-type]
-
-
-def test_steps_go_forward_only(run: Path):
-    with RunWriter(run) as writer:
-        writer.commit_step(step_record(3))
-        for step in (3, 2, 0):
-            with pytest.raises(StoreError, match=f"Step {step} cannot be stored after step 3") as caught:
-                writer.commit_step(step_record(step))
-            assert caught.value.reason == "state"
-        with pytest.raises(ValueError, match="the first is 0"):
-            writer.go_back(-1)
-
-
-def test_going_back(run: Path):
-    with RunWriter(run) as writer:
-        writer.watched(0, [WatchRecord(0, "p", "start", 0.0, None)])
-        writer.watched(0, [WatchRecord(0, "p", "again", 0.0, None)])  # a resume from the beginning asks once more
-        for step in range(1, 6):
-            writer.commit_step(step_record(step))
-        writer.go_back(2)
-        reader = RunReader(run)
-        status = reader.status()
-        assert (status.step, status.epoch) == (2, 1)
-        assert [step for step, _ in reader.metrics_since(0)] == [1, 2] == reader.rollout_steps()
-        assert [(step, watch.response) for step, watch in reader.watched()] == [(0, "again"), (1, "answer 1"), (2, "answer 2")]
-        assert reader.rollouts(3) == [] and len(reader.events_since(0)) == 5
-        writer.commit_step(step_record(3))
-        with pytest.raises(StoreError, match="it is at step 3"):
-            writer.go_back(99)
-        assert (reader.status().step, reader.status().epoch) == (3, 1)
-        assert same(reader.rollout(3, 1), step_record(3).rollouts[1])
 
 
 # --- all or nothing ----------------------------------------------------------------------------------------------------------
