@@ -348,7 +348,7 @@ class Marks:
     archived: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunStatus:
     """The run's row, with the derived state.
 
@@ -375,21 +375,21 @@ class RunStatus:
 
     run_id: str
     name: str
-    recipe: str
+    recipe: str = ""
     state: State
-    phase: str
-    fraction: float | None
-    step: int
-    total_steps: int
+    phase: str = ""
+    fraction: float | None = None
+    step: int = 0
+    total_steps: int = 0
     created_at: float
-    started_at: float | None
-    ended_at: float | None
-    heartbeat_age: float | None
-    epoch: int
-    seq: int
-    device: str
-    cause: str
-    pid: int | None
+    started_at: float | None = None
+    ended_at: float | None = None
+    heartbeat_age: float | None = None
+    epoch: int = 0
+    seq: int = 0
+    device: str = ""
+    cause: str = ""
+    pid: int | None = None
     queue_position: int | None = None
     stop_asked_age: float | None = None
     last_recorded_step: int = 0

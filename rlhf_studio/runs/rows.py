@@ -56,7 +56,7 @@ from rlhf_studio.runs.table import (
 from rlhf_studio.runs.values import (
     check_whole,
     decode_array,
-    decode_members,
+    decode_json,
     decode_number,
     decode_pieces,
     decode_text,
@@ -172,7 +172,7 @@ TOKENS = Table(
     one(
         "top_pieces",
         lambda pieces: encode_pieces({str(token): piece for token, piece in pieces.items()}),
-        lambda stored: {int(token): decode_text(piece) for token, piece in decode_members(stored, None).items()},
+        lambda stored: {int(token): decode_text(piece) for token, piece in members(decode_json(stored, None)).items()},
     ),
     numbers("gamma", "lam", "kl_coef", flags="flags"),
 )

@@ -202,23 +202,5 @@ def read_log(run_dir: Path, size: int) -> str:
 
 def broken(run_dir: Path, error: StoreError | ValueError, created_at: float) -> RunStatus:
     """The entry of a folder that cannot be read as a run, for lists: state failed, and the cause says what is wrong."""
-    return RunStatus(
-        run_id=run_dir.name,
-        name=run_dir.name,
-        recipe="",
-        state="failed",
-        phase="",
-        fraction=None,
-        step=0,
-        total_steps=0,
-        created_at=created_at,
-        started_at=None,
-        ended_at=None,
-        heartbeat_age=None,
-        epoch=0,
-        seq=0,
-        device="",
-        cause=str(error),
-        pid=None,
-        unreadable=True,
-    )
+    name = run_dir.name
+    return RunStatus(run_id=name, name=name, state="failed", created_at=created_at, cause=str(error), unreadable=True)

@@ -203,10 +203,7 @@ def test_only_what_waits_can_be_moved(workspace: Workspace) -> None:
 
 
 def failed(cause: str, state: str = "failed", stage: Stage = "ppo") -> RunStatus:
-    numbers = {"step": 0, "total_steps": 1, "created_at": 0.0, "epoch": 0, "seq": 0}
-    none = dict.fromkeys(["fraction", "started_at", "ended_at", "heartbeat_age", "pid"])
-    own = {"state": state, "cause": cause, "stage": stage}
-    return RunStatus(run_id="r", name="r", recipe="", phase="", device="", **own, **numbers, **none)  # type: ignore[arg-type]
+    return RunStatus(run_id="r", name="r", created_at=0.0, state=state, cause=cause, stage=stage)  # type: ignore[arg-type]
 
 
 def test_the_field_of_real_errors() -> None:

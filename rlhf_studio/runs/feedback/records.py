@@ -109,19 +109,12 @@ class NewItem:
     step: int | None = None
 
 
-@dataclass(frozen=True)
-class Item:
-    """A stored item."""
+@dataclass(frozen=True, kw_only=True)
+class Item(NewItem):
+    """A stored item: ``number`` counts those of its task, ``votes`` the answers that are in force."""
 
     id: int
     number: int
-    prompt: str
-    responses: tuple[str, ...]
-    sources: tuple[str, ...]
-    uncertainty: float | None
-    answer: int | str | list[int] | None
-    why: str
-    step: int | None
     votes: int
 
 
