@@ -298,10 +298,10 @@ def _read_step_arrays(connection: sqlite3.Connection, owner: str, condition: str
     if not columns_of(connection, "step_arrays"):
         return {}
     found: dict[Any, list[StoredArray]] = {}
-    for step, sample, *row in connection.execute(
+    for step, sample, name, kind, shape, data in connection.execute(
         f"SELECT step, sample, {ARRAY_COLUMNS} FROM step_arrays WHERE owner = ? AND {condition} ORDER BY step, sample", (owner, *parameters)
     ):
-        found.setdefault((step, sample), []).append(tuple(row))
+        found.setdefault((step, sample), []).append((name, kind, shape, data))
     return {place: _ARRAYS_OF[owner].decode(rows) for place, rows in found.items()}
 
 
