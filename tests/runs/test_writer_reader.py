@@ -37,7 +37,17 @@ def nasty_step(step: int) -> StepRecord:
         step=step,
         metrics={"objective/kl": nan, "reward/<b>\ud800": inf, "loss/policy_avg": -inf, "lr": 1e-300, "episode": 2**53, "zero": 0.0},
         rollouts=[
-            rollout(number, score, tokens, prompt=text, response=text + "\x00", parts={text: score}, gold=gold, kl=gold or 0.0)
+            rollout(
+                number,
+                score,
+                tokens,
+                prompt=text,
+                response=text + "\x00",
+                parts={text: score},
+                gold=gold,
+                kl=gold or 0.0,
+                stopped=(True, False, None)[number % 3],
+            )
             for number, (text, score, gold) in enumerate(zip(NASTY_TEXTS, [nan, inf, -inf, 1.0] * 3, [None, nan, 2.0] * 3, strict=False))
         ],
         watched=[WatchRecord(number, text, text, nan, inf) for number, text in enumerate(NASTY_TEXTS)],
@@ -182,6 +192,26 @@ def test_states_and_times(run: Path):
         for state in ("interrupted", "queued", "dancing"):
             with pytest.raises(ValueError, match="not for an engine to store"):
                 writer.set_state(state)  # type: ignore[arg-type]
+
+
+def test_going_back(run: Path):
+    with RunWriter(run) as writer:
+        writer.watched(0, [WatchRecord(0, "p", "start", 0.0, None)])
+        writer.watched(0, [WatchRecord(0, "p", "again", 0.0, None)])  # a resume from the beginning asks once more
+        for step in range(1, 6):
+            writer.commit_step(step_record(step))
+        writer.go_back(2)
+        reader = RunReader(run)
+        status = reader.status()
+        assert (status.step, status.epoch) == (2, 1)
+        assert [step for step, _ in reader.metrics_since(0)] == [1, 2] == reader.rollout_steps()
+        assert [(step, watch.response) for step, watch in reader.watched()] == [(0, "again"), (1, "answer 1"), (2, "answer 2")]
+        assert reader.rollouts(3) == [] and len(reader.events_since(0)) == 5
+        writer.commit_step(step_record(3))
+        with pytest.raises(StoreError, match="it is at step 3"):
+            writer.go_back(99)
+        assert (reader.status().step, reader.status().epoch) == (3, 1)
+        assert same(reader.rollout(3, 1), step_record(3).rollouts[1])
 
 
 # --- all or nothing ----------------------------------------------------------------------------------------------------------
