@@ -9,7 +9,6 @@ Version 0.2 kept the same in three files (:data:`OLD`). Whoever opens a workspac
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
 import threading
@@ -20,6 +19,8 @@ from pathlib import Path
 
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
+from rlhf_studio.runs.liveness import FileLock
+from rlhf_studio.runs.table import columns_of
 from rlhf_studio.runs.values import DAMAGE
 
 DATABASE = "people.db"
@@ -76,6 +77,7 @@ OLD: dict[str, dict[str, str]] = {
     paths.STUDIO_DATABASE: {"starters": "starters"},
 }
 """The files of version 0.2 that had what is here now, with the new name of each table. ``studio.db`` has dropped its own since."""
+LOCK, WAIT_SECONDS = "people.lock", 60.0  # held while rows are taken over
 SET_ASIDE = "{name}.taken-over"
 """What an old file is called when its rows are here. That of a class goes when something of the class is to be forgotten."""
 IN_USE = "{path} is in use by an app of an earlier version. End that app first, so that what is in it can be taken over into {new}."
@@ -213,28 +215,36 @@ def take_over(root: Path) -> None:
 
 
 def _take_over(connection: sqlite3.Connection, root: Path) -> None:
-    """Copy what is in the old files, all in one transaction, and set these aside. Killed anywhere, the next opening goes on with it."""
-    old = [root / name for name in OLD if _is_old(root / name)]
-    if not old:
+    """Copy what is in the old files, all in one transaction, and set these aside. Killed anywhere, the next opening goes on with it.
+
+    One process at a time: an old file cannot be closed, nor be given another name, while another process reads it.
+    """
+    if not any(_is_old(root / name) for name in OLD):
         return
-    known = {name for (name,) in connection.execute("SELECT file FROM taken_over")}
-    for path in old:
-        if path.name not in known:
+    busy = StoreError(f"Another app takes over what version 0.2 has left in {root}. Try again in a moment.", "busy")
+    lock = FileLock(root / LOCK, busy, WAIT_SECONDS)
+    lock.take()
+    try:
+        known = {name for (name,) in connection.execute("SELECT file FROM taken_over")}
+        old = [root / name for name in OLD if _is_old(root / name)]  # the one before may have done it
+        new = [path for path in old if path.name not in known]
+        for path in new:
             _close_journal(path)
             connection.execute("ATTACH ? AS ?", (f"{path.absolute().as_uri()}?mode=rw", _alias(path)))
-    try:
-        with schema.transaction(connection, root / DATABASE):
-            known = {name for (name,) in connection.execute("SELECT file FROM taken_over")}  # another process may have done it meanwhile
-            for path in old:
-                if path.name not in known:
+        try:
+            with schema.transaction(connection, root / DATABASE):
+                for path in new:
                     _copy_tables(connection, _alias(path), OLD[path.name])
                     connection.execute("INSERT INTO taken_over VALUES (?, ?)", (path.name, time.time()))
+        finally:
+            for _, name, _ in connection.execute("PRAGMA database_list").fetchall():
+                if name.startswith("old_"):
+                    connection.execute(f"DETACH {name}")
+        for path in old:
+            _set_aside(path)
+        lock.path.unlink(missing_ok=True)
     finally:
-        for _, name, _ in connection.execute("PRAGMA database_list").fetchall():
-            if name.startswith("old_"):
-                connection.execute(f"DETACH {name}")
-    for path in old:
-        _set_aside(path)
+        lock.release()
 
 
 def _alias(path: Path) -> str:
@@ -242,30 +252,29 @@ def _alias(path: Path) -> str:
 
 
 def _is_old(path: Path) -> bool:
-    """Whether a file of an earlier version, with rows to take over, is in its place. Raises StoreError for one that is damaged."""
-    if not path.is_file():
+    """Whether a file of an earlier version, with rows to take over, is in its place."""
+    if path.name != paths.STUDIO_DATABASE or not path.is_file():
+        return path.is_file()
+    try:
+        with closing(schema.connect(path, read_only=True)) as connection:
+            return bool(columns_of(connection, "starters"))
+    except StoreError:  # a damaged queue keeps nobody from voting; whoever opens it is told
         return False
-    with with_remedy("Restore it from a copy, or move it away."), closing(schema.connect(path, read_only=True)) as connection:
-        try:
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if tables and connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
-                raise StoreError(f"{path} was not written by RLHF Studio.", "damaged")
-        except sqlite3.Error as error:
-            raise store_error(error, path) from error
-        return path.name != paths.STUDIO_DATABASE or "starters" in tables
 
 
 def _close_journal(path: Path) -> None:
-    """Bring what a killed app has left in the write-ahead log into the file, and see that it is whole. Raises StoreError."""
+    """Bring what a killed app has left in the write-ahead log into the file, and see that it is whole and ours. Raises StoreError."""
     with with_remedy("Restore it from a copy, or move it away."), closing(schema.connect(path)) as connection:
         try:
             if schema.set_journal(connection, "delete", 1.0) == "wal":
                 raise StoreError(IN_USE.format(path=path, new=DATABASE), "busy")
             found = connection.execute("PRAGMA quick_check").fetchone()[0]
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            ours = not tables or connection.execute("PRAGMA application_id").fetchone()[0] == schema.APPLICATION_ID
         except sqlite3.Error as error:
             raise store_error(error, path) from error
-        if found != "ok":
-            raise StoreError(f"{path} is damaged: {found}.", "damaged")
+        if found != "ok" or not ours:
+            raise StoreError(f"{path} is damaged: {found if ours else 'it was not written by RLHF Studio'}.", "damaged")
 
 
 def _copy_tables(connection: sqlite3.Connection, alias: str, tables: dict[str, str]) -> None:
@@ -290,8 +299,7 @@ def _set_aside(path: Path) -> None:
     if aside.exists() and path.exists():
         raise StoreError(NEWER.format(path=path, new=DATABASE), "in-the-way")
     try:
-        with contextlib.suppress(FileNotFoundError):  # another process was quicker
-            os.rename(path, aside)
+        os.rename(path, aside)
     except OSError as error:
         raise store_error(error, path) from error
 

@@ -157,8 +157,6 @@ def test_old_files_that_cannot_be_taken_over_are_a_sentence_and_stay(old: Path) 
     shutil.copy(old / "feedback.db.taken-over", old / "feedback.db")
     with pytest.raises(StoreError, match="after its contents had been taken over"):
         Feedback(old).tasks()
-    (old / "feedback.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreError, match=r"feedback\.db .*move it away"):
-        Feedback(old).tasks()
     (old / "feedback.db").unlink()
-    assert everything(old) == said(old)
+    (old / "studio.db").write_bytes(b"no database" * 1000)  # a damaged queue keeps nobody from voting
+    assert everything(old) == said(old) and Feedback(old).rating_link() == said(old)["link"]
