@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.metrics.table import METRICS
-from rlhf_studio.runs.phases import PHASES
-from rlhf_studio.runs.records import TOKEN_QUANTITIES
+from rlhf_studio.runs.records import PHASES, TOKEN_QUANTITIES
 
 
 def test_the_table_of_phases_fits_metrics_and_records() -> None:

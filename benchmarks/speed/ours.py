@@ -58,9 +58,8 @@ def running(config: Any) -> Iterator[tuple[Any, Any]]:
     from rlhf_studio.engine.compute.device import choose_compute
     from rlhf_studio.engine.loop.build import build_trainer
     from rlhf_studio.runs.create import create_run
-    from rlhf_studio.runs.heartbeat import Heartbeat
     from rlhf_studio.runs.liveness import EngineLock
-    from rlhf_studio.runs.writer import RunWriter
+    from rlhf_studio.runs.writer import Heartbeat, RunWriter
 
     transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as temporary:

@@ -25,12 +25,11 @@ from rlhf_studio.runs.checkpoints import where_to_resume
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import replace_config
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lab.resumed import too_few_steps
+from rlhf_studio.runs.lab.resuming import too_few_steps
 from rlhf_studio.runs.launch import force_stop
 from rlhf_studio.runs.processes import COORDINATED, is_follower, run_processes, wants_several
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import EventRecord, StartMode
 from rlhf_studio.runs.writer import record_end
 
 

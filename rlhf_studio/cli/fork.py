@@ -19,8 +19,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import best_step, newest_step, trained_policy
 from rlhf_studio.runs.paths import RUNS
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ENDED
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import ENDED, StartMode
 from rlhf_studio.visible import say, visible
 
 NEWEST, BEST, POLL_SECONDS = "newest", "best", 0.5

@@ -11,7 +11,7 @@ from rlhf_studio.config import Permissions, add_permission_flags
 from rlhf_studio.config_io import ConfigError, Problem, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import StartMode
 from rlhf_studio.visible import say
 
 

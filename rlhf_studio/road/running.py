@@ -20,7 +20,7 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import AlreadyRunning, NotRunning
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import StartMode
 from rlhf_studio.runs.status import early_end, look_at_locks
 
 POLL_SECONDS = 0.2

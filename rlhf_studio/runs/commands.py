@@ -10,11 +10,10 @@ from typing import Any, Literal, get_args
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.runs import liveness, paths, schema
+from rlhf_studio.runs import liveness, paths, rows, schema
 from rlhf_studio.runs.errors import NotRunning, StoreError
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ALIVE
-from rlhf_studio.runs.values import encode_json
+from rlhf_studio.runs.records import ALIVE, Command
 
 CommandKind = Literal["checkpoint", "stop", "discard", "pause", "continue", "step", "phase", "set"]
 """``discard`` stops without saving; ``step`` trains one update and pauses again; ``phase`` goes on to the end of the step's next phase and
@@ -51,12 +50,8 @@ def send_command(run_dir: Path, kind: CommandKind, payload: Mapping[str, Any] | 
             early = not (alive and state in ALIVE)
             if not starting and (not alive or (early and ended_at is not None)):
                 raise NotRunning(f"The run in {folder} is not running, so there is nothing to {_VERBS[kind]}.")
-            number = connection.execute(
-                "INSERT INTO commands (kind, payload, payload_flags, sent_at, early) VALUES (?, ?, ?, ?, ?)",
-                (kind, *encode_json(payload or {}), time.time(), int(early)),
-            ).lastrowid
-            assert number is not None  # an INSERT gives its row a number
-            return number
+            rows.COMMANDS.insert(connection, [Command(0, kind, dict(payload or {}))], sent_at=time.time(), early=int(early))
+            return int(connection.execute("SELECT last_insert_rowid()").fetchone()[0])
     finally:
         connection.close()
 

@@ -15,7 +15,6 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,11 @@ from rlhf_studio import __version__
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
 from rlhf_studio.config_io import ConfigError, Problem, config_from_file, config_to_yaml
 from rlhf_studio.regular import read_regular
-from rlhf_studio.runs import paths, schema
+from rlhf_studio.runs import paths, rows, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
 from rlhf_studio.runs.lineage import keep_sources
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, State
-from rlhf_studio.runs.values import encode_json, encode_text
 from rlhf_studio.visible import refuse_hidden
 
 RESERVE = "reserve.bin"
@@ -228,24 +226,22 @@ def _fill(
     try:
         schema.migrate(connection, database)
         with schema.transaction(connection, database):
-            connection.execute(
-                """INSERT INTO run (id, name, recipe, model, state, phase, fraction, step, total_steps, created_at, epoch, seq,
-                   device, cause, working_folder, program, memory_low, memory_high, origin, stage)
-                   VALUES (1, ?, ?, ?, ?, '', NULL, 0, ?, ?, 0, 0, '', '', ?, ?, ?, ?, ?, ?)""",
-                (
-                    encode_text(name),
-                    encode_text(config.recipe),
-                    encode_text(config.learns),
-                    state,
-                    config.planned_steps,
-                    time.time(),
-                    encode_text(str(working_folder)),
-                    __version__,
-                    *(map(float, memory) if memory else (None, None)),  # SQLite's own whole numbers end at 9.2e18
-                    None if origin is None else encode_json(asdict(origin))[0],
-                    config.stage,
-                ),
+            low, high = map(float, memory) if memory else (None, None)
+            row = rows.RunRow(
+                name=name,
+                recipe=config.recipe,
+                model=config.learns,
+                state=state,
+                total_steps=config.planned_steps,
+                created_at=time.time(),
+                working_folder=str(working_folder),
+                program=__version__,
+                memory_low=low,
+                memory_high=high,
+                origin=origin or Origin(),
+                stage=config.stage,
             )
+            rows.RUN.insert(connection, [row], id=1)
             connection.execute("INSERT INTO heartbeat (id, at) VALUES (1, NULL)")
     finally:
         connection.close()

@@ -17,9 +17,16 @@ from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.errors import NotRunning, StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.start import StartMode, engine_arguments
+from rlhf_studio.runs.records import EventRecord, StartMode
 from rlhf_studio.runs.writer import record_end
+
+
+def engine_arguments(run_dir: Path, mode: StartMode) -> list[str]:
+    """What follows the Python interpreter on the command line: what the app runs, and what a person may run instead."""
+    folder = str(Path(run_dir).resolve())  # an absolute path can never be taken for an option
+    if mode == "train":
+        return ["-m", "rlhf_studio", "train", folder]
+    return ["-m", "rlhf_studio", "resume", folder, *(["--from-start"] if mode == "from-start" else [])]
 
 
 def engine_command(run_dir: Path, mode: StartMode = "train") -> list[str]:

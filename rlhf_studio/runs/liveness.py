@@ -174,44 +174,57 @@ def _no_locks(path: Path, error: OSError) -> StoreError:
     return StoreError(f"The disk of {path.parent} cannot lock files ({error}). Put the run on a local disk.")
 
 
-class StartTicket:
-    """The app's claim on a run while it starts the engine; handed to the engine as an inherited descriptor."""
+class FileLock:
+    """An ``flock`` on a file that nothing else opens. It lasts until the last copy of its descriptor is closed, so it ends with a process.
 
-    def __init__(self, run_dir: Path):
-        self.path = Path(run_dir) / START_LOCK
+    Args:
+        refusal: what is raised when somebody else has it.
+        seconds: for which it is tried.
+    """
+
+    def __init__(self, path: Path, refusal: StoreError, seconds: float = 0.0):
+        self.path, self._refusal, self._seconds = path, refusal, seconds
         self.descriptor: int | None = None
 
     def take(self) -> None:
-        """Take the ticket, trying for at most 0.5 s (a reader may look at it for an instant).
-
-        Raises:
-            AlreadyRunning: somebody else is starting this run.
-            StoreError: the folder is gone or cannot be written.
-        """
+        """Have it from now on. Raises the refusal, and StoreError when the folder is gone, cannot be written, or cannot lock files."""
         try:
             self.descriptor = os.open(self.path, _READ_AND_WRITE | os.O_CREAT, 0o644)
         except OSError as error:
             raise store_error(error, self.path) from error
-        deadline = time.monotonic() + RETRY_SECONDS
+        deadline = time.monotonic() + self._seconds
         while True:
             try:
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.truncate(self.descriptor, 0)  # whoever held it before is not the one who starts
+                os.truncate(self.descriptor, 0)  # whoever held it before says nothing any more
                 return
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    self.close()
-                    raise AlreadyRunning(f"The run in {self.path.parent} is being started by somebody else.") from None
+                    self.release()
+                    raise self._refusal from None
             except OSError as error:
-                self.close()
+                self.release()
                 raise _no_locks(self.path, error) from error
             time.sleep(0.01)
 
-    def close(self) -> None:
-        """Close this process's copy. The ticket stays taken while a started engine has its own. Never LOCK_UN: that frees it for all."""
+    def release(self) -> None:
+        """Close this process's copy. It stays taken while another process has its own. Never LOCK_UN: that frees it for all."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
+
+    close = release
+
+
+class StartTicket(FileLock):
+    """The app's claim on a run while it starts the engine; handed to the engine as an inherited descriptor.
+
+    It is tried for at most 0.5 s: a reader may look at it for an instant.
+    """
+
+    def __init__(self, run_dir: Path):
+        folder = Path(run_dir)
+        super().__init__(folder / START_LOCK, AlreadyRunning(f"The run in {folder} is being started by somebody else."), RETRY_SECONDS)
 
 
 def is_starting(run_dir: Path) -> bool:

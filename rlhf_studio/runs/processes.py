@@ -23,9 +23,9 @@ from rlhf_studio.estimate.gpus import find_gpus
 from rlhf_studio.exit_codes import FAILED, OF_STATES
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.launch import engine_arguments
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.start import StartMode, engine_arguments
+from rlhf_studio.runs.records import EventRecord, StartMode
 from rlhf_studio.runs.writer import record_end
 from rlhf_studio.visible import say
 

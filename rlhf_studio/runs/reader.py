@@ -19,9 +19,9 @@ import numpy as np
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config_io import ConfigError, config_from_file
-from rlhf_studio.runs import paths, rows, schema, status, step_rows, studio
+from rlhf_studio.runs import paths, rows, schema, status, studio
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.evaluation.answers import Answer, read_answers
+from rlhf_studio.runs.evaluation.answers import Answer
 from rlhf_studio.runs.manifest import belongs, entries_by_step, is_folder, read_object, step_of
 from rlhf_studio.runs.records import (
     BestPolicy,
@@ -40,7 +40,7 @@ from rlhf_studio.runs.records import (
 )
 from rlhf_studio.runs.rows import OF_NOW as _OF_NOW
 from rlhf_studio.runs.status import Locks
-from rlhf_studio.runs.values import DAMAGE, check_whole, decode_number, decode_text
+from rlhf_studio.runs.values import DAMAGE, check_whole, decode_number
 
 _WATCHED_ENDS = f"step IN (SELECT min(step) FROM watched UNION SELECT max(step) FROM watched WHERE {_OF_NOW})"
 
@@ -161,12 +161,12 @@ class RunReader:
     def working_folder(self) -> Path:
         """The folder the run was created from; relative paths in its configuration start there."""
         with self._reading() as connection:
-            return Path(decode_text(connection.execute("SELECT working_folder FROM run").fetchone()[0]))
+            return Path(rows.read_run(connection).working_folder)
 
     def program(self) -> str:
         """The version of this program that created the run."""
         with self._reading() as connection:
-            return decode_text(connection.execute("SELECT program FROM run").fetchone()[0])
+            return rows.read_run(connection).program
 
     def summary(self) -> dict[str, Any]:
         """What the table of runs shows.
@@ -176,16 +176,15 @@ class RunReader:
         finite was recorded); ``elapsed`` (seconds of work, or None before the start).
         """
         with self._reading() as connection:
-            model, started, ended, beat = connection.execute(
-                "SELECT model, started_at, ended_at, (SELECT at FROM heartbeat) FROM run"
-            ).fetchone()
-            result: dict[str, Any] = {"model": decode_text(model), "steps": rows.count_steps(connection)}
+            run = rows.read_run(connection)
+            beat = connection.execute("SELECT at FROM heartbeat").fetchone()[0]
+            result: dict[str, Any] = {"model": run.model, "steps": rows.count_steps(connection)}
             means = rows.first_and_last(connection, SUMMARY_METRICS.values())
             for key, metric in SUMMARY_METRICS.items():
                 result[f"{key}_first"], result[f"{key}_last"] = means[metric]
             worked = rows.last_value(connection, "time/elapsed")
-        until = ended if ended is not None else beat if beat is not None else time.time()
-        result["elapsed"] = worked if worked is not None else None if started is None else max(0.0, until - started)
+        until = run.ended_at if run.ended_at is not None else beat if beat is not None else time.time()
+        result["elapsed"] = worked if worked is not None else None if run.started_at is None else max(0.0, until - run.started_at)
         return result
 
     def first_and_last(self, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:
@@ -250,20 +249,15 @@ class RunReader:
     def rollouts(self, step: int) -> list[RolloutRecord]:
         """The recorded responses of a step without their token arrays (``tokens`` is None); empty when there are none."""
         with self._reading() as connection:
-            found = connection.execute(
-                f"SELECT {rows.ROLLOUT_COLUMNS} FROM rollouts WHERE step = ? AND {_OF_NOW} ORDER BY sample", (step,)
-            ).fetchall()
-            return [rows.read_rollout(row, None) for row in found]
+            return rows.read_rollouts(connection, step)
 
     def rollout(self, step: int, sample: int) -> RolloutRecord:
         """One recorded response with every token's numbers. Raises StoreError (reason ``absent``) when it was not recorded."""
         with self._reading() as connection:
-            row = connection.execute(
-                f"SELECT {rows.ROLLOUT_COLUMNS} FROM rollouts WHERE step = ? AND sample = ? AND {_OF_NOW}", (step, sample)
-            ).fetchone()
-            if row is None:
-                raise StoreError(f"Step {step} has no recorded response {sample}.", "absent")
-            return rows.read_rollout(row, rows.read_tokens(connection, step, sample))
+            found = rows.read_rollout(connection, step, sample)
+        if found is None:
+            raise StoreError(f"Step {step} has no recorded response {sample}.", "absent")
+        return found
 
     def response_tokens(self, step: int, limit: int) -> list[ResponseTokens]:
         """The tokens of the first ``limit`` recorded responses of a step, without their numbers; empty when there are none."""
@@ -273,7 +267,7 @@ class RunReader:
     def answers(self, after: int = 0) -> list[Answer]:
         """What an evaluation run has recorded in the steps after ``after``; empty for runs of other stages."""
         with self._reading() as connection:
-            return read_answers(connection, after)
+            return rows.read_answers(connection, after)
 
     def watched(self, *, ends: bool = False) -> list[tuple[int, WatchRecord]]:
         """(step, answer) of all watched prompts, by step and sample. Step 0 is the starting policy.
@@ -281,28 +275,28 @@ class RunReader:
         With ``ends`` only the answers of the first and of the newest step that has any.
         """
         with self._reading() as connection:
-            return step_rows.read_watched(connection, f"{_OF_NOW} AND {_WATCHED_ENDS}" if ends else _OF_NOW)
+            return rows.read_watched(connection, f"{_OF_NOW} AND {_WATCHED_ENDS}" if ends else _OF_NOW)
 
     def episodes(self, first: int, last: int | None = None) -> dict[int, StepEpisodes]:
         """All episodes of the steps ``first`` to ``last`` (of ``first`` alone without it), by step; a step without them is left out."""
         with self._reading() as connection:
             until = min(first if last is None else last, connection.execute("SELECT step FROM run").fetchone()[0])
-            return step_rows.read_episodes(connection, first, until)
+            return rows.read_episodes(connection, first, until)
 
     def episode_arrays(self, step: int, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Some of :class:`StepEpisodes`' arrays of one step, by name and as stored; empty when its episodes were not kept."""
         with self._reading() as connection:
-            return step_rows.read_episode_arrays(connection, step, list(names), _OF_NOW)
+            return rows.read_episode_arrays(connection, step, list(names))
 
     def pieces(self) -> dict[int, str]:
         """The text of every token id of the run's responses; empty for runs that an earlier version recorded."""
         with self._reading() as connection:
-            return step_rows.read_pieces(connection)
+            return rows.read_pieces(connection)
 
     def probes(self) -> tuple[list[Probe], list[tuple[int, ProbeScore]]]:
         """The run's probes, and (step, score) of each by step and probe. Step 0 is the starting policy."""
         with self._reading() as connection:
-            return step_rows.read_probes(connection), step_rows.read_probe_scores(connection, _OF_NOW)
+            return rows.PROBES.records(connection, "ORDER BY probe"), rows.read_probe_scores(connection, _OF_NOW)
 
     def changes(self, *, later_too: bool = False) -> list[SettingChange]:
         """The settings that were changed while the run went on, in the order in which they were.
@@ -310,7 +304,7 @@ class RunReader:
         With ``later_too`` also those of steps from before a resume that wait to be trained again.
         """
         with self._reading() as connection:
-            return step_rows.read_changes(connection, "TRUE" if later_too else _OF_NOW)
+            return rows.CHANGES.records(connection, f"WHERE {'TRUE' if later_too else _OF_NOW} ORDER BY rowid")
 
     def scratch(self) -> Scratch | None:
         """What a step holds that waits between two of its phases, or is going on after it waited; else None.
@@ -318,12 +312,12 @@ class RunReader:
         After an engine was killed, what its step held is there until the next start.
         """
         with self._reading() as connection:
-            return step_rows.read_scratch(connection)
+            return rows.read_scratch(connection)
 
     def origin(self) -> Origin:
         """Where the run comes from."""
         with self._reading() as connection:
-            return step_rows.read_origin(connection)
+            return rows.read_run(connection).origin
 
     def recorded_at(self, step: int) -> float | None:
         """When a step of the run as it goes now was recorded, in seconds since 1970; None when there is no such step."""

@@ -16,6 +16,9 @@ from rlhf_studio.runs.visitors.starters import Starter
 State = Literal["queued", "loading", "running", "paused", "finished", "stopped", "failed", "interrupted"]
 """``interrupted`` is never stored: the reader derives it when a run says it is alive but nobody holds its lock."""
 
+StartMode = Literal["train", "resume", "from-start"]
+"""``train`` begins a new run, ``resume`` goes on from the newest checkpoint, ``from-start`` begins a recorded run again at step 0."""
+
 ALIVE: tuple[State, ...] = ("loading", "running", "paused")
 ENDED: tuple[State, ...] = ("finished", "stopped", "failed", "interrupted")
 
@@ -268,7 +271,7 @@ class Scratch:
 
     Attributes:
         step: the step that waits, one more than the run's.
-        phase: the last of :data:`~rlhf_studio.runs.phases.PHASES` that is done.
+        phase: the last of :data:`PHASES` that is done.
         rollouts: the step's recorded episodes. What is not known yet is NaN (``score``, ``kl``), empty (``parts``; tables of the likeliest
             tokens, of shape (T, 0)), None (``gold``), or missing among ``tokens.arrays``.
     """
@@ -276,6 +279,15 @@ class Scratch:
     step: int
     phase: str
     rollouts: list[RolloutRecord]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A request from the app: ``kind`` as in :data:`rlhf_studio.runs.commands.CommandKind`, ``payload`` what belongs to it."""
+
+    id: int
+    kind: str
+    payload: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -336,7 +348,7 @@ class Marks:
     archived: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunStatus:
     """The run's row, with the derived state.
 
@@ -363,21 +375,21 @@ class RunStatus:
 
     run_id: str
     name: str
-    recipe: str
+    recipe: str = ""
     state: State
-    phase: str
-    fraction: float | None
-    step: int
-    total_steps: int
+    phase: str = ""
+    fraction: float | None = None
+    step: int = 0
+    total_steps: int = 0
     created_at: float
-    started_at: float | None
-    ended_at: float | None
-    heartbeat_age: float | None
-    epoch: int
-    seq: int
-    device: str
-    cause: str
-    pid: int | None
+    started_at: float | None = None
+    ended_at: float | None = None
+    heartbeat_age: float | None = None
+    epoch: int = 0
+    seq: int = 0
+    device: str = ""
+    cause: str = ""
+    pid: int | None = None
     queue_position: int | None = None
     stop_asked_age: float | None = None
     last_recorded_step: int = 0
@@ -387,3 +399,47 @@ class RunStatus:
     starter: Starter = Starter()
     recording: bool = False
     unreadable: bool = False
+
+
+# --- the phases of a PPO step, between which a run can wait ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a PPO step.
+
+    Attributes:
+        name: as in the metrics: its seconds are ``time/NAME``.
+        what: what it is, in the middle of a sentence.
+        finds: those of :data:`TOKEN_QUANTITIES` that are known from its end on, if the run has them at all.
+        done: what a step that waits at its end has, and what comes next. Empty for a part at whose end no step can wait.
+        timed: whether its seconds are recorded; what is not takes next to none.
+    """
+
+    name: str
+    what: str
+    finds: tuple[str, ...] = ()
+    done: str = ""
+    timed: bool = True
+
+
+PHASES = {
+    phase.name: phase
+    for phase in (
+        Phase("rollout", "sampling", ("logprobs", "entropy", "values"), "its responses are written; their scores come next"),
+        Phase("score", "scoring", (), "its responses are scored; the reference's probabilities come next"),
+        Phase(
+            "reference", "the reference pass", ("ref_logprobs", "kl"), "its responses are compared with the reference; advantages come next"
+        ),
+        Phase(
+            "advantages",
+            "the advantages",
+            ("rewards", "deltas", "advantages", "whitened_advantages", "returns"),
+            "its advantages are computed; the update comes next",
+            timed=False,
+        ),
+        Phase("update", "the update", ("new_logprobs", "ratio", "clipped"), "its update is done; the step is recorded next"),
+        Phase("record", "recording"),
+    )
+}
+"""The parts of a step, in their order. After the last one the step is done."""

@@ -1,6 +1,7 @@
-"""Records as rows of ``run.db`` and back: the two directions of each kind side by side.
+"""The records of a run as rows of ``run.db`` and back: each kind's codec, declared once, and what is asked of the metrics.
 
-``insert_*`` run inside the writer's transaction; ``read_*`` raise ValueError, TypeError or KeyError for rows nobody wrote.
+``insert_*`` run inside the writer's transaction. Whatever reads raises one of :data:`~rlhf_studio.runs.values.DAMAGE` for rows that nobody
+wrote. Databases of earlier versions lack some of the tables and columns: what was not recorded is read as missing.
 """
 
 from __future__ import annotations
@@ -8,30 +9,60 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rlhf_studio.runs.records import EventRecord, ResponseTokens, RolloutRecord, StoredEvent, TokenRecord, is_held_out_loss
+from rlhf_studio.config import STAGES
+from rlhf_studio.runs.evaluation.answers import Answer
+from rlhf_studio.runs.records import (
+    EventRecord,
+    Origin,
+    Probe,
+    ProbeScore,
+    ResponseTokens,
+    RolloutRecord,
+    Scratch,
+    SettingChange,
+    State,
+    StepEpisodes,
+    StoredEvent,
+    TokenRecord,
+    WatchRecord,
+    is_held_out_loss,
+)
+from rlhf_studio.runs.table import (
+    ARRAY_COLUMNS,
+    Arrays,
+    Fields,
+    StoredArray,
+    Table,
+    as_json,
+    choice,
+    columns_of,
+    members,
+    numbers,
+    one,
+    packed,
+    real,
+    real_members,
+    text,
+    texts,
+    truth,
+    unpacked,
+    whole,
+)
 from rlhf_studio.runs.values import (
-    check_real,
     check_whole,
     decode_array,
-    decode_members,
+    decode_json,
     decode_number,
-    decode_numbers,
     decode_pieces,
     decode_text,
-    encode_array,
-    encode_json,
-    encode_numbers,
     encode_pieces,
     encode_text,
 )
-
-_WHOLE_ARRAYS = ("prompt_ids", "response_ids", "top_ids", "ref_top_ids")
-_REAL_ARRAYS = ("top_logprobs", "ref_top_logprobs")
-_QUANTITY = "quantity/"  # kept under a prefix, so that no quantity can be mistaken for the arrays above
 
 OF_NOW = "step <= (SELECT run.step FROM run)"
 """Leaves out what is from before a resume and waits to be trained again."""
@@ -47,97 +78,153 @@ _EVENTS: dict[EventsOf, str] = {
 UNKNOWN = -1
 """Stored where a log of another program does not say whether a response ended by itself."""
 
-ROLLOUT_COLUMNS = "sample, prompt, response, score, gold, kl, flags, parts, parts_flags, length, stopped"
+_ENDED = truth("stopped", UNKNOWN)
+
+
+# --- the run's own row ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """The run's row as it is stored; what its fields mean, :class:`~rlhf_studio.runs.records.RunStatus` says.
+
+    Attributes:
+        model: what is trained. ``working_folder`` is where relative names in the settings start, ``program`` the version that made the run.
+        memory_low, memory_high: the least and the most bytes that were estimated before the start; None without an estimate.
+    """
+
+    name: str
+    recipe: str
+    model: str
+    state: State
+    total_steps: int
+    created_at: float
+    working_folder: str
+    program: str
+    phase: str = ""
+    fraction: float | None = None
+    step: int = 0
+    started_at: float | None = None
+    ended_at: float | None = None
+    epoch: int = 0
+    seq: int = 0
+    device: str = ""
+    cause: str = ""
+    pid: int | None = None
+    memory_low: float | None = None
+    memory_high: float | None = None
+    origin: Origin = Origin()
+    stage: str = "ppo"
+
+
+def _read_origin(stored: Any) -> Origin:
+    origin = Origin(**members({} if stored is None else stored))
+    known = (origin.parent, origin.sweep, origin.imported, *origin.changes.keys(), *origin.settings_given)
+    if not all(isinstance(name, str) for name in known) or type(origin.settings_known) is not bool:
+        raise ValueError("the run's origin has other kinds of values than it should")
+    check_whole(*(() if origin.parent_step is None else (origin.parent_step,)))
+    return origin
+
+
+RUN = Table(
+    "run",
+    RunRow,
+    *map(text, ("name", "recipe", "model")),
+    choice("state", get_args(State)),
+    text("phase"),
+    real("fraction"),
+    *map(whole, ("step", "total_steps")),
+    *map(real, ("created_at", "started_at", "ended_at")),
+    *map(whole, ("epoch", "seq")),
+    *map(text, ("device", "cause")),
+    whole("pid"),
+    *map(text, ("working_folder", "program")),
+    *map(real, ("memory_low", "memory_high")),  # SQLite's own whole numbers end at 9.2e18
+    as_json("origin", read=_read_origin, write=lambda origin: None if origin == Origin() else asdict(origin)),
+    choice("stage", tuple(STAGES), otherwise="ppo"),  # earlier versions knew PPO alone
+)
+
+
+def read_run(connection: sqlite3.Connection) -> RunRow:
+    """The run's row."""
+    row = RUN.first(connection)
+    if row is None:
+        raise ValueError("the run's row is missing")
+    return row
+
+
+# --- recorded responses, with every token's numbers ----------------------------------------------------------------------------
+
+ROLLOUTS = Table(
+    "rollouts",
+    RolloutRecord,
+    whole("sample"),
+    *map(text, ("prompt", "response")),
+    numbers("score", "gold", "kl", flags="flags"),
+    as_json("parts", flags="parts_flags", read=real_members),
+    whole("length"),
+    _ENDED,
+)
+TOKENS = Table(
+    "token_texts",
+    TokenRecord,
+    *map(texts, ("prompt_pieces", "response_pieces")),
+    one(
+        "top_pieces",
+        lambda pieces: encode_pieces({str(token): piece for token, piece in pieces.items()}),
+        lambda stored: {int(token): decode_text(piece) for token, piece in members(decode_json(stored, None)).items()},
+    ),
+    numbers("gamma", "lam", "kl_coef", flags="flags"),
+)
+_TABLES = {"prompt_ids": "int32", "response_ids": "int32", "top_ids": "int32", "ref_top_ids": "int32"}
+_TABLES |= {"top_logprobs": "float32", "ref_top_logprobs": "float32"}
+TOKEN_ARRAYS = Arrays(_TABLES, {"arrays": "quantity/"})
+ANSWERS = Table(
+    "answers",
+    Answer,
+    text("policy"),
+    *map(whole, ("place", "draw")),
+    numbers("judge", "ref_logprob", flags="number_flags"),
+    whole("ref_length"),
+    as_json("members", flags="members_flags"),
+    later=True,
+)
+"""What an answer of an evaluation has beside what every recorded response has."""
 
 
 def insert_rollouts(connection: sqlite3.Connection, step: int, records: Sequence[RolloutRecord]) -> None:
-    """Store a step's recorded episodes, with their token arrays where they have them."""
-    connection.executemany(
-        f"INSERT INTO rollouts (step, {ROLLOUT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(step, *_rollout_row(record)) for record in records],
-    )
-    with_tokens = [(record.sample, record.tokens) for record in records if record.tokens is not None]
-    connection.executemany(
-        "INSERT INTO token_texts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(step, sample, *_token_texts(tokens)) for sample, tokens in with_tokens],
-    )
-    connection.executemany(
-        "INSERT INTO token_arrays VALUES (?, ?, ?, ?, ?, ?)",
-        [(step, sample, *row) for sample, tokens in with_tokens for row in _token_arrays(tokens)],
-    )
+    """Store a step's recorded episodes, with their token arrays where they have them, and what the answers of an evaluation have beside."""
+    ROLLOUTS.insert(connection, records, step=step)
+    for record in records:
+        if record.tokens is not None:
+            TOKENS.insert(connection, [record.tokens], step=step, sample=record.sample)
+            _insert_arrays(connection, "token_arrays", TOKEN_ARRAYS.encode(record.tokens), step=step, sample=record.sample)
+        if isinstance(record, Answer):
+            ANSWERS.insert(connection, [record], step=step, sample=record.sample)
 
 
-def _rollout_row(record: RolloutRecord) -> tuple[Any, ...]:
-    numbers, flags = encode_numbers({"score": record.score, "gold": record.gold, "kl": record.kl})
-    return (
-        record.sample,
-        encode_text(record.prompt),
-        encode_text(record.response),
-        *numbers,
-        flags,
-        *encode_json(record.parts),
-        record.length,
-        UNKNOWN if record.stopped is None else int(record.stopped),
-    )
+def _insert_arrays(connection: sqlite3.Connection, table: str, rows: Iterable[StoredArray], **keys: Any) -> None:
+    columns = f"{', '.join(keys)}, {ARRAY_COLUMNS}"
+    marks = ", ".join("?" * (len(keys) + 4))
+    connection.executemany(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", [(*keys.values(), *row) for row in rows])
 
 
-def read_rollout(row: Sequence[Any], tokens: TokenRecord | None) -> RolloutRecord:
-    """A row of :data:`ROLLOUT_COLUMNS` as a record."""
-    sample, prompt, response, score, gold, kl, flags, parts, parts_flags, length, stopped = row
-    numbers = decode_numbers({"score": score, "gold": gold, "kl": kl}, flags)
-    check_whole(sample, length)
-    known_parts = decode_members(parts, parts_flags)
-    check_real(*known_parts.values())
-    return RolloutRecord(
-        sample=sample,
-        prompt=decode_text(prompt),
-        response=decode_text(response),
-        parts=known_parts,
-        length=length,
-        stopped=_ended(stopped),
-        tokens=tokens,
-        **numbers,
-    )
+def read_rollouts(connection: sqlite3.Connection, step: int) -> list[RolloutRecord]:
+    """The recorded responses of a step, without their tokens."""
+    found = ROLLOUTS.select(connection, f"WHERE step = ? AND {OF_NOW} ORDER BY sample", (step,))
+    return [RolloutRecord(**values, tokens=None) for _, values in found]
 
 
-def _token_texts(tokens: TokenRecord) -> tuple[Any, ...]:
-    numbers, flags = encode_numbers({"gamma": tokens.gamma, "lam": tokens.lam, "kl_coef": tokens.kl_coef})
-    top_pieces = {str(key): piece for key, piece in tokens.top_pieces.items()}
-    texts = [encode_pieces(pieces) for pieces in (tokens.prompt_pieces, tokens.response_pieces, top_pieces)]
-    return (*texts, *numbers, flags)
-
-
-def _token_arrays(tokens: TokenRecord) -> list[tuple[Any, ...]]:
-    arrays = [(name, encode_array(getattr(tokens, name), "int32")) for name in _WHOLE_ARRAYS]
-    arrays += [(name, encode_array(getattr(tokens, name), "float32")) for name in _REAL_ARRAYS]
-    arrays += [(_QUANTITY + name, encode_array(array, "float32")) for name, array in tokens.arrays.items()]
-    return [(encode_text(name), *encoded) for name, encoded in arrays]
-
-
-def read_tokens(connection: sqlite3.Connection, step: int, sample: int) -> TokenRecord | None:
-    """Every number of one response, or None when only its text was recorded."""
-    row = connection.execute(
-        "SELECT prompt_pieces, response_pieces, top_pieces, gamma, lam, kl_coef, flags FROM token_texts WHERE step = ? AND sample = ?",
-        (step, sample),
-    ).fetchone()
-    if row is None:
-        return None
-    stored = connection.execute(
-        "SELECT name, kind, shape, data FROM token_arrays WHERE step = ? AND sample = ? ORDER BY rowid", (step, sample)
-    )
-    arrays: dict[str, Any] = {decode_text(name): decode_array(kind, shape, data) for name, kind, shape, data in stored}
-    return TokenRecord(
-        prompt_pieces=decode_pieces(row[0]),
-        response_pieces=decode_pieces(row[1]),
-        top_pieces={int(key): decode_text(piece) for key, piece in decode_members(row[2], None).items()},
-        arrays={name.removeprefix(_QUANTITY): array for name, array in arrays.items() if name.startswith(_QUANTITY)},
-        **{name: arrays[name] for name in (*_WHOLE_ARRAYS, *_REAL_ARRAYS)},
-        **decode_numbers({"gamma": row[3], "lam": row[4], "kl_coef": row[5]}, row[6]),
-    )
-
-
-def _ended(stopped: int) -> bool | None:
-    return None if stopped == UNKNOWN else bool(stopped)
+def read_rollout(connection: sqlite3.Connection, step: int, sample: int) -> RolloutRecord | None:
+    """One recorded response, with its tokens where they were recorded."""
+    which = "WHERE step = ? AND sample = ?"
+    for _, values in ROLLOUTS.select(connection, f"{which} AND {OF_NOW}", (step, sample)):
+        tokens = None
+        for _, own in TOKENS.select(connection, which, (step, sample)):
+            stored = connection.execute(f"SELECT {ARRAY_COLUMNS} FROM token_arrays {which} ORDER BY rowid", (step, sample))
+            tokens = TokenRecord(**own, **TOKEN_ARRAYS.decode(stored))
+        return RolloutRecord(**values, tokens=tokens)
+    return None
 
 
 def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) -> list[ResponseTokens]:
@@ -153,7 +240,7 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
         ResponseTokens(
             sample=sample,
             response=decode_text(response),
-            stopped=_ended(stopped),
+            stopped=_ENDED.decode(stopped),
             pieces=[] if pieces is None else decode_pieces(pieces),
             ids=None if kind is None else decode_array(kind, shape, data),
         )
@@ -161,34 +248,200 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
     ]
 
 
+def read_answers(connection: sqlite3.Connection, after: int = 0) -> list[Answer]:
+    """The answers that an evaluation run has recorded in the steps after ``after``, by step and place in it."""
+    which = f"WHERE step > ? AND {OF_NOW} ORDER BY step, sample"
+    own = dict(ANSWERS.select(connection, which, (after,), keys=("step", "sample")))
+    known = ROLLOUTS.select(connection, which, (after,), keys=("step", "sample")) if own else ()
+    return [Answer(**values, **own[place], tokens=None) for place, values in known if place in own]
+
+
+# --- all episodes of a step, answers to the watched prompts, probes ------------------------------------------------------------
+
+EPISODES, WATCHED_ARRAYS, PROBE_ARRAYS = "episodes", "watched", "probe"
+"""Whose arrays the rows of ``step_arrays`` are."""
+_ARRAYS_OF = {
+    EPISODES: Arrays(
+        {"lengths": "int32", "response_ids": "int32", "scores": "float32", "stopped": "bool", "gold": "float32", "reading": "int32"},
+        {"tokens": "token/", "parts": "part/"},
+        frozenset({"gold", "reading"}),
+    ),
+    WATCHED_ARRAYS: Arrays({}, {"arrays": ""}),
+    PROBE_ARRAYS: Arrays(
+        {
+            "logprobs": "float32",
+            "top_ids": "int32",
+            "top_logprobs": "float32",
+            "start_logprobs": "float32",
+            "logprobs_of_start": "float32",
+        }
+    ),
+}
+WATCHED = Table(
+    "watched",
+    WatchRecord,
+    whole("sample"),
+    *map(text, ("prompt", "response")),
+    numbers("score", "gold", "kl", flags="flags"),
+    truth("stopped"),
+    texts("pieces", empty=[]),
+)
+PROBES = Table("probes", Probe, whole("probe"), text("prompt"), texts("pieces"), later=True)
+
+
+def _insert_step_arrays(connection: sqlite3.Connection, owner: str, step: int, sample: int, record: Any) -> None:
+    _insert_arrays(connection, "step_arrays", _ARRAYS_OF[owner].encode(record), step=step, owner=owner, sample=sample)
+
+
+def _read_step_arrays(connection: sqlite3.Connection, owner: str, condition: str, parameters: Sequence[Any] = ()) -> dict[Any, Fields]:
+    """(step, sample) -> the fields that are arrays, of the steps for which ``condition`` holds."""
+    if not columns_of(connection, "step_arrays"):
+        return {}
+    found: dict[Any, list[StoredArray]] = {}
+    for step, sample, name, kind, shape, data in connection.execute(
+        f"SELECT step, sample, {ARRAY_COLUMNS} FROM step_arrays WHERE owner = ? AND {condition} ORDER BY step, sample", (owner, *parameters)
+    ):
+        found.setdefault((step, sample), []).append((name, kind, shape, data))
+    return {place: _ARRAYS_OF[owner].decode(rows) for place, rows in found.items()}
+
+
+def insert_episodes(connection: sqlite3.Connection, step: int, episodes: StepEpisodes) -> None:
+    """Store all episodes of a step, and the text of tokens that are new to the run."""
+    _insert_step_arrays(connection, EPISODES, step, 0, episodes)
+    connection.executemany(
+        "INSERT OR IGNORE INTO pieces VALUES (?, ?)", [(token, encode_text(piece)) for token, piece in episodes.pieces.items()]
+    )
+
+
+def read_pieces(connection: sqlite3.Connection) -> dict[int, str]:
+    """The text of every token id that the run's responses have."""
+    if not columns_of(connection, "pieces"):
+        return {}
+    return {token: decode_text(piece) for token, piece in connection.execute("SELECT token, piece FROM pieces")}
+
+
+def read_episodes(connection: sqlite3.Connection, first: int, last: int) -> dict[int, StepEpisodes]:
+    """By step, those of the steps ``first`` to ``last``; ``pieces`` is the same mapping in each."""
+    pieces = read_pieces(connection)
+    found = _read_step_arrays(connection, EPISODES, "step BETWEEN ? AND ?", (first, last))
+    return {step: StepEpisodes(**arrays, pieces=pieces) for (step, _), arrays in found.items()}
+
+
+def read_episode_arrays(connection: sqlite3.Connection, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Some of the arrays of one step's episodes as they are stored, by their names there."""
+    if not columns_of(connection, "step_arrays"):
+        return {}
+    rows = connection.execute(
+        f"""SELECT {ARRAY_COLUMNS} FROM step_arrays
+            WHERE step = ? AND owner = ? AND sample = 0 AND name IN ({", ".join("?" * len(names))}) AND {OF_NOW}""",
+        (step, EPISODES, *names),
+    )
+    return {decode_text(name): decode_array(kind, shape, data) for name, kind, shape, data in rows}
+
+
+def insert_watched(connection: sqlite3.Connection, step: int, records: Sequence[WatchRecord]) -> None:
+    """Store answers to the watched prompts; an earlier answer of the same step and sample is replaced."""
+    WATCHED.insert(connection, records, or_else="REPLACE", step=step)
+    for record in records:
+        connection.execute("DELETE FROM step_arrays WHERE step = ? AND owner = ? AND sample = ?", (step, WATCHED_ARRAYS, record.sample))
+        _insert_step_arrays(connection, WATCHED_ARRAYS, step, record.sample, record)
+
+
+def read_watched(connection: sqlite3.Connection, condition: str) -> list[tuple[int, WatchRecord]]:
+    """(step, answer) by step and sample; ``condition`` says which steps, in SQL."""
+    arrays = _read_step_arrays(connection, WATCHED_ARRAYS, condition)
+    found = WATCHED.select(connection, f"WHERE {condition} ORDER BY step, sample", keys=("step",))
+    return [(step, WatchRecord(**values, **arrays.get((step, values["sample"]), {}))) for (step,), values in found]
+
+
+def insert_probes(connection: sqlite3.Connection, probes: Sequence[Probe]) -> None:
+    """Store the run's probes, instead of earlier ones."""
+    connection.execute("DELETE FROM probes")
+    PROBES.insert(connection, probes)
+
+
+def insert_probe_scores(connection: sqlite3.Connection, step: int, scores: Sequence[ProbeScore]) -> None:
+    """Store what a step's policy gives to the probes."""
+    for score in scores:
+        _insert_step_arrays(connection, PROBE_ARRAYS, step, score.probe, score)
+
+
+def read_probe_scores(connection: sqlite3.Connection, condition: str) -> list[tuple[int, ProbeScore]]:
+    """(step, score) by step and probe; ``condition`` says which steps, in SQL."""
+    found = _read_step_arrays(connection, PROBE_ARRAYS, condition)
+    return [(step, ProbeScore(probe, **arrays)) for (step, probe), arrays in found.items()]
+
+
+# --- settings changed while the run went on, events, what a step holds while it waits ------------------------------------------
+
+CHANGES = Table("changes", SettingChange, whole("step"), text("setting"), as_json("old"), as_json("new"), later=True)
+EVENTS = Table("events", EventRecord, *map(text, ("level", "kind", "text")), as_json("data", flags="data_flags", read=members))
+COMMANDS = Table("commands", dict, text("kind"), as_json("payload", flags="payload_flags"))
+"""What the app asks of an engine; with its number it is a :class:`~rlhf_studio.runs.records.Command`."""
+
+
+def insert_changes(connection: sqlite3.Connection, at: float, changes: Sequence[SettingChange]) -> None:
+    """Store changes; ``at`` is in seconds since 1970."""
+    CHANGES.insert(connection, changes, at=at)
+
+
 def insert_event(connection: sqlite3.Connection, at: float, step: int, record: EventRecord) -> None:
     """Store one line for people; ``at`` is in seconds since 1970."""
-    connection.execute(
-        "INSERT INTO events (at, step, level, kind, text, data, data_flags) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (at, step, encode_text(record.level), encode_text(record.kind), encode_text(record.text), *encode_json(record.data)),
-    )
-
-
-def read_event(row: Sequence[Any]) -> StoredEvent:
-    """A whole row of the table as a record."""
-    number, at, step, level, kind, text, data, flags = row
-    return StoredEvent(
-        id=number,
-        time=at,
-        step=step,
-        level=decode_text(level),
-        kind=decode_text(kind),
-        text=decode_text(text),
-        data=decode_members(data, flags),
-    )
+    EVENTS.insert(connection, [record], at=at, step=step)
 
 
 def read_events(connection: sqlite3.Connection, after: int, limit: int, of: EventsOf, *, newest: bool = False) -> list[StoredEvent]:
     """At most ``limit`` events with a larger id than ``after``, oldest first; with ``newest`` the last of them."""
-    found = connection.execute(
-        f"SELECT * FROM events WHERE id > ? AND {_EVENTS[of]} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", (after, limit)
-    ).fetchall()
-    return [read_event(row) for row in (reversed(found) if newest else found)]
+    which = f"WHERE id > ? AND {_EVENTS[of]} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?"
+    found = [
+        StoredEvent(number, at, step, **values)
+        for (number, at, step), values in EVENTS.select(connection, which, (after, limit), keys=("id", "at", "step"))
+    ]
+    return found[::-1] if newest else found
+
+
+_SCRATCH_ARRAYS = Arrays(_TABLES, {"arrays": "token/"})
+_SCRATCH_TEXTS, _SCRATCH_SETTINGS = ("prompt_pieces", "response_pieces", "top_pieces"), ("gamma", "lam", "kl_coef")
+
+
+def insert_scratch(connection: sqlite3.Connection, scratch: Scratch) -> None:
+    """Store what a step holds, instead of what it held before."""
+    connection.execute("DELETE FROM scratch")
+    connection.executemany(
+        "INSERT INTO scratch (sample, step, phase, data) VALUES (?, ?, ?, ?)",
+        [(record.sample, scratch.step, scratch.phase, _scratch_blob(record)) for record in scratch.rollouts],
+    )
+
+
+def _scratch_blob(record: RolloutRecord) -> bytes:
+    tokens = record.tokens
+    if tokens is None:
+        raise ValueError("an episode is kept with its tokens")
+    header = {
+        "episode": {field.name: getattr(record, field.name) for field in fields(record) if field.name != "tokens"},
+        "texts": {name: getattr(tokens, name) for name in _SCRATCH_TEXTS},
+        "settings": {name: getattr(tokens, name) for name in _SCRATCH_SETTINGS},
+    }
+    return packed(header, list(_SCRATCH_ARRAYS.encode(tokens)))
+
+
+def read_scratch(connection: sqlite3.Connection) -> Scratch | None:
+    """What a step holds that waits between two of its phases; None when none does."""
+    if not columns_of(connection, "scratch"):
+        return None
+    rows = connection.execute("SELECT step, phase, data FROM scratch ORDER BY sample").fetchall()
+    return Scratch(rows[0][0], rows[0][1], [_scratch_record(data) for _, _, data in rows]) if rows else None
+
+
+def _scratch_record(blob: bytes) -> RolloutRecord:
+    header, rows = unpacked(blob)
+    pieces = header["texts"]
+    pieces["top_pieces"] = {int(token): piece for token, piece in pieces["top_pieces"].items()}
+    tokens = TokenRecord(**pieces, **header["settings"], **_SCRATCH_ARRAYS.decode(rows))
+    return RolloutRecord(tokens=tokens, **header["episode"])
+
+
+# --- metrics -------------------------------------------------------------------------------------------------------------------
 
 
 def read_metric(value: float | None, flag: str | None) -> float | None:

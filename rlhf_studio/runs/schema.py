@@ -8,7 +8,9 @@ Never open ``run.db`` with plain ``open()`` inside the engine or the app: closin
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -94,6 +96,14 @@ HISTORY_TABLES = ("steps", "metrics", "rollouts", "token_texts", "token_arrays",
 Rows with a step after ``run.step`` are from before a resume: they stay until they are replaced, and readers leave them out."""
 
 
+def _is_file_or_nothing(path: Path) -> bool:
+    """Asked once: what another connection removes between two questions would look like something else."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return True
+
+
 def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Open a database. A reader never changes data; it copes with a crashed writer's leftovers and with folders it may not write.
 
@@ -104,7 +114,7 @@ def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_s
     if path.is_symlink():
         raise StoreError(f"{path} is a link to another file; a run's database must lie in its folder.", "damaged")
     journal = Path(f"{path}-journal")
-    if journal.exists() and not journal.is_file():  # SQLite would wait for a pipe
+    if not _is_file_or_nothing(journal):  # SQLite would wait for a pipe
         raise StoreError(f"{journal} is not a file; remove it.", "damaged")
     if not create and not path.is_file():
         raise StoreError(f"There is no run at {path.parent}: {path.name} is missing.", "missing")
@@ -206,6 +216,27 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = SCHE
     if application != APPLICATION_ID and not (may_be_empty and version == 0 and application == 0):
         raise StoreError(f"{path} was not written by RLHF Studio.", "damaged")
     return version
+
+
+class Place:
+    """Whether the file at a path is still the file that was there at first: a run folder may be deleted, moved or replaced while
+    its engine works.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._file = self._look()
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
+
+    def is_ours(self) -> bool:
+        """Whether the file at the path is the one that was there at first."""
+        return self._file is not None and self._look() == self._file
 
 
 def set_journal(connection: sqlite3.Connection, mode: str, seconds: float) -> str:

@@ -26,18 +26,16 @@ import os
 import signal
 import sqlite3
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import get_args
 
 from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.regular import open_regular
-from rlhf_studio.runs import liveness, paths
+from rlhf_studio.runs import liveness, paths, rows
 from rlhf_studio.runs.errors import RunGone, StoreError, store_error
 from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
-from rlhf_studio.runs.step_rows import read_origin, read_stage
 from rlhf_studio.runs.studio import Entry, Studio
-from rlhf_studio.runs.values import check_real, check_whole, decode_text
+from rlhf_studio.runs.values import check_real, check_whole
 from rlhf_studio.runs.visitors.starters import Starter
 
 JUST_CREATED_SECONDS = 5.0
@@ -47,11 +45,9 @@ _CAUSE_CHARACTERS = 300
 
 _NAMES = {recording.run_id: recording.name for recording in RECORDINGS}
 
-_COLUMNS = (
-    "name, recipe, state, phase, fraction, step, total_steps, created_at, started_at, ended_at, epoch, seq, device, cause, pid, "
-    "(SELECT at FROM heartbeat), (SELECT min(sent_at) FROM commands WHERE kind IN ('stop', 'discard') AND acknowledged_at IS NULL), "
-    "coalesce((SELECT max(step) FROM steps), 0)"
-)
+_AS_STORED = tuple({field.name for field in fields(rows.RunRow)} & {field.name for field in fields(RunStatus)})
+_BESIDE = """SELECT (SELECT at FROM heartbeat), coalesce((SELECT max(step) FROM steps), 0),
+    (SELECT min(sent_at) FROM commands WHERE kind IN ('stop', 'discard') AND acknowledged_at IS NULL)"""
 
 
 @dataclass(frozen=True)
@@ -70,40 +66,22 @@ def look_at_locks(run_dir: Path) -> Locks:
 
 def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> RunStatus:
     """The run's row as it stands, with the name a person gave it. Raises one of ``values.DAMAGE`` when it is damaged."""
-    row = connection.execute(f"SELECT {_COLUMNS} FROM run").fetchone()
-    if row is None:
-        raise ValueError("the run's row is missing")
-    name, recipe, state, phase, fraction, step, total, created, started, ended, epoch, seq, device, cause, pid, beat, asked, last = row
-    if state not in get_args(State):
-        raise ValueError(f"unknown state {state!r}")
-    check_whole(step, total, epoch, seq, last, *(() if pid is None else (pid,)))
-    check_real(created, fraction, started, ended, beat, asked)
+    row = rows.read_run(connection)
+    beat, last, asked = connection.execute(_BESIDE).fetchone()
+    check_real(beat, asked)
+    check_whole(last, row.step, row.total_steps, row.epoch, row.seq)
+    check_real(row.created_at)
     recording = paths.is_recording(run_dir)
     given = _NAMES.get(run_dir.name) if recording else studio.names.get(run_dir.name)
+    as_stored = {name: getattr(row, name) for name in _AS_STORED}
     return RunStatus(
+        **{**as_stored, "name": given or row.name},
         run_id=run_dir.name,
-        name=given or decode_text(name),
-        recipe=decode_text(recipe),
-        state=state,
-        phase=decode_text(phase),
-        fraction=fraction,
-        step=step,
-        total_steps=total,
-        created_at=created,
-        started_at=started,
-        ended_at=ended,
         heartbeat_age=_age(beat),
-        epoch=epoch,
-        seq=seq,
-        device=decode_text(device),
-        cause=decode_text(cause),
-        pid=pid,
-        stop_asked_age=_age(asked) if state in ALIVE else None,
-        last_recorded_step=max(step, last),
+        stop_asked_age=_age(asked) if row.state in ALIVE else None,
+        last_recorded_step=max(row.step, last),
         marks=studio.marks.get(run_dir.name, Marks()),
         starter=studio.starters.get(run_dir.name, Starter()),
-        origin=read_origin(connection),
-        stage=read_stage(connection),
         recording=recording,
     )
 
@@ -224,23 +202,5 @@ def read_log(run_dir: Path, size: int) -> str:
 
 def broken(run_dir: Path, error: StoreError | ValueError, created_at: float) -> RunStatus:
     """The entry of a folder that cannot be read as a run, for lists: state failed, and the cause says what is wrong."""
-    return RunStatus(
-        run_id=run_dir.name,
-        name=run_dir.name,
-        recipe="",
-        state="failed",
-        phase="",
-        fraction=None,
-        step=0,
-        total_steps=0,
-        created_at=created_at,
-        started_at=None,
-        ended_at=None,
-        heartbeat_age=None,
-        epoch=0,
-        seq=0,
-        device="",
-        cause=str(error),
-        pid=None,
-        unreadable=True,
-    )
+    name = run_dir.name
+    return RunStatus(run_id=name, name=name, state="failed", created_at=created_at, cause=str(error), unreadable=True)

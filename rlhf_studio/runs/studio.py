@@ -1,5 +1,4 @@
-"""``studio.db`` at the workspace's root: the queue, the names, tags and notes of runs, and who started them. Written by the app, never by
-an engine.
+"""``studio.db`` at the workspace's root: the queue, and the names, tags and notes of runs. Written by the app, never by an engine.
 
 Each call opens its own short connection. The database keeps a rollback journal: it is written a few times per run, and a
 single file is easy to copy and works on every disk.
@@ -14,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from rlhf_studio.runs import paths, schema
+from rlhf_studio.runs import paths, people, schema
 from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
-from rlhf_studio.runs.records import Marks
-from rlhf_studio.runs.start import StartMode
-from rlhf_studio.runs.values import DAMAGE, decode_pieces, decode_text, encode_json, encode_text
-from rlhf_studio.runs.visitors.starters import STARTERS, Starter, forget_starter, load_starters
+from rlhf_studio.runs.records import Marks, StartMode
+from rlhf_studio.runs.table import Part, Table, one, plain, text, truth, whole
+from rlhf_studio.runs.values import DAMAGE, decode_pieces, decode_text, encode_pieces, encode_text
+from rlhf_studio.runs.visitors.starters import Starter, load_starters, read_starters
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -33,11 +32,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     # Tags and notes that people give to runs; archived runs are left out of the table unless they are asked for.
     ("CREATE TABLE marks (run_id TEXT PRIMARY KEY, tags TEXT NOT NULL, note TEXT NOT NULL, archived INTEGER NOT NULL)",),
     (),  # the tables stay; the column ``resume`` may hold one more number, which earlier versions do not know
-    (STARTERS,),
+    # Who started a run; version 5 has that in people.db.
+    ("CREATE TABLE starters (run_id TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL, address TEXT NOT NULL)",),
+    ("DROP TABLE starters",),
 )
 STUDIO_VERSION = len(MIGRATIONS)
 MARKS_SINCE = 2  # the version that has the table of marks
-STARTERS_SINCE = 4  # the version that has the table of starters
+HAS_STARTERS = 4  # the one version that has the table of starters
 
 _MODES: tuple[StartMode, ...] = ("train", "resume", "from-start")
 """The column ``resume`` holds the place in this list, or :data:`_REPLACED`."""
@@ -48,7 +49,6 @@ MAX_TAGS, MAX_TAG = 20, 40
 REMEDY = "Move it away to go on; the runs stay, the queue, names and notes are lost."
 
 EntryState = Literal["waiting", "claimed", "done", "lost", "cancelled"]
-_COLUMNS = "run_id, position, state, resume, seq, pid, attempts, exit_code, cause"
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Studio:
-    """All entries, names, marks and starters at one moment."""
+    """All entries, names and marks at one moment, and who started the runs."""
 
     entries: dict[str, Entry]
     names: dict[str, str]
@@ -113,7 +113,7 @@ def read(workspace: Path, run_id: str | None = None) -> Studio:
     """
     path = Path(workspace) / paths.STUDIO_DATABASE
     if not path.is_file():
-        return EMPTY
+        return Studio({}, {}, starters=read_starters(workspace, run_id))
     with with_remedy(REMEDY):
         connection = schema.connect(path, read_only=True)
     try:
@@ -125,8 +125,9 @@ def read(workspace: Path, run_id: str | None = None) -> Studio:
         named = connection.execute("SELECT run_id, name FROM names WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
         names = {run: decode_text(name) for run, name in named}
         marks = load_marks(connection, run_id) if version >= MARKS_SINCE else {}
-        starters = load_starters(connection, run_id) if version >= STARTERS_SINCE else {}
-        return Studio(load_entries(connection, run_id), names, marks, starters)
+        entries = load_entries(connection, run_id)  # before the starters: a run that is queued has its starter already
+        starters = load_starters(connection, run_id) if version == HAS_STARTERS else read_starters(workspace, run_id)
+        return Studio(entries, names, marks, starters)
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except DAMAGE as error:
@@ -147,6 +148,9 @@ def change(workspace: Path) -> Iterator[sqlite3.Connection]:
         connection = schema.connect(path, create=True)
     try:
         with with_remedy(REMEDY):
+            if schema.check_version(connection, path, STUDIO_VERSION, may_be_empty=True) == HAS_STARTERS:
+                people.take_over(workspace)  # before they are dropped here, and overwritten
+                connection.execute("PRAGMA secure_delete = ON")
             schema.migrate(connection, path, MIGRATIONS)
         with schema.transaction(connection, path):
             yield connection
@@ -154,36 +158,43 @@ def change(workspace: Path) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Entry]:
-    """Entries by run id: all, or this run's and the waiting ones."""
-    rows = connection.execute(
-        f"SELECT {_COLUMNS} FROM queue WHERE ?1 IS NULL OR run_id = ?1 OR state = 'waiting' ORDER BY position", (run_id,)
-    )
-    return {row[0]: _entry(row) for row in rows}
+def _encode_mode(mode: StartMode, replaced: bool) -> tuple[int]:
+    return (_REPLACED if replaced else _MODES.index(mode),)
 
 
-def _entry(row: Sequence[Any]) -> Entry:
-    run_id, position, state, mode, seq, pid, attempts, exit_code, cause = row
-    how, replaced = _mode(mode), mode == _REPLACED
-    return Entry(run_id, position, state, how, seq, pid, attempts, exit_code, decode_text(cause), replaced)
-
-
-def _mode(stored: int) -> StartMode:
+def _decode_mode(stored: int) -> tuple[StartMode, bool]:
     if stored == _REPLACED:
-        return "resume"
+        return "resume", True
     if stored not in range(len(_MODES)):
         raise ValueError(f"unknown way to start a run: {stored!r}")
-    return _MODES[stored]
+    return _MODES[stored], False
+
+
+QUEUE = Table(
+    "queue",
+    Entry,
+    plain("run_id"),
+    whole("position"),
+    plain("state"),
+    Part(("mode", "replaced"), ("resume",), _encode_mode, _decode_mode),
+    *map(whole, ("seq", "pid", "attempts", "exit_code")),
+    text("cause"),
+)
+MARKS = Table("marks", Marks, one("tags", encode_pieces, lambda stored: tuple(decode_pieces(stored))), text("note"), truth("archived"))
+
+
+def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Entry]:
+    """Entries by run id: all, or this run's and the waiting ones."""
+    rest = "WHERE ?1 IS NULL OR run_id = ?1 OR state = 'waiting' ORDER BY position"
+    return {entry.run_id: entry for entry in QUEUE.records(connection, rest, (run_id,))}
 
 
 def append(connection: sqlite3.Connection, run_id: str, mode: StartMode, *, seq: int, replaced: bool = False) -> None:
     """Put a run at the end of the queue; forgets what was known of earlier starts. ``replaced`` as in :class:`Entry`, for a resume."""
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
-    connection.execute(
-        f"""INSERT INTO queue ({_COLUMNS}, changed_at)
-            SELECT ?, coalesce(max(position), 0) + 1, 'waiting', ?, ?, NULL, 0, NULL, '', ? FROM queue""",
-        (run_id, _REPLACED if replaced else _MODES.index(mode), seq, time.time()),
-    )
+    last = connection.execute("SELECT coalesce(max(position), 0) FROM queue").fetchone()[0]
+    entry = Entry(run_id, last + 1, "waiting", mode, seq, None, 0, None, "", replaced)
+    QUEUE.insert(connection, [entry], changed_at=time.time())
 
 
 def place(connection: sqlite3.Connection, run_id: str) -> int:
@@ -223,7 +234,6 @@ def forget(connection: sqlite3.Connection, run_id: str) -> None:
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM names WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM marks WHERE run_id = ?", (run_id,))
-    forget_starter(connection, run_id)
 
 
 def set_name(connection: sqlite3.Connection, run_id: str, name: str) -> None:
@@ -235,8 +245,8 @@ def set_name(connection: sqlite3.Connection, run_id: str, name: str) -> None:
 
 def load_marks(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Marks]:
     """What people noted, by run id: of all runs, or of this one."""
-    rows = connection.execute("SELECT run_id, tags, note, archived FROM marks WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
-    return {run: Marks(tuple(decode_pieces(tags)), decode_text(note), bool(archived)) for run, tags, note, archived in rows}
+    found = MARKS.select(connection, "WHERE ?1 IS NULL OR run_id = ?1", (run_id,), keys=("run_id",))
+    return {run: Marks(**values) for (run,), values in found}
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
@@ -253,8 +263,7 @@ def set_marks(connection: sqlite3.Connection, run_id: str, marks: Marks) -> None
     """Note something about a run, instead of what was noted before."""
     connection.execute("DELETE FROM marks WHERE run_id = ?", (run_id,))
     if marks != Marks():
-        row = (run_id, encode_json(list(marks.tags))[0], encode_text(marks.note), int(marks.archived))
-        connection.execute("INSERT INTO marks VALUES (?, ?, ?, ?)", row)
+        MARKS.insert(connection, [marks], run_id=run_id)
 
 
 def move(connection: sqlite3.Connection, run_id: str, position: int) -> None:

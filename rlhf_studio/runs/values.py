@@ -138,14 +138,6 @@ def decode_pieces(stored: str | bytes) -> list[str]:
     return value
 
 
-def decode_members(stored: str | bytes, flags: str | bytes | None) -> dict[str, Any]:
-    """An object that :func:`encode_json` wrote."""
-    value = decode_json(stored, flags)
-    if not isinstance(value, dict):
-        raise ValueError(f"names and values expected, not {type(value).__name__}")
-    return value
-
-
 def check_whole(*values: Any) -> None:
     """Raises ValueError for what is no whole number: a column of SQLite holds whatever is put into it."""
     _check(values, int, "whole number")

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.runs import checkpoints, launch, liveness, paths, studio
+from rlhf_studio.runs import checkpoints, launch, liveness, paths, people, studio
 from rlhf_studio.runs.create import clear_left, clear_unfinished, create_run, replace_config
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.runs.finding.folders import RunFolders
 from rlhf_studio.runs.finding.recordings import Recordings
 from rlhf_studio.runs.lab import fork as forks
-from rlhf_studio.runs.lab import longer, names, resumed, sweeps, taken_back
+from rlhf_studio.runs.lab import names, resuming, sweeps
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import Marks, Origin, RunStatus
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import Marks, Origin, RunStatus, StartMode
 from rlhf_studio.runs.visitors.limits import FREE, Admission
-from rlhf_studio.runs.visitors.starters import forget_names, forget_students
+from rlhf_studio.runs.visitors.starters import forget_names, forget_starter, forget_students, read_starters
 from rlhf_studio.visible import refuse_hidden
 
 MAX_NAME = 120  # characters
@@ -84,6 +85,8 @@ class Workspace(RunFolders):
                 self._on_queued(folder.name)
         except StoreError:
             _remove(folder)  # nothing was started, so nothing is left behind
+            with contextlib.suppress(StoreError):
+                self._forget_starter(folder.name)
             raise
 
     def submit_sweep(
@@ -140,15 +143,15 @@ class Workspace(RunFolders):
             StoreError: the state does not allow it, its records were read from a file, or this person may not have one more run.
         """
         folder = self.own_dir(run_id)
-        if not from_start and self.status(run_id).state in resumed.RESUMABLE:
+        if not from_start and self.status(run_id).state in resuming.RESUMABLE:
             forks.refuse_only_read(RunReader(folder))
             checkpoints.where_to_resume(folder, read_again=False)  # before the queue is locked: it may read gigabytes
         with studio.change(self.root) as connection:
             known = studio.Studio(studio.load_entries(connection), {})
             reader = RunReader(folder)
             run = reader.status_in(known)
-            if run.state not in resumed.RESUMABLE:
-                raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resumed.", "state")
+            if run.state not in resuming.RESUMABLE:
+                raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resuming.", "state")
             forks.refuse_only_read(reader)
             reader.config()  # a run whose configuration is damaged would only fail again
             fresh = reader.stored()[0] == "queued" and run.origin.parent_step is None  # a fork has a checkpoint to go on from
@@ -207,7 +210,7 @@ class Workspace(RunFolders):
             ConfigError: it has as many steps already.
             NoCheckpoint, AlreadyRunning, StoreError: it cannot go on, is being started, or has not finished.
         """
-        return self._go_on_with(run_id, lambda run, reader: longer.with_more_steps(run, reader.config(), steps))
+        return self._go_on_with(run_id, lambda run, reader: resuming.with_more_steps(run, reader.config(), steps))
 
     def resume_with(self, run_id: str, config: StageConfig) -> int:
         """Queue a stopped, failed or interrupted run that goes on from its newest checkpoint with these settings; returns its place.
@@ -216,7 +219,7 @@ class Workspace(RunFolders):
         """
 
         def given(run: RunStatus, reader: RunReader) -> StageConfig:
-            resumed.check_resumed(run, reader, config)
+            resuming.check_resumed(run, reader, config)
             return config
 
         return self._go_on_with(run_id, given)
@@ -266,7 +269,7 @@ class Workspace(RunFolders):
             if entry is None or entry.state != "waiting":
                 raise StoreError(f"The run {run_id} is not waiting in the queue. If it has started, stop it instead.", "state")
             studio.set_entry(connection, run_id, "cancelled", seq=entry.seq)
-            taken_back.take_back(self.root / paths.RUNS / run_id, entry)  # before the commit: killed in between, there is nothing to do
+            resuming.take_back(self.root / paths.RUNS / run_id, entry)  # before the commit: killed in between, there is nothing to do
 
     def move(self, run_id: str, position: int) -> None:
         """Give a waiting run another place in the queue: 1 is the next to start; more than there are means the last.
@@ -315,8 +318,16 @@ class Workspace(RunFolders):
 
     def forget_students(self, *, names: bool = False) -> None:
         """Nothing tells any more which students started runs, but the names that they typed; or, with ``names``, no name does."""
-        with studio.change(self.root) as connection:  # it waits for a start that is being queued, and finds it
-            (forget_names if names else forget_students)(connection)
+        database = people.Database(self.root)
+        with closing(database), studio.change(self.root):  # it waits for a start that is being queued, and finds it
+            if database.exists():
+                with database.forget() as connection:
+                    (forget_names if names else forget_students)(connection)
+
+    def _forget_starter(self, run_id: str) -> None:
+        if run_id in read_starters(self.root, run_id):
+            with closing(people.Database(self.root)) as database, database.forget() as connection:
+                forget_starter(connection, run_id)
 
     def delete(self, run_id: str) -> None:
         """Remove a run and everything in its folder. A waiting run leaves the queue.
@@ -338,6 +349,7 @@ class Workspace(RunFolders):
                 )
             with studio.change(self.root) as connection:
                 studio.forget(connection, run_id)
+            self._forget_starter(run_id)
             trash = folder.parent / paths.trash_name(run_id)
             os.rename(folder, trash)
             self.deleted(run_id)

@@ -1,4 +1,4 @@
-"""The engine's side of the run folder: the only writer of run data.
+"""The engine's side of the run folder: the only writer of run data, and the engine's heartbeat.
 
 Every method is one transaction; when it has returned, its data survives the death of the process and of the machine
 (synchronous=FULL). Every transaction makes ``seq`` grow by one, so that viewers see at a glance whether anything is new.
@@ -13,27 +13,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rlhf_studio.runs import create, liveness, paths, rows, schema, step_rows
+from rlhf_studio.runs import create, liveness, paths, rows, schema
 from rlhf_studio.runs.errors import AlreadyRunning, RunGone, StoreError, store_error
-from rlhf_studio.runs.evaluation.answers import insert_answers
-from rlhf_studio.runs.heartbeat import Place
-from rlhf_studio.runs.records import ALIVE, ENDED, EventRecord, Probe, ProbeScore, Scratch, SettingChange, State, StepRecord, WatchRecord
-from rlhf_studio.runs.values import decode_json, decode_text, encode_number, encode_text
+from rlhf_studio.runs.records import (
+    ALIVE,
+    ENDED,
+    Command,
+    EventRecord,
+    Probe,
+    ProbeScore,
+    Scratch,
+    SettingChange,
+    State,
+    StepRecord,
+    WatchRecord,
+)
+from rlhf_studio.runs.values import encode_number, encode_text
 
 JOURNAL_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Command:
-    """A request from the app: ``kind`` as in :data:`rlhf_studio.runs.commands.CommandKind`, ``payload`` what belongs to it."""
-
-    id: int
-    kind: str
-    payload: dict[str, Any]
 
 
 class RunWriter:
@@ -64,7 +63,7 @@ class RunWriter:
         if holder not in (None, os.getpid()):
             raise AlreadyRunning(f"Another engine (process {holder}) is working on {self.run_dir}.")
         self._connection = schema.connect(self.path)
-        self._place = Place(self.path)
+        self._place = schema.Place(self.path)
         try:
             self._begin_session()
         except StoreError as error:
@@ -204,12 +203,11 @@ class RunWriter:
             connection.execute("INSERT INTO steps VALUES (?, ?, ?)", (record.step, now, len(record.rollouts)))
             self._insert_metrics(connection, record)
             rows.insert_rollouts(connection, record.step, record.rollouts)
-            insert_answers(connection, record.step, record.rollouts)
-            step_rows.insert_watched(connection, record.step, record.watched)
-            step_rows.insert_probe_scores(connection, record.step, record.probes)
-            step_rows.insert_changes(connection, now, record.changes)
+            rows.insert_watched(connection, record.step, record.watched)
+            rows.insert_probe_scores(connection, record.step, record.probes)
+            rows.insert_changes(connection, now, record.changes)
             if record.episodes is not None:
-                step_rows.insert_episodes(connection, record.step, record.episodes)
+                rows.insert_episodes(connection, record.step, record.episodes)
             connection.execute("DELETE FROM scratch")
             for event in record.events:
                 rows.insert_event(connection, now, record.step, event)
@@ -235,18 +233,18 @@ class RunWriter:
         """Store answers to the watched prompts outside a step; ``step`` 0 is the starting policy. Replaces earlier ones of that step."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM watched WHERE step = ?", (step,))
-            step_rows.insert_watched(connection, step, records)
+            rows.insert_watched(connection, step, records)
 
     def probes(self, probes: Sequence[Probe], scores: Sequence[ProbeScore]) -> None:
         """Store the run's probes with what the starting policy (step 0) gives to them, instead of earlier ones. Raises StoreError."""
         with self._transaction() as connection:
-            step_rows.insert_probes(connection, probes)
-            step_rows.insert_probe_scores(connection, 0, scores)
+            rows.insert_probes(connection, probes)
+            rows.insert_probe_scores(connection, 0, scores)
 
     def scratch(self, scratch: Scratch) -> None:
         """Store what a step holds while it waits, instead of what it held before; the step's commit drops it. Raises StoreError."""
         with self._transaction() as connection:
-            step_rows.insert_scratch(connection, scratch)
+            rows.insert_scratch(connection, scratch)
 
     def event(self, record: EventRecord, step: int | None = None) -> None:
         """Store one line for people; ``step`` None means the run's last step. An error may use up the reserve. Raises StoreError."""
@@ -295,7 +293,7 @@ class RunWriter:
         with self._transaction() as connection:
             forget = "DELETE FROM changes WHERE setting = ? AND step >= ? AND step > (SELECT step FROM run)"
             connection.executemany(forget, [(encode_text(change.setting), change.step) for change in changes])
-            step_rows.insert_changes(connection, time.time(), changes)
+            rows.insert_changes(connection, time.time(), changes)
 
     # --- requests ------------------------------------------------------------------------------------------------------
 
@@ -304,12 +302,10 @@ class RunWriter:
         with self._lock:
             self.check_place()
             try:
-                found = self._connection.execute(
-                    "SELECT id, kind, payload, payload_flags FROM commands WHERE acknowledged_at IS NULL ORDER BY id"
-                ).fetchall()
+                found = rows.COMMANDS.select(self._connection, "WHERE acknowledged_at IS NULL ORDER BY id", keys=("id",))
+                return [Command(number, **values) for (number,), values in found]
             except sqlite3.Error as error:
                 raise store_error(error, self.path) from error
-        return [Command(number, decode_text(kind), decode_json(payload, flags)) for number, kind, payload, flags in found]
 
     def acknowledge(self, command_id: int, outcome: str) -> None:
         """Say what became of a request. Raises StoreError, also when there is no such open request."""
@@ -375,3 +371,65 @@ def _expire_commands(connection: sqlite3.Connection, by: str, early_too: bool) -
         "UPDATE commands SET acknowledged_at = ?, outcome = ? WHERE acknowledged_at IS NULL AND early <= ?",
         (time.time(), f"overtaken by {by}", int(early_too)),
     )
+
+
+# --- heartbeat -----------------------------------------------------------------------------------------------------------------
+
+
+def _beat(connection: sqlite3.Connection, path: Path) -> None:
+    """Store the time of the engine's last heartbeat. Raises StoreError."""
+    with schema.transaction(connection, path):
+        connection.execute("UPDATE heartbeat SET at = ?", (time.time(),))
+
+
+class Heartbeat:
+    """A thread of the engine that stores the time once per interval as a sign that the process runs, over a connection of its own.
+
+    It does not raise: ``problem`` holds the last failure, or None. A disk that fails here fails in the writer too, and there
+    the engine gets the error. When the run folder is not where it was any more, it ends.
+    """
+
+    def __init__(self, run_dir: Path, interval: float = 1.0):
+        self.path = Path(run_dir).resolve() / paths.DATABASE
+        self.interval = interval
+        self.problem: Exception | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first beat comes at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End and wait for the thread. Do this before the writer is closed."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        place: schema.Place | None = None
+        while True:
+            if place is not None and not place.is_ours():
+                self.problem = RunGone(self.path.parent)
+                break
+            try:
+                if connection is None:
+                    connection = schema.connect(self.path)
+                    place = schema.Place(self.path)
+                    connection.execute("PRAGMA synchronous = NORMAL")  # a lost beat is no loss: no need to wait for the disk
+                _beat(connection, self.path)
+                self.problem = None
+            except (StoreError, sqlite3.Error) as error:
+                self.problem = error
+            if self._stop.wait(self.interval):
+                break
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> Heartbeat:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()

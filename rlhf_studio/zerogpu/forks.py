@@ -4,7 +4,7 @@ A fork copies what SQLite knows of the files that are open: a new connection in 
 and the parent could remove a file that the child writes to. So at the moment of a fork none of these files is open here. Every connection
 of the store is short, and all are made as :class:`Counted`: the fork waits until none is left, and none is made while it forks.
 
-``feedback.db`` stays open in the app, and no worker ever opens it.
+``people.db`` stays open in the app, and no worker ever opens it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import StartMode
 
 SHORTEST, LONGEST = 60, 100
 """Seconds that a lease is asked for. Longer ones wait longer for a GPU, and are refused when less of a day's quota is left; on some

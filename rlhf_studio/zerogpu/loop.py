@@ -14,7 +14,7 @@ from rlhf_studio.exit_codes import FAILED, OF_STATES
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import StartTicket
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import StartMode
 from rlhf_studio.zerogpu import forks, waiting
 from rlhf_studio.zerogpu.askers import Askers
 from rlhf_studio.zerogpu.lease import Lease, LeaseEnd, Pace

@@ -21,7 +21,7 @@ import pytest
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.estimate.speed import Calibration
 from rlhf_studio.runs import launch as launching
-from rlhf_studio.runs import studio
+from rlhf_studio.runs import people
 from rlhf_studio.runs.feedback.records import NewItem, NewTask
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.reader import RunReader
@@ -252,7 +252,7 @@ def inhabited(place: Place) -> Iterator[Place]:
     role = {table.CLASS: "student", table.SPACE: "visitor"}.get(place.mode, "")
     made = {name: FakeRun(place.root, steps=30) for name in ("operator", "bob", "ended")}
     place.runs = {name: run.run_id for name, run in made.items()}
-    with studio.change(place.root) as connection:
+    with people.change(place.root) as connection:
         set_starter(connection, place.runs["bob"], Starter(role, key=key, address="elsewhere"))
     for run in made.values():
         run.run()

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import Heartbeat
 from tests.browser.conftest import Tabs
 from tests.ui.fake_run import HOSTILE, FakeRun, config
 from tests.ui.live_app import LiveApp

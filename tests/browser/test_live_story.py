@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import Heartbeat
 from tests.browser.conftest import Tabs
 from tests.browser.test_live_page import HURRY, wait_for_points, wait_for_step
 from tests.ui.fake_run import FakeRun, config

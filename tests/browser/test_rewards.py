@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import permissions_from_flags
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import StartMode
 from rlhf_studio.ui.app import Server, launch
 from tests.browser.conftest import HOSTILE
 from tests.ui.train_helpers import PROMPT, install_world, start_stand_in

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import EventRecord, StartMode
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.app import Server, launch
 from tests.runs.stage_helpers import write_stage_run

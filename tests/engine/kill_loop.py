@@ -25,7 +25,7 @@ from rlhf_studio.config_io import parse_config
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import StartMode
 from tests.engine.conftest import small_config
 from tests.engine.stage_settings import STAGES, settings
 

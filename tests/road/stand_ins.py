@@ -33,12 +33,11 @@ from rlhf_studio.road import drive, running
 from rlhf_studio.road.plan import SMALL, plan
 from rlhf_studio.road.state import Road, new_road_folder, write_road
 from rlhf_studio.runs import launch
-from rlhf_studio.runs.heartbeat import Heartbeat
+from rlhf_studio.runs.launch import engine_arguments
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord
-from rlhf_studio.runs.start import StartMode, engine_arguments
-from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, StartMode, StepRecord
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
 from tests.runs.store_helpers import python_environment
 from tests.runs.test_answers import answer
 from tests.runs.test_checkpoints import checkpoint

@@ -10,6 +10,6 @@ from rlhf_studio.runs.workspace import Workspace
 from tests.runs.store_helpers import fake_command
 
 launch.engine_command = fake_command
-dispatcher = Dispatcher(Workspace(Path(sys.argv[1])), interval=0.01)
+dispatcher = Dispatcher(Workspace(Path(sys.argv[1])), interval=0.05)
 print("begun", *dispatcher.start(), flush=True)
 threading.Event().wait()

@@ -16,11 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
-from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
 
 
 def note(folder: Path, what: str) -> None:

@@ -19,10 +19,13 @@ from rlhf_studio.runs.hosted import bucket as bucket_module
 from rlhf_studio.runs.hosted import copying
 from rlhf_studio.runs.hosted.bucket import MARK, Bucket, BucketError
 from rlhf_studio.runs.hosted.keeper import Keeper, bucket_of, keeper_of
-from rlhf_studio.runs.studio import change
+from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.people import change
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.runs.workspace import Workspace
-from tests.ui.fake_run import FakeRun
+from rlhf_studio.runs.writer import RunWriter
+from tests.runs.store_helpers import config, step_record
+from tests.runs.test_checkpoints import checkpoint
 
 
 @pytest.fixture
@@ -37,16 +40,19 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path / "disk")
 
 
-def ended(workspace: Workspace, steps: int = 21, starter: Starter | None = None) -> FakeRun:
-    run = FakeRun(workspace.root)
-    run.run()
-    run.step(steps)
-    run.writer.set_state("finished")
-    run.close()
+def ended(workspace: Workspace, starter: Starter | None = None) -> str:
+    """The id of a finished run of two steps, with a checkpoint of the second."""
+    run_id = workspace.submit(config(), "a run")
+    workspace.cancel(run_id)
+    with RunWriter(workspace.run_dir(run_id)) as writer:
+        for step in (1, 2):
+            writer.commit_step(step_record(step))
+        checkpoint(workspace.run_dir(run_id), 2)
+        writer.set_state("finished")
     if starter is not None:
         with change(workspace.root) as connection:
-            set_starter(connection, run.run_id, starter)
-    return run
+            set_starter(connection, run_id, starter)
+    return run_id
 
 
 def look(workspace: Workspace, place: Path, **more: Any) -> Keeper:
@@ -65,50 +71,50 @@ def contents(folder: Path) -> dict[str, str]:
 
 def test_a_run_comes_back_on_an_empty_disk_as_it_was(workspace: Workspace, place: Path) -> None:
     run = ended(workspace)
-    workspace.rename(run.run_id, "the good one")
-    workspace.mark(run.run_id, tags=["keep", "ü"], note="look at step 7", archived=True)
+    workspace.rename(run, "the good one")
+    workspace.mark(run, tags=["keep", "ü"], note="look at step 7", archived=True)
     look(workspace, place)
     (copy,) = place.iterdir()
     assert sorted(path.name for path in copy.glob("run.db*")) == ["run.db"]  # closed: nothing of a log beside it
     with sqlite3.connect(f"{(copy / 'run.db').as_uri()}?immutable=1", uri=True) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-        assert database.execute("SELECT max(step) FROM steps").fetchone() == (21,)
+        assert database.execute("SELECT max(step) FROM steps").fetchone() == (2,)
     assert not list(workspace.root.glob(f"{copying.STAGING}*"))
 
     empty = Workspace(workspace.root.parent / "new disk")
     assert look(empty, place).problem == ""
-    was, now = workspace.status(run.run_id), empty.status(run.run_id)
-    assert (now.name, now.marks, now.state, now.step, now.seq) == (was.name, was.marks, "finished", 21, was.seq)
+    was, now = workspace.status(run), empty.status(run)
+    assert (now.name, now.marks, now.state, now.step, now.seq) == (was.name, was.marks, "finished", 2, was.seq)
     assert now.name == "the good one" and now.marks.tags == ("keep", "ü")
-    assert contents(empty.run_dir(run.run_id)) == contents(run.folder) == contents(copy)
-    assert empty.reader(run.run_id).rollouts(21) is not None and len(empty.reader(run.run_id).checkpoints()) == 1
+    assert contents(empty.run_dir(run)) == contents(workspace.run_dir(run)) == contents(copy)
+    assert empty.reader(run).rollouts(2) is not None and len(empty.reader(run).checkpoints()) == 1
     seen = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
     look(empty, place)  # what came back is not copied again
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == seen
 
 
 def test_only_runs_of_the_owner_that_have_ended_are_copied(workspace: Workspace, place: Path) -> None:
-    at_work = FakeRun(workspace.root)
-    at_work.run()
-    at_work.step()
+    at_work = workspace.run_dir(workspace.submit(config()))
     visitors = ended(workspace, starter=Starter("visitor", key="ann"))
     own = ended(workspace, starter=Starter("operator"))
-    look(workspace, place)
-    assert [path.name for path in place.iterdir()] == [f"{own.run_id}.1"]
-    look(workspace, place, visitors=True)
-    assert {path.name for path in place.iterdir()} == {f"{own.run_id}.1", f"{visitors.run_id}.1"}
+    with EngineLock(at_work), RunWriter(at_work) as writer:
+        writer.set_state("running")
+        writer.commit_step(step_record(1))
+        look(workspace, place)
+        assert [path.name for path in place.iterdir()] == [f"{own}.1"]
+        look(workspace, place, visitors=True)
+    assert {path.name for path in place.iterdir()} == {f"{own}.1", f"{visitors}.1"}
     empty = Workspace(workspace.root.parent / "new disk")
     look(empty, place)
-    assert empty.status(visitors.run_id).starter == Starter("visitor", key="ann")
-    at_work.close()
+    assert empty.status(visitors).starter == Starter("visitor", key="ann")
 
 
 def test_a_run_that_went_on_is_copied_anew_and_the_old_copy_goes(workspace: Workspace, place: Path) -> None:
     run = ended(workspace)
     keeper = look(workspace, place)
-    workspace.rename(run.run_id, "another name")
+    workspace.rename(run, "another name")
     keeper.look()
-    assert [path.name for path in place.iterdir()] == [f"{run.run_id}.2"]
+    assert [path.name for path in place.iterdir()] == [f"{run}.2"]
 
 
 def failing(number: int, error: int = errno.ENOSPC) -> Callable[..., Any]:
@@ -125,23 +131,25 @@ def failing(number: int, error: int = errno.ENOSPC) -> Callable[..., Any]:
     return copy
 
 
-@pytest.mark.parametrize("number", [1, 2, 4])
-@pytest.mark.parametrize(("error", "said"), [(errno.ENOSPC, "it is full"), (errno.EIO, "Input/output error"), (errno.ENOTCONN, "")])
-def test_a_copy_that_is_cut_off_takes_nothing_away(
-    number: int, error: int, said: str, workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_that_is_cut_off_takes_nothing_away(workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(workspace)
     keeper = look(workspace, place)
-    workspace.rename(run.run_id, "newer")
-    with monkeypatch.context() as patch:
-        patch.setattr(bucket_module, "copy_hashed", failing(number, error))
+    cases = [
+        (1, errno.ENOSPC, "it is full"),
+        (2, errno.EIO, "Input/output error"),
+        (4, errno.ENOTCONN, ""),
+        (4, errno.ENOSPC, "it is full"),
+    ]
+    for before, (number, error, said) in enumerate(cases, start=1):
+        workspace.rename(run, f"newer {before}")
+        with monkeypatch.context() as patch:
+            patch.setattr(bucket_module, "copy_hashed", failing(number, error))
+            keeper._look_and_say()
+        assert said in keeper.problem and "are whole" in keeper.problem, (number, said)
+        whole, parts = Bucket(place).copies()
+        assert (whole[run].number, parts) == (before, []) and workspace.status(run).step == 2, (number, said)
         keeper._look_and_say()
-    assert said in keeper.problem and "are whole" in keeper.problem
-    whole, parts = Bucket(place).copies()
-    assert whole[run.run_id].number == 1 and parts == []
-    assert workspace.status(run.run_id).step == 21
-    keeper._look_and_say()
-    assert keeper.problem == "" and Bucket(place).copies()[0][run.run_id].number == 2
+        assert keeper.problem == "" and Bucket(place).copies()[0][run].number == before + 1, (number, said)
 
 
 def test_a_bucket_that_goes_away_and_comes_back(workspace: Workspace, place: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -150,14 +158,14 @@ def test_a_bucket_that_goes_away_and_comes_back(workspace: Workspace, place: Pat
     place.rename(place.with_name("elsewhere"))
     for _ in range(3):
         keeper._look_and_say()
-    assert "is not there" in keeper.problem and workspace.status(run.run_id).state == "finished"
+    assert "is not there" in keeper.problem and workspace.status(run).state == "finished"
     assert len([record for record in caplog.records if "is not there" in record.message]) == 1  # once, not each time
     place.with_name("elsewhere").rename(place)
     keeper._look_and_say()
     assert keeper.problem == "" and "can be used again" in caplog.text
-    shutil.rmtree(place / f"{run.run_id}.1")
+    shutil.rmtree(place / f"{run}.1")
     keeper.look()  # somebody emptied it: what is here is copied again
-    assert run.run_id in Bucket(place).copies()[0]
+    assert run in Bucket(place).copies()[0]
 
 
 def test_an_empty_folder_in_the_place_of_a_disk_is_not_the_bucket(workspace: Workspace, place: Path) -> None:
@@ -168,40 +176,8 @@ def test_an_empty_folder_in_the_place_of_a_disk_is_not_the_bucket(workspace: Wor
         Keeper(workspace, bucket).look()
 
 
-def cut_mark(copy: Path) -> None:
-    text = (copy / MARK).read_bytes()
-    (copy / MARK).write_bytes(text[: len(text) // 2])
-
-
-@pytest.mark.parametrize(
-    ("harm", "said"),
-    [
-        (lambda copy: (copy / MARK).unlink(), "only a part"),
-        (cut_mark, "only a part"),
-        (lambda copy: (copy / MARK).write_text('{"format": 1}\nx\n'), "only a part"),
-        (lambda copy: (copy / "run.db").write_bytes((copy / "run.db").read_bytes()[:-1]), "damaged"),
-        (lambda copy: (copy / "config.yaml").write_text("{}"), "damaged"),
-        (lambda copy: (copy / "config.yaml").unlink(), "could not be read"),
-    ],
-)
-def test_half_a_run_never_comes_back(harm: Callable[[Path], Any], said: str, workspace: Workspace, place: Path) -> None:
-    run, other = ended(workspace), ended(workspace)
-    look(workspace, place)
-    harm(place / f"{run.run_id}.1")
-    empty = Workspace(workspace.root.parent / "new disk")
-    keeper = look(empty, place)
-    assert said in keeper.problem and run.run_id in keeper.problem
-    assert [folder.name for folder in empty.folders()] == [other.run_id]
-    assert sorted(path.name for path in (empty.root / "runs").iterdir()) == [other.run_id]
-
-
-def test_a_copy_that_names_files_elsewhere_is_none(workspace: Workspace, place: Path) -> None:
-    run = ended(workspace)
-    look(workspace, place)
-    mark = place / f"{run.run_id}.1" / MARK
-    text = mark.read_text().split("\n")[0].replace('"config.yaml"', '"../../config.yaml"')
-    mark.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
-    assert Bucket(place).copies() == ({}, [run.run_id])
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
 def renamed(mark: Path, **about: Any) -> None:
@@ -237,44 +213,52 @@ def piped(path: Path) -> None:
     os.mkfifo(path)
 
 
-@pytest.mark.parametrize(
-    ("harm", "said"),
-    [
-        (lambda copy: linked(copy / MARK, "/dev/zero"), "only a part"),
-        (lambda copy: piped(copy / MARK), "only a part"),
-        (lambda copy: (copy / MARK).write_text("[" * 100_000), "only a part"),
-        (lambda copy: linked(copy / "run.db", "/dev/zero"), "not written by this program"),
-        (lambda copy: linked(copy / "config.yaml", str(copy / "run.db")), "not written by this program"),
-        (lambda copy: piped(copy / "config.yaml"), "not written by this program"),
-        (lambda copy: renamed(copy / MARK, name="N\ud800"), "not written by this program"),
-        (lambda copy: renamed(copy / MARK, name="N" * 121), "not written by this program"),
-        (lambda copy: remarked(copy, note="\ud83d{{x}}"), "not written by this program"),
-        (lambda copy: remarked(copy, note="n" * 4001), "not written by this program"),
-        (lambda copy: remarked(copy, tags=["\ud83d"]), "not written by this program"),
-        (lambda copy: remarked(copy, tags=[1]), "not written by this program"),
-        (lambda copy: remarked(copy, archived="\ud83d"), "not written by this program"),
-        (lambda copy: remarked(copy, **{"\ud83d": 1}), "not written by this program"),
-        (lambda copy: restarted(copy, role="x"), "not written by this program"),
-        (lambda copy: restarted(copy, name=5), "not written by this program"),
-        (lambda copy: restarted(copy, name="\ud800"), "not written by this program"),
-        (lambda copy: restarted(copy, name="x" * 41), "not written by this program"),
-        (lambda copy: restarted(copy, key="x" * 65), "not written by this program"),
-        (lambda copy: restarted(copy, address="x" * 65), "not written by this program"),
-        (lambda copy: rerun(copy, "UPDATE run SET name = x'4eeda080'"), "not written by this program"),
-        (lambda copy: rerun(copy, "UPDATE run SET model = x'4eeda080'"), "not written by this program"),
-        (lambda copy: renamed(copy / MARK, files={"a\udcff": [1, ""]}), "only a part"),
-    ],
-)
-def test_what_others_put_into_a_bucket_keeps_no_run_from_coming_back(
-    harm: Callable[[Path], Any], said: str, workspace: Workspace, place: Path
-) -> None:
+HARMS: list[tuple[Callable[[Path], Any], str]] = [
+    (lambda copy: (copy / MARK).unlink(), "only a part"),
+    (lambda copy: cut(copy / MARK), "only a part"),
+    (lambda copy: (copy / MARK).write_text('{"format": 1}\nx\n'), "only a part"),
+    (lambda copy: cut(copy / "run.db"), "damaged"),
+    (lambda copy: (copy / "config.yaml").write_text("{}"), "damaged"),
+    (lambda copy: (copy / "config.yaml").unlink(), "could not be read"),
+    (lambda copy: renamed(copy / MARK, files={"../../config.yaml": [1, ""]}), "only a part"),
+    (lambda copy: linked(copy / MARK, "/dev/zero"), "only a part"),
+    (lambda copy: piped(copy / MARK), "only a part"),
+    (lambda copy: (copy / MARK).write_text("[" * 100_000), "only a part"),
+    (lambda copy: linked(copy / "run.db", "/dev/zero"), "not written by this program"),
+    (lambda copy: linked(copy / "config.yaml", str(copy / "run.db")), "not written by this program"),
+    (lambda copy: piped(copy / "config.yaml"), "not written by this program"),
+    (lambda copy: renamed(copy / MARK, name="N\ud800"), "not written by this program"),
+    (lambda copy: renamed(copy / MARK, name="N" * 121), "not written by this program"),
+    (lambda copy: remarked(copy, note="\ud83d{{x}}"), "not written by this program"),
+    (lambda copy: remarked(copy, note="n" * 4001), "not written by this program"),
+    (lambda copy: remarked(copy, tags=["\ud83d"]), "not written by this program"),
+    (lambda copy: remarked(copy, tags=[1]), "not written by this program"),
+    (lambda copy: remarked(copy, archived="\ud83d"), "not written by this program"),
+    (lambda copy: remarked(copy, **{"\ud83d": 1}), "not written by this program"),
+    (lambda copy: restarted(copy, role="x"), "not written by this program"),
+    (lambda copy: restarted(copy, name=5), "not written by this program"),
+    (lambda copy: restarted(copy, name="\ud800"), "not written by this program"),
+    (lambda copy: restarted(copy, name="x" * 41), "not written by this program"),
+    (lambda copy: restarted(copy, key="x" * 65), "not written by this program"),
+    (lambda copy: restarted(copy, address="x" * 65), "not written by this program"),
+    (lambda copy: rerun(copy, "UPDATE run SET name = x'4eeda080'"), "not written by this program"),
+    (lambda copy: rerun(copy, "UPDATE run SET model = x'4eeda080'"), "not written by this program"),
+    (lambda copy: renamed(copy / MARK, files={"a\udcff": [1, ""]}), "only a part"),
+]
+
+
+def test_what_others_put_into_a_bucket_is_no_run_and_keeps_none_from_coming_back(workspace: Workspace, place: Path) -> None:
     run, other = ended(workspace), ended(workspace)
     look(workspace, place)
-    harm(place / f"{run.run_id}.1")
-    empty = Workspace(workspace.root.parent / "new disk")
-    keeper = look(empty, place)
-    assert said in keeper.problem and [folder.name for folder in empty.folders()] == [other.run_id]
-    assert keeper.problem.encode()  # the page can say it
+    for number, (harm, said) in enumerate(HARMS):
+        harmed = place.with_name(f"harmed {number}")
+        shutil.copytree(place, harmed)
+        harm(harmed / f"{run}.1")
+        empty = Workspace(place.with_name(f"new disk {number}"))
+        keeper = look(empty, harmed)
+        assert said in keeper.problem and run in keeper.problem, (number, keeper.problem)
+        assert [path.name for path in (empty.root / "runs").iterdir()] == [other], number
+        assert keeper.problem.encode()  # the page can say it
 
 
 def test_two_apps_that_take_the_same_number_leave_each_other_s_copy(
@@ -286,7 +270,7 @@ def test_two_apps_that_take_the_same_number_leave_each_other_s_copy(
     with pytest.raises(BucketError, match="File exists"):
         look(workspace, place)
     monkeypatch.undo()
-    assert Bucket(place).copies()[0][run.run_id].number == 1
+    assert Bucket(place).copies()[0][run].number == 1
 
 
 def test_a_full_disk_leaves_the_run_in_the_bucket(workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +282,7 @@ def test_a_full_disk_leaves_the_run_in_the_bucket(workspace: Workspace, place: P
         keeper = look(empty, place)
     assert "disk is full" in keeper.problem and empty.folders() == []
     keeper._look_and_say()
-    assert keeper.problem == "" and empty.status(run.run_id).step == 21
+    assert keeper.problem == "" and empty.status(run).step == 2
 
 
 def test_a_run_that_goes_on_while_it_is_copied_is_copied_later(workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +290,7 @@ def test_a_run_that_goes_on_while_it_is_copied_is_copied_later(workspace: Worksp
     copy = bucket_module.copy_hashed
 
     def renamed_meanwhile(given: Any, file: Any) -> Any:
-        workspace.rename(run.run_id, "meanwhile")
+        workspace.rename(run, "meanwhile")
         return copy(given, file)
 
     with monkeypatch.context() as patch:
@@ -314,19 +298,19 @@ def test_a_run_that_goes_on_while_it_is_copied_is_copied_later(workspace: Worksp
         keeper = look(workspace, place)
     assert list(place.iterdir()) == []
     keeper.look()
-    assert Bucket(place).copies()[0][run.run_id].about["name"] == "meanwhile"
+    assert Bucket(place).copies()[0][run].about["name"] == "meanwhile"
 
 
 def test_what_a_person_deletes_goes_from_the_bucket_as_well(workspace: Workspace, place: Path) -> None:
     run, other = ended(workspace), ended(workspace)
     keeper = look(workspace, place)
     workspace.deleted = keeper.forget
-    workspace.delete(run.run_id)
+    workspace.delete(run)
     keeper.look()
-    assert [path.name for path in place.iterdir()] == [f"{other.run_id}.1"]
-    shutil.rmtree(other.folder)  # not deleted by anybody: a disk that was emptied
+    assert [path.name for path in place.iterdir()] == [f"{other}.1"]
+    shutil.rmtree(workspace.run_dir(other))  # not deleted by anybody: a disk that was emptied
     keeper.look()
-    assert [path.name for path in place.iterdir()] == [f"{other.run_id}.1"]
+    assert [path.name for path in place.iterdir()] == [f"{other}.1"]
 
 
 def test_what_was_deleted_stays_deleted_when_the_app_ends_before_the_bucket_answers(workspace: Workspace, place: Path) -> None:
@@ -334,8 +318,9 @@ def test_what_was_deleted_stays_deleted_when_the_app_ends_before_the_bucket_answ
     keeper = look(workspace, place)
     workspace.deleted = keeper.forget
     place.rename(place.with_name("away"))
-    workspace.delete(run.run_id)
-    left.folder.rename(left.folder.with_name(f".trash-{left.run_id}-0011aabb"))  # an app that was killed in the middle of delete
+    workspace.delete(run)
+    folder = workspace.run_dir(left)
+    folder.rename(folder.with_name(f".trash-{left}-0011aabb"))  # an app that was killed in the middle of delete
     with pytest.raises(BucketError):
         keeper.look()
     place.with_name("away").rename(place)
@@ -344,8 +329,8 @@ def test_what_was_deleted_stays_deleted_when_the_app_ends_before_the_bucket_answ
     again.deleted = keeper.forget
     again.adopt()
     assert keeper.look() == ""
-    assert {one.run_id for one in again.runs()} == {other.run_id}
-    assert [path.name for path in place.iterdir()] == [f"{other.run_id}.1"]
+    assert {one.run_id for one in again.runs()} == {other}
+    assert [path.name for path in place.iterdir()] == [f"{other}.1"]
     assert list((workspace.root / ".deleted").iterdir()) == []  # nothing is kept of what is gone everywhere
 
 
@@ -354,7 +339,7 @@ def test_the_last_round_is_made_when_the_app_ends(workspace: Workspace, place: P
     keeper.start()
     run = ended(workspace)
     assert keeper.finish(20)
-    assert f"{run.run_id}.1" in {path.name for path in place.iterdir()}
+    assert f"{run}.1" in {path.name for path in place.iterdir()}
 
 
 def test_which_folder_is_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -7,20 +8,9 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import NotRunning, StoreError
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, is_alive
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.writer import RunWriter
-from tests.runs.store_helpers import end, run_python, start_fake
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
+from tests.runs.store_helpers import in_child, step_record
 from tests.waiting import wait_until
-
-
-def test_stopping_a_running_engine(run: Path):
-    engine = start_fake(run, "hold")
-    try:
-        wait_until(lambda: RunReader(run).status().step >= 2)
-        assert send_command(run, "stop") == 1
-        assert engine.wait(20) == 3
-        assert RunReader(run).status().state == "stopped"
-    finally:
-        end(engine)
 
 
 def test_a_request_while_the_engine_is_starting_reaches_it(run: Path):
@@ -64,11 +54,74 @@ def test_bad_requests(run: Path, tmp_path: Path):
 
 
 def test_sending_from_another_process_does_not_disturb_the_engine(run: Path):
-    code = "import sys; from pathlib import Path; from rlhf_studio.runs.commands import *; print(send_command(Path(sys.argv[1]), 'pause'))"
     with EngineLock(run), RunWriter(run) as writer:
         writer.set_state("running")
-        assert run_python(code, run) == "1"
+        assert in_child(lambda: send_command(run, "pause")) == "1"
         seq = RunReader(run).status().seq
         (command,) = writer.pending_commands()
         assert command.kind == "pause" and RunReader(run).status().seq == seq  # the app never touches the run's row
         assert RunReader(run).status().pid == os.getpid()
+
+
+def test_requests_reach_the_engine_in_order_and_once(run: Path):
+    with EngineLock(run), RunWriter(run) as writer:
+        writer.set_state("running")
+        send_command(run, "checkpoint")
+        number = send_command(run, "stop")
+        first, second = writer.pending_commands()
+        assert (first.kind, second.id, second.kind) == ("checkpoint", number, "stop")
+        writer.acknowledge(first.id, "saved")
+        assert writer.pending_commands() == [second]
+        for unknown in (first.id, 99):
+            with pytest.raises(StoreError, match=f"no open request {unknown}"):
+                writer.acknowledge(unknown, "again")
+
+
+def test_requests_that_came_too_late_do_not_stop_the_next_start(run: Path):
+    with EngineLock(run):
+        with RunWriter(run) as writer:
+            writer.set_state("running")
+            send_command(run, "stop")
+            writer.set_state("finished")
+            assert writer.pending_commands() == []
+        with RunWriter(run) as writer:
+            writer.set_state("running")
+            send_command(run, "stop")  # and then the engine is killed: no end is recorded
+        with RunWriter(run) as writer:
+            assert writer.pending_commands() == []
+
+
+# --- heartbeat ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_heartbeat_goes_on_beside_the_writer(run: Path):
+    reader = RunReader(run)
+
+    def beat() -> float | None:
+        with reader._reading() as connection:
+            return connection.execute("SELECT at FROM heartbeat").fetchone()[0]
+
+    with RunWriter(run) as writer, Heartbeat(run, interval=0.01) as heartbeat:
+        first = wait_until(beat)
+        for step in range(1, 20):
+            writer.commit_step(step_record(step))
+        wait_until(lambda: (beat() or 0) > first)
+        assert heartbeat.problem is None
+        age = reader.status().heartbeat_age
+        assert age is not None and 0 <= age < 20
+    assert not any(thread.name == "heartbeat" for thread in threading.enumerate())
+
+
+def test_a_heartbeat_that_fails_says_so_and_recovers(run: Path, tmp_path: Path):
+    heartbeat = Heartbeat(run, interval=0.01)
+    (run / "run.db").rename(tmp_path / "away")
+    with heartbeat:
+        wait_until(lambda: isinstance(heartbeat.problem, StoreError))
+        (tmp_path / "away").rename(run / "run.db")
+        wait_until(lambda: heartbeat.problem is None)
+
+
+def test_stopping_a_heartbeat_that_never_began_or_never_succeeded(run: Path, tmp_path: Path):
+    Heartbeat(run).stop()
+    with Heartbeat(tmp_path / "nowhere", interval=0.01) as heartbeat:
+        wait_until(lambda: heartbeat.problem)

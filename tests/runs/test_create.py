@@ -10,6 +10,7 @@ from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.visible import visible
 from tests.runs.store_helpers import NASTY_TEXTS, config, new_run, step_record
@@ -33,6 +34,9 @@ def test_the_estimated_memory_is_kept_with_the_run(tmp_path: Path):
         create_run(tmp_path / f"run-{number}", config(), name="", memory=memory)
         with RunWriter(tmp_path / f"run-{number}") as writer:
             assert writer.estimated_memory() == memory
+    workspace = Workspace(tmp_path / "workspace")
+    with RunWriter(workspace.run_dir(workspace.submit(config(), "queued", (3, 4)))) as writer:
+        assert writer.estimated_memory() == (3, 4)
 
 
 def as_version(run_dir: Path, version: int) -> None:
@@ -74,16 +78,11 @@ def test_the_name_falls_back_to_configuration_recipe_and_folder(tmp_path: Path):
         assert RunReader(folder).status().name == expected
 
 
-@pytest.mark.parametrize("name", [text for text in NASTY_TEXTS if text and visible(text) == text])
-def test_nasty_names_survive(tmp_path: Path, name: str):
-    create_run(tmp_path / "run", config(), name=name)
-    assert RunReader(tmp_path / "run").status().name == name
-
-
-def test_an_empty_folder_is_taken_over(tmp_path: Path):
-    (tmp_path / "run").mkdir()
-    new_run(tmp_path / "run")
-    assert RunReader(tmp_path / "run").status().state == "queued"
+def test_nasty_names_survive_and_an_empty_folder_is_taken_over(tmp_path: Path):
+    for number, name in enumerate(text for text in NASTY_TEXTS if text and visible(text) == text):
+        (tmp_path / str(number)).mkdir()
+        create_run(tmp_path / str(number), config(), name=name)
+        assert RunReader(tmp_path / str(number)).status().name == name
 
 
 def test_an_occupied_place_is_refused_and_left_alone(tmp_path: Path):
@@ -121,28 +120,3 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
         new_run(tmp_path / "run")
     assert caught.value.reason == "full"
     assert os.listdir(tmp_path) == []
-
-
-def test_a_full_disk_while_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreError, match="The disk is full") as caught:
-        new_run(tmp_path / "run")
-    assert caught.value.reason == "full"
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError):
-        new_run(tmp_path / "file" / "run")
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_files_are_never_overwritten(tmp_path: Path):
-    create.write_durably(tmp_path / "file", b"first")
-    with pytest.raises(FileExistsError):
-        create.write_durably(tmp_path / "file", b"second")
-    assert (tmp_path / "file").read_bytes() == b"first"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -71,26 +73,20 @@ CASES: dict[str, tuple[str, Any, Read]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_no_writer_wrote_is_one_sentence_and_hides_no_other_run(case: str, made: Path, tmp_path: Path) -> None:
-    update, value, read = CASES[case]
-    shutil.copytree(made, tmp_path / "w")
-    workspace = Workspace(tmp_path / "w")
-    read(workspace.reader("bad"))  # it is well until then
-    connection = sqlite3.connect(tmp_path / "w/runs/bad/run.db")
-    with connection:
-        assert connection.execute(f"UPDATE {update}", (value,)).rowcount == 1
-    connection.close()
-    with pytest.raises(StoreError, match=r"run\.db is damaged: .+\.") as caught:
-        read(workspace.reader("bad"))
-    assert caught.value.reason == "damaged" and "\n" not in str(caught.value)
-    listed = {run.run_id: run for run in workspace.runs()}
-    assert set(listed) == {"bad", "good"} and listed["good"].state == "finished"
-    assert read is not status or ("damaged" in listed["bad"].cause and listed["bad"].state == "failed")
-
-
-def test_a_log_that_is_no_file_is_a_sentence(made: Path, tmp_path: Path) -> None:
-    shutil.copytree(made, tmp_path / "w")
-    (tmp_path / "w/runs/bad/engine.log").mkdir()
-    with pytest.raises(StoreError, match=r"engine\.log .*it is not a regular file"):
-        RunReader(tmp_path / "w/runs/bad").log_tail()
+def test_what_no_writer_wrote_is_one_sentence_and_hides_no_other_run(made: Path, tmp_path: Path) -> None:
+    for number, (case, (update, value, read)) in enumerate(CASES.items()):
+        root = tmp_path / str(number)
+        shutil.copytree(made, root)
+        workspace = Workspace(root)
+        read(workspace.reader("bad"))  # it is well until then
+        with closing(sqlite3.connect(root / "runs/bad/run.db")) as connection, connection:
+            assert connection.execute(f"UPDATE {update}", (value,)).rowcount == 1, case
+        try:
+            read(workspace.reader("bad"))
+            said = "nothing"
+        except StoreError as error:
+            said = f"{error.reason}: {error}"
+        assert re.fullmatch(r"damaged: .*run\.db is damaged: .+\.", said), (case, said)
+        listed = {run.run_id: run for run in workspace.runs()}
+        assert set(listed) == {"bad", "good"} and listed["good"].state == "finished", case
+        assert read is not status or ("damaged" in listed["bad"].cause and listed["bad"].state == "failed"), case

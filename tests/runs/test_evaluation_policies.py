@@ -106,21 +106,21 @@ def test_models_hub_ids_and_files(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("RUN@3", "run has no checkpoint or snapshot of step 3; it has: 1, 2, 4"),
-        ("RUN@last", "'last' is no step of run: write @STEP, @all or @start"),
-        ("EMPTY", "empty has no checkpoint yet; empty@start is the policy that it began with"),
-        ("nothing@start", "there is no run 'nothing': name its folder"),
-        ("FOLDER@start", "is no run, so it has no start; name the folder of a run"),
-        ("nothing.jsonl", "there is no file 'nothing.jsonl'"),
-    ],
-)
-def test_lines_that_lead_nowhere_are_named(tmp_path: Path, line: str, message: str) -> None:
+NOWHERE = [
+    ("RUN@3", "run has no checkpoint or snapshot of step 3; it has: 1, 2, 4"),
+    ("RUN@last", "'last' is no step of run: write @STEP, @all or @start"),
+    ("EMPTY", "empty has no checkpoint yet; empty@start is the policy that it began with"),
+    ("nothing@start", "there is no run 'nothing': name its folder"),
+    ("FOLDER@start", "is no run, so it has no start; name the folder of a run"),
+    ("nothing.jsonl", "there is no file 'nothing.jsonl'"),
+]
+
+
+def test_lines_that_lead_nowhere_are_named(tmp_path: Path) -> None:
     run, empty = run_with(tmp_path / "run"), new_run(tmp_path / "empty")
-    with pytest.raises(ConfigError, match=message):
-        named(line.replace("RUN", str(run)).replace("EMPTY", str(empty)).replace("FOLDER", str(tmp_path)))
+    for line, message in NOWHERE:
+        with pytest.raises(ConfigError, match=message):
+            named(line.replace("RUN", str(run)).replace("EMPTY", str(empty)).replace("FOLDER", str(tmp_path)))
 
 
 def test_all_wrong_lines_are_said_at_once() -> None:

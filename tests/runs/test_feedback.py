@@ -1,11 +1,9 @@
-"""The store of human feedback: who gets what, answers that count once, and nothing lost."""
+"""The store of human feedback: who gets what, answers that count once, and nothing lost; and what a program that votes cannot do."""
 
 from __future__ import annotations
 
-import json
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -17,9 +15,7 @@ import pytest
 
 from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.feedback import turns
-from rlhf_studio.runs.feedback.database import MIGRATIONS
-from rlhf_studio.runs.feedback.exchange import agreed_rows, export_rows, pairs_of_ranks, read_lines
+from rlhf_studio.runs.feedback import tasks, turns
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote, Turn
 from rlhf_studio.runs.feedback.store import Feedback, Refused
 from tests.runs.store_helpers import NASTY_TEXTS, REPOSITORY, python_environment
@@ -265,17 +261,6 @@ def test_changing_closing_and_deleting(feedback: Feedback) -> None:
     assert feedback.tasks() == [] and feedback.votes(task) == [] and feedback.items(task) == []
 
 
-def test_a_damaged_store_says_so(feedback: Feedback, tmp_path: Path) -> None:
-    task = task_with(feedback)
-    with sqlite3.connect(tmp_path / "feedback.db") as connection:
-        connection.execute("UPDATE items SET responses = '[1]'")
-    connection.close()
-    with pytest.raises(StoreError, match="damaged"):
-        feedback.items(task)
-    with pytest.raises(StoreError, match="damaged"):
-        feedback.turn(task, "Anna")
-
-
 @pytest.mark.parametrize(
     "forged",
     [
@@ -328,13 +313,13 @@ def test_a_store_that_was_cut_off_says_so_everywhere(feedback: Feedback, tmp_pat
     """What is left of it is not touched, so that it can still be mended."""
     task = task_with(feedback, [NewItem(f"p{number}", ("a" * 500, "b")) for number in range(100)])
     feedback.close()
-    path = tmp_path / "feedback.db"
+    path = tmp_path / "people.db"
     size = path.stat().st_size
     for left in (size // 2, 4096, 100):
         path.write_bytes(path.read_bytes()[:left])
         before = path.read_bytes()
         for act in (feedback.tasks, lambda: feedback.turn(task, "Anna"), lambda: feedback.votes(task), feedback.known_rating_link):
-            with pytest.raises(StoreError, match=r"feedback\.db is damaged") as told:
+            with pytest.raises(StoreError, match=r"people\.db is damaged") as told:
                 act()
             assert told.value.reason == "damaged"
         feedback.close()
@@ -350,191 +335,18 @@ def test_a_store_that_may_not_be_written_can_be_read(feedback: Feedback, tmp_pat
 
     monkeypatch.setattr(schema, "connect", lambda path, read_only=False, **more: connect(path, True))
     for act in (lambda: feedback.turn(task, "Anna"), lambda: feedback.sign_in("Ben", "key of Ben"), lambda: feedback.set_open(task, False)):
-        with pytest.raises(StoreError, match=r"feedback\.db may not be written or opened"):
+        with pytest.raises(StoreError, match=r"people\.db may not be written or opened"):
             act()
     assert len(feedback.votes(task)) == 1 and feedback.progress(task).votes == 1
 
 
 def test_a_store_that_was_moved_away_begins_anew(feedback: Feedback, tmp_path: Path) -> None:
     task_with(feedback)
-    for file in tmp_path.glob("feedback.db*"):
+    for file in tmp_path.glob("people.db*"):
         file.rename(tmp_path / f"old-{file.name}")
     assert feedback.tasks() == []
     task_with(feedback)
     assert len(feedback.tasks()) == 1
-
-
-# --- JSON Lines ---------------------------------------------------------------------------------------------------------------------
-
-
-def items_of(lines: list[str], kind: Any = "pair", **options: int) -> tuple[list[NewItem], list[str]]:
-    """(the items, what is wrong) of JSON Lines."""
-    read = list(read_lines(lines, NewTask("t", kind=kind), **options))
-    return [item for row in read for item in row.items], [row.problem for row in read if row.problem]
-
-
-def test_rows_of_every_shape() -> None:
-    rows = [
-        {"prompt": "p", "responses": ["a", "b"], "sources": ["x", "y"], "uncertainty": 2},
-        {"prompt": "p", "chosen": "a", "rejected": "b"},
-        {"prompt": "p", "chosen": "a", "rejected": "b", "calibration": True, "why": "because"},
-        {"prompt": [{"role": "user", "content": "Hello"}], "response_a": "a", "response_b": [{"role": "assistant", "content": "b"}]},
-        {"responses": ["a", "b"], "answer": "tie"},
-    ]
-    items, problems = items_of([json.dumps(row) for row in rows])
-    assert problems == []
-    assert [item.responses for item in items] == [("a", "b")] * 5
-    assert items[0].sources == ("x", "y") and items[0].uncertainty == 2
-    assert [item.answer for item in items] == [None, None, 0, None, "tie"] and items[2].why == "because"
-    assert items[3].prompt == "Hello" and items[4].prompt == ""
-    rated, _ = items_of([json.dumps(rows[0])], "rating")
-    assert [(item.responses, item.sources) for item in rated] == [(("a",), ("x",)), (("b",), ("y",))]
-
-
-def test_only_a_row_that_says_what_is_right_has_a_known_answer() -> None:
-    """Of ``response_a`` and ``response_b`` nobody has said which is better: such a row is told, and is no item with an invented answer."""
-    named = [json.dumps({"prompt": f"p{number}", "chosen": "good", "rejected": "bad"}) for number in range(3)]
-    own = json.dumps({"response_a": "bad", "response_b": "good", "answer": 1})
-    silent = json.dumps({"response_a": "bad", "response_b": "good"})
-    items, problems = items_of([silent, own, *named], known=3)
-    assert [(item.prompt, item.answer) for item in items] == [("", 1), ("p0", 0), ("p1", None), ("p2", None)]
-    assert problems == [
-        "Row 1: it is one of the first rows with a known answer, but nothing in it says which answer is right; "
-        "give it chosen and rejected, or answer."
-    ]
-    for kind, row in (
-        ("pair", {"responses": ["a", "b"]}),
-        ("ranking", {"chosen": "a", "rejected": "b"}),
-        ("rating", {"response": "a"}),
-        ("pair", {"chosen": "a", "rejected": "b", "calibration": "yes"}),
-    ):
-        items, problems = items_of([json.dumps({"calibration": True, **row})], kind)
-        assert items == [] and "calibration " in problems[0], row
-
-
-def test_the_first_rows_are_counted_as_rows() -> None:
-    """A row that cannot be used, and one that is blank, move no known answer to a later row."""
-    good = [json.dumps({"prompt": f"p{number}", "chosen": "good", "rejected": "bad"}) for number in range(4)]
-    known = [[item.prompt for item in items_of(lines, known=2, **more)[0] if item.answer == 0] for lines, more in (
-        (["garbage", *good], {}), (["", "", *good], {}), (good, {"first": 2}), (good, {"first": 9, "rows_before": 0}),
-    )]  # fmt: skip
-    assert known == [["p0"], ["p0", "p1"], ["p0"], ["p0", "p1"]]
-
-
-def test_problems_name_the_rows_of_the_file(feedback: Feedback) -> None:
-    bad = [{"prompt": "p", "chosen": "x", "rejected": "x"}, {"prompt": "p", "chosen": "", "rejected": "x"}]
-    _, problems = items_of(["", "", "not json", json.dumps(bad[0]), "", json.dumps(bad[1])])
-    assert [text.split(":")[0] for text in problems] == ["Row 3", "Row 4", "Row 6"]
-    rated = [json.dumps({"prompt": "p", "responses": ["a", "b", last]}) for last in ("c", "d", "")]
-    items, problems = items_of(rated, "rating")
-    assert problems == ["Row 3: a response is empty."] and len(items) == 6
-    task = task_with(feedback)
-    added = feedback.add_items(task, [PAIRS[0], NewItem("p", ("a", "a")), NewItem("q", ("a", "a"))], [7, 7, 30])
-    assert added.repeated == 1 and [text.split(":")[0] for text in added.problems] == ["Row 7", "Row 30"]
-
-
-@pytest.mark.parametrize(
-    ("line", "wrong"),
-    [
-        ("nonsense", "not JSON"), ("[1]", "not an object"), ('{"prompt": "p", "text": "x"}', "has the columns prompt, text; it needs"),
-        ('{"responses": "a"}', "responses must be a list"), ('{"chosen": 1, "rejected": "b"}', "chosen must be a text"),
-        ('{"response": "a", "uncertainty": "high"}', "uncertainty must be a number"), ("[" * 100_000, "not JSON"),
-        *((f'{{"responses": ["a", "b"], "uncertainty": {number}}}', "finite number") for number in ("1e999", "NaN", "1" + "0" * 400)),
-        (json.dumps({"responses": ["a", "b"], "answer": "z" * 800_000}), "does not fit"),
-        (json.dumps({f"column {number}": 1 for number in range(5000)}), "has the columns"),
-    ],
-)  # fmt: skip
-def test_rows_that_are_none_are_named(line: str, wrong: str) -> None:
-    items, problems = items_of(["", line], first=10)
-    assert items == [] and len(problems) == 1 and problems[0].startswith("Row 11: ") and wrong in problems[0]
-    assert len(problems[0]) < 800, "what somebody sent is not told back at length"
-
-
-def test_exported_pairs_have_the_usual_columns(feedback: Feedback) -> None:
-    task = task_with(feedback, [NewItem("p", ("good", "bad"), sources=("run a", "run b"))], annotators=3, criterion="polite")
-    for name, verdict, confidence in (("Anna", "chosen", 1.0), ("Ben", "tie", 0.5), ("Chi", "skip", 1.0)):
-        turn = feedback.turn(task, name)
-        assert turn.shown is not None
-        place = turn.shown.order.index(1) if verdict == "chosen" else None
-        feedback.vote(task, name, NewVote(name, turn.shown.item.id, verdict, place, confidence))  # type: ignore[arg-type]
-    rows = list(export_rows(feedback.task(task), feedback.items(task), feedback.votes(task)))
-    same = {"prompt": "p", "criterion": "polite", "task": "A task", "item": 1, "both_bad": False, "seconds": 0.0}
-    one = {"chosen": "bad", "rejected": "good", "tie": False, "chosen_source": "run b", "rejected_source": "run a"}
-    other = {"chosen": "good", "rejected": "bad", "tie": True, "chosen_source": "run a", "rejected_source": "run b"}
-    assert [{key: value for key, value in row.items() if key != "at"} for row in rows] == [
-        {**same, **one, "confidence": 1.0, "annotator": "Anna"},
-        {**same, **other, "confidence": 0.5, "annotator": "Ben"},
-    ]
-    (agreed,) = agreed_rows(feedback.task(task), feedback.items(task), feedback.votes(task))
-    assert (
-        agreed["chosen"] == "bad" and not agreed["tie"] and agreed["confidence"] == pytest.approx(1.0 / 1.5) and agreed["annotators"] == 2
-    )
-
-
-def test_equal_votes_are_rows_of_their_own_and_one_guess_stays_a_guess(feedback: Feedback) -> None:
-    """Two against one: three rows by three people. Of a single answer the confidence is its own, for every kind."""
-    task = task_with(feedback, [NewItem("p", ("a", "b"))], annotators=3)
-    for name, response in (("Anna", 0), ("Ben", 0), ("Chi", 1)):
-        turn = feedback.turn(task, name)
-        answer(feedback, task, name, turn, value=turn.shown.order.index(response))  # type: ignore[union-attr]
-    rows = list(export_rows(feedback.task(task), feedback.items(task), feedback.votes(task)))
-    assert sorted((row["annotator"], row["chosen"]) for row in rows) == [("Anna", "a"), ("Ben", "a"), ("Chi", "b")]
-    (agreed,) = agreed_rows(feedback.task(task), feedback.items(task), feedback.votes(task))
-    assert (agreed["chosen"], agreed["confidence"], agreed["annotators"]) == ("a", pytest.approx(2 / 3), 3)
-    for kind, responses, verdict, value in (
-        ("pair", ("a", "b"), "chosen", 0), ("pair", ("a", "b"), "both_bad", None), ("rating", ("a",), "rating", 4),
-        ("ranking", ("a", "b"), "ranks", [2, 1]),
-    ):  # fmt: skip
-        task = task_with(feedback, [NewItem("p", responses)], kind=kind)
-        turn = feedback.turn(task, "Anna")
-        feedback.vote(task, "Anna", NewVote(task, turn.shown.item.id, verdict, value, 0.5))  # type: ignore[union-attr,arg-type]
-        (agreed,) = agreed_rows(feedback.task(task), feedback.items(task), feedback.votes(task))
-        assert agreed["confidence"] == 0.5, kind
-
-
-def test_nobody_is_sure_who_did_not_say_so(feedback: Feedback) -> None:
-    """Where nobody said it there is no column; in the vote of most, who did not say it counts like one who is sure."""
-    task = task_with(feedback, [NewItem("p", ("a", "b"))], annotators=3)
-
-    def exported() -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        about = feedback.task(task), feedback.items(task), feedback.votes(task)
-        (agreed,) = agreed_rows(*about)
-        return list(export_rows(*about)), agreed
-
-    for name, response, confidence in (("Anna", 0, None), ("Ben", 1, 0.5)):
-        turn = feedback.turn(task, name)
-        place = turn.shown.order.index(response)  # type: ignore[union-attr]
-        feedback.vote(task, name, NewVote(name, turn.shown.item.id, "chosen", place, confidence))  # type: ignore[union-attr]
-        rows, agreed = exported()
-        if name == "Anna":
-            assert "confidence" not in rows[0] and agreed["confidence"] == 1.0
-    assert [row["confidence"] for row in rows] == [None, 0.5] and agreed["chosen"] == "a"
-    assert agreed["confidence"] == pytest.approx(1 / (1 + 0.5))
-    ratings = task_with(feedback, [NewItem("p", ("a",))], kind="rating")
-    answer(feedback, ratings, "Anna", feedback.turn(ratings, "Anna"), "rating", 4)
-    (agreed,) = agreed_rows(feedback.task(ratings), feedback.items(ratings), feedback.votes(ratings))
-    assert agreed["rating"] == 4 and "confidence" not in agreed
-
-
-def test_a_store_of_the_first_version_is_carried_forward(tmp_path: Path) -> None:
-    """Its votes stay as they are, and new ones need not say how sure somebody was."""
-    path = tmp_path / "feedback.db"
-    schema.migrate(old := schema.connect(path, create=True), path, MIGRATIONS[:1])
-    old.close()
-    columns = "id, task, item, annotator, attempt, verdict, value, confidence, seconds, shown, at"
-    with schema.transaction(old := schema.connect(path), path):
-        old.execute(f"INSERT INTO votes ({columns}) VALUES ('v', 'gone', 7, 'Anna', 0, 'tie', 'null', 1.0, 2.0, '[0, 1]', 3.0)")
-    old.close()
-    feedback = Feedback(tmp_path)
-    task = task_with(feedback, PAIRS[:1])
-    answer(feedback, task, "Ben", feedback.turn(task, "Ben"))
-    assert [vote.confidence for vote in feedback.votes(task)] == [None]
-    (kept,) = feedback.votes("gone")
-    assert (kept.id, kept.annotator, kept.confidence, kept.shown) == ("v", "Anna", 1.0, (0, 1))
-
-
-def test_rankings_become_pairs_and_means() -> None:
-    assert pairs_of_ranks([2, 1, 2]) == {(0, 1): 1, (0, 2): 0, (1, 2): -1}
 
 
 # --- killed at any moment -----------------------------------------------------------------------------------------------------------
@@ -576,3 +388,52 @@ def test_what_was_answered_survives_a_kill(feedback: Feedback, tmp_path: Path) -
     counted = {item.id: item.votes for item in feedback.items(task)}
     assert Counter(vote.item for vote in feedback.votes(task)) == {item: count for item, count in counted.items() if count}
     assert feedback.turn(task, "Anna").state == "item"
+
+
+# --- what comes to an end ---------------------------------------------------------------------------------------------------------
+
+
+def made(root: Path, answer: int | None = None) -> tuple[Feedback, str]:
+    feedback = Feedback(root)
+    return feedback, feedback.create(NewTask("A task"), [NewItem("prompt", ("good", "bad"), answer=answer)])[0].id
+
+
+def test_names_come_to_an_end_for_all_but_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "MOST_ANNOTATORS", 2)
+    feedback, _ = made(tmp_path)
+    for name in ("Anna", "Ben"):
+        feedback.sign_in(name, f"the key of {name}")
+    with pytest.raises(Refused, match="Too many people"):
+        feedback.sign_in("Eve", "the key of Eve")
+    assert feedback.sign_in("anna", "the key of Anna") == "Anna"
+    assert feedback.sign_in("Olga", "", trusted=True) == "Olga"
+
+
+def test_an_answer_is_taken_back_so_often_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "MOST_UNDONE", 2)
+    feedback, task = made(tmp_path)
+    for number in range(3):
+        turn = feedback.turn(task, "Anna")
+        assert turn.shown is not None
+        feedback.vote(task, "Anna", NewVote(f"vote {number}", turn.shown.item.id, "chosen", 0))
+        if number < 2:
+            feedback.undo(task, "Anna", f"vote {number}")
+    with pytest.raises(Refused, match="2 times already"):
+        feedback.undo(task, "Anna", "vote 2")
+    assert [vote.id for vote in feedback.votes(task)] == ["vote 2"]
+
+
+def test_rounds_with_known_answers_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "MOST_ROUNDS", 2)
+    feedback, task = made(tmp_path, answer=0)
+
+    def fail(round_: int) -> str:
+        shown = feedback.turn(task, "Anna").shown
+        assert shown is not None
+        return feedback.vote(task, "Anna", NewVote(f"vote {round_}", shown.item.id, "chosen", 1 - shown.order.index(0))).state
+
+    assert fail(1) == "failed"
+    assert feedback.begin_again(task, "Anna").calibration.attempt == 2
+    assert fail(2) == "failed"
+    with pytest.raises(Refused, match="2 rounds with known answers"):
+        feedback.begin_again(task, "Anna")

@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 from rlhf_studio.config_io import ConfigError, with_values
-from rlhf_studio.runs import checkpoints, claims, liveness, studio
+from rlhf_studio.runs import checkpoints, liveness, queue, studio
 from rlhf_studio.runs import workspace as workspace_module
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run, remove_unstarted
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lab import taken_back
+from rlhf_studio.runs.lab import resuming
 from rlhf_studio.runs.lab.fault import note_of, noted_fault
 from rlhf_studio.runs.lab.fork import fork_run, settings_at
-from rlhf_studio.runs.lab.longer import schedule_note
 from rlhf_studio.runs.lab.names import fork_name
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
@@ -141,7 +140,7 @@ def test_a_fork_holds_the_history_up_to_its_step_and_nothing_later(workspace: Wo
     )
     assert [point.step for point in reader.checkpoints()] == [4] and checkpoints.where_to_resume(folder).step == 4
     assert reader.working_folder() == records.working_folder()
-    claim = claims.claim_next(workspace)
+    claim = queue.claim_next(workspace)
     assert claim is not None and (claim.run_id, claim.mode) == (fork, "resume")
     claim.ticket.close()
 
@@ -357,7 +356,7 @@ def test_going_on_with_more_steps(workspace: Workspace, parent: str) -> None:
     assert workspace.status(parent).state == "finished" and (folder / "config.yaml").read_text() == before
     assert not (folder / "config-1.yaml").exists()
     workspace.go_on(parent, 20)
-    claim = claims.claim_next(workspace)
+    claim = queue.claim_next(workspace)
     assert claim is not None and (claim.run_id, claim.mode) == (parent, "resume")
     claim.ticket.close()
 
@@ -402,8 +401,8 @@ def test_an_app_that_is_killed_leaves_a_finished_run_with_the_settings_that_it_h
             workspace.go_on(parent, 20)
     else:
         workspace.go_on(parent, 20)
-        undo = taken_back.undo_replace
-        monkeypatch.setattr(taken_back, "undo_replace", lambda run: (undo(run), killed()))
+        undo = resuming.undo_replace
+        monkeypatch.setattr(resuming, "undo_replace", lambda run: (undo(run), killed()))
         with pytest.raises(Killed):
             workspace.cancel(parent)
     monkeypatch.undo()
@@ -412,7 +411,7 @@ def test_an_app_that_is_killed_leaves_a_finished_run_with_the_settings_that_it_h
     shutil.copytree(workspace.root, workspace.root.with_name("again"))
     workspace.cancel(parent)  # nothing to take back
     again = Workspace(workspace.root.with_name("again"))
-    assert claims.claim_next(again) is None  # nothing to train
+    assert queue.claim_next(again) is None  # nothing to train
     for one in (workspace, again):
         assert one.status(parent).state == "finished" and one.queue_position(parent) is None
         assert (one.run_dir(parent) / "config.yaml").read_text() == before
@@ -448,7 +447,7 @@ def test_a_failed_run_goes_on_from_its_checkpoint_with_other_settings(workspace:
     workspace.cancel(parent)
     assert workspace.status(parent).state == "failed" and RunReader(folder).config() == before
     workspace.resume_with(parent, mended)
-    claim = claims.claim_next(workspace)
+    claim = queue.claim_next(workspace)
     assert claim is not None and (claim.run_id, claim.mode) == (parent, "resume")
     claim.ticket.close()
     assert RunReader(folder).config() == mended
@@ -487,11 +486,4 @@ def test_a_run_that_was_finished_from_a_shell_while_it_waited_is_not_started_aga
     with RunWriter(workspace.run_dir(parent)) as writer:
         writer.commit_step(record(9))
         writer.set_state("finished")
-    assert claims.claim_next(workspace) is None and workspace.status(parent).state == "finished"
-
-
-def test_the_sentence_about_the_learning_rate() -> None:
-    assert schedule_note(config(lr_schedule="constant"), 60) == ""
-    for schedule, words in (("linear", "falls along a line to 0"), ("cosine", "falls along a cosine to 0")):
-        note = schedule_note(config(lr_schedule=schedule, steps=30), 60)
-        assert words in note and "with 60 steps instead of 30" in note and "after step 30" in note
+    assert queue.claim_next(workspace) is None and workspace.status(parent).state == "finished"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -11,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.runs.errors import RunGone
-from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.writer import RunWriter
-from tests.runs.store_helpers import new_run, run_python, step_record
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
+from tests.runs.store_helpers import in_child, new_run, step_record
 from tests.waiting import wait_until
 
 
@@ -73,26 +71,6 @@ def test_the_heart_stops_beating(run: Path) -> None:
 
 def test_the_write_ahead_log_of_a_run_that_took_the_place_survives(run: Path) -> None:
     """SQLite removes a log by its path: whoever gives up his own must look first whether that is still his."""
-    code = """
-import sys
-from pathlib import Path
-from tests.runs.store_helpers import new_run, step_record
-from rlhf_studio.runs.errors import RunGone
-from rlhf_studio.runs.heartbeat import Heartbeat
-from rlhf_studio.runs.writer import RunWriter
-run = Path(sys.argv[1])
-writer, heart = RunWriter(run), Heartbeat(run, 0.001)
-heart.start()
-writer.commit_step(step_record(1))
-run.rename(run.with_name("elsewhere"))
-Path(sys.argv[2]).rename(run)
-try:
-    writer.commit_step(step_record(2))
-except RunGone:
-    print("noticed")
-heart.stop()
-writer.close()
-"""
     other = new_run(run.with_name("other"))
     keeps = RunWriter(other)
     keeps._connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -102,9 +80,20 @@ writer.close()
     shutil.copytree(other, saved)  # with its log, and nobody who holds it open
     keeps.close()
     assert (saved / "run.db-wal").stat().st_size > 0
-    assert (
-        run_python(code, run, saved, PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])) == "noticed"
-    )
+
+    def engine() -> str:
+        writer, heart = RunWriter(run), Heartbeat(run, 0.001)
+        heart.start()
+        writer.commit_step(step_record(1))
+        run.rename(run.with_name("elsewhere"))
+        saved.rename(run)
+        with pytest.raises(RunGone):
+            writer.commit_step(step_record(2))
+        heart.stop()
+        writer.close()
+        return "noticed"
+
+    assert in_child(engine) == "'noticed'"
     with sqlite3.connect(run / "run.db") as connection:
         assert connection.execute("SELECT max(step) FROM steps").fetchone() == (3,)
     connection.close()

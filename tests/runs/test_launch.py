@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -7,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.child_process.environment import (
-    NEEDED,
     PACKAGE_PARENT,
     START_FD_VARIABLE,
     child_environment,
@@ -16,15 +16,15 @@ from rlhf_studio.child_process.environment import (
 )
 from rlhf_studio.config import Permissions, RunConfig, permissions_from_environment
 from rlhf_studio.runs import launch, liveness
+from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning, NotRunning, StoreError
 from rlhf_studio.runs.launch import _trackers, engine_command, engine_processes, force_stop, kill_engine, start_engine
 from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.start import StartMode
 from rlhf_studio.runs.writer import RunWriter, record_end
-from tests.runs.store_helpers import config, end, new_run, start_fake, use_fake_engine
+from tests.runs.store_helpers import end, new_run, start_fake, use_fake_engine
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -88,11 +88,6 @@ def test_a_persons_own_code_sees_the_same_list_without_what_is_the_engines():
     assert child_environment(environment)["HTTPS_PROXY"] == environment["HTTPS_PROXY"]  # our own process must reach the hub
 
 
-def test_documents_name_every_purpose():
-    text = (PACKAGE_PARENT / "docs" / "rewards.md").read_text(encoding="utf-8")
-    assert [purpose for purpose in NEEDED if purpose not in text] == []
-
-
 def test_a_tracker_keeps_its_own_key_and_no_other(tmp_path: Path):
     environment = {"WANDB_API_KEY": "w", "WANDB_PROJECT": "p", "TRACKIO_WRITE_TOKEN": "t", "OPENAI_API_KEY": "o"}
     for trackers, kept in [
@@ -111,63 +106,39 @@ def test_the_trackers_of_a_run_are_read_from_its_configuration(tmp_path: Path):
     assert _trackers(tmp_path / "run") == _trackers(tmp_path / "none") == []
 
 
-def test_the_package_is_found_from_any_folder(tmp_path: Path):
-    environment = engine_environment(os.environ, tmp_path)
-    done = subprocess.run([sys.executable, "-c", "import rlhf_studio.runs.records"], cwd=tmp_path, env=environment, capture_output=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_an_engine_started_by_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     use_fake_engine(monkeypatch, "hold")
     monkeypatch.setenv("OPENAI_API_KEY", "canary-value")
     origin = tmp_path / "origin"
     origin.mkdir()
     monkeypatch.chdir(origin)
-    run = new_run(tmp_path / "run")
+    run, other = new_run(tmp_path / "run"), new_run(tmp_path / "other" / "run")  # told apart, though of one name
     (run / "engine.log").write_text("earlier\n")
     monkeypatch.chdir(tmp_path)
-    engine = start_engine(run)
+    allowed = Permissions(("/rewards.py",), {"judge": "http://127.0.0.1/canary"})
+    engine = start_engine(run, permissions=allowed)
     try:
         wait_until(lambda: RunReader(run).status().state == "running")
         assert not is_starting(run)  # the ticket was handed on and given up
         assert os.getsid(engine.pid) == engine.pid != os.getsid(0)
-        assert os.readlink(f"/proc/{engine.pid}/cwd") == str(origin)
-        assert os.readlink(f"/proc/{engine.pid}/fd/0") == "/dev/null"
-        assert os.readlink(f"/proc/{engine.pid}/fd/1") == os.readlink(f"/proc/{engine.pid}/fd/2") == str(run / "engine.log")
-        assert b"canary-value" not in Path(f"/proc/{engine.pid}/environ").read_bytes()
-        assert engine_processes(run) == [engine.pid]
-        assert RunReader(run).log_tail() == "earlier\n"
-    finally:
-        end(engine)
-    assert engine_processes(run) == []
-
-
-@pytest.mark.parametrize("mode", ["train", "resume"])
-def test_what_the_app_was_allowed_reaches_the_engine_at_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: StartMode):
-    use_fake_engine(monkeypatch, "hold")
-    run = new_run(tmp_path / "run")
-    allowed = Permissions(("/rewards.py",), {"judge": "http://127.0.0.1/canary"})
-    engine = start_engine(run, mode, permissions=allowed)
-    try:
-        wait_until(lambda: RunReader(run).status().state == "running")
-        seen = dict(pair.split("=", 1) for pair in Path(f"/proc/{engine.pid}/environ").read_text().split("\0") if pair)
-        assert permissions_from_environment(seen) == allowed
-        assert b"canary" not in Path(f"/proc/{engine.pid}/cmdline").read_bytes()  # everyone may list processes
+        process = Path(f"/proc/{engine.pid}")
+        assert os.readlink(process / "cwd") == str(origin) and os.readlink(process / "fd/0") == "/dev/null"
+        assert os.readlink(process / "fd/1") == os.readlink(process / "fd/2") == str(run / "engine.log")
+        seen = dict(pair.split("=", 1) for pair in (process / "environ").read_text().split("\0") if pair)
+        assert "canary-value" not in seen.values() and permissions_from_environment(seen) == allowed
+        assert b"canary" not in (process / "cmdline").read_bytes()  # everyone may list processes
         assert not any("canary" in path.read_text(errors="replace") for path in run.iterdir() if path.is_file())
+        assert engine_processes(run) == [engine.pid] and engine_processes(other) == []
+        assert RunReader(run).log_tail() == "earlier\n"
+        send_command(run, "stop")
+        assert engine.wait(20) == 3 and engine_processes(run) == [] and RunReader(run).status().state == "stopped"
     finally:
         end(engine)
-
-
-def test_the_folder_it_was_created_from_may_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    use_fake_engine(monkeypatch, "train")
-    origin = tmp_path / "origin"
-    origin.mkdir()
-    monkeypatch.chdir(origin)
-    run = new_run(tmp_path / "run")
-    monkeypatch.chdir(tmp_path)
-    origin.rmdir()
-    assert start_engine(run).wait(20) == 0
-    assert RunReader(run).status().state == "finished"
+    shutil.rmtree(origin)  # the folder it was created from may be gone; and it may do again what the app allows now
+    engine = start_engine(run, "resume", permissions=allowed)
+    wait_until(lambda: RunReader(run).status().state == "running")
+    assert b"127.0.0.1/canary" in Path(f"/proc/{engine.pid}/environ").read_bytes()
+    end(engine)
 
 
 def test_a_start_that_is_not_possible(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -195,39 +166,14 @@ def test_a_start_that_is_not_possible(run: Path, tmp_path: Path, monkeypatch: py
 # --- ending it by force ------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_to_kill(run: Path):
-    assert kill_engine(run) is False
-
-
-def test_killing_a_deaf_engine(run: Path, monkeypatch: pytest.MonkeyPatch):
-    use_fake_engine(monkeypatch, "deaf")
-    engine = start_engine(run)
-    wait_until(lambda: RunReader(run).status().state == "running")
-    assert kill_engine(run, grace=0.1) is True
-    assert engine.wait(20) == -signal.SIGKILL
-    assert not is_alive(run) and RunReader(run).status().state == "interrupted"
-
-
-def test_killing_takes_the_helpers_along_and_nobody_else(run: Path, monkeypatch: pytest.MonkeyPatch):
-    use_fake_engine(monkeypatch, "forked")
+@pytest.mark.parametrize("mode", ["deaf", "forked"])
+def test_force_stop_ends_everything_and_nobody_else_and_puts_it_on_record(run: Path, monkeypatch: pytest.MonkeyPatch, mode: str):
+    use_fake_engine(monkeypatch, mode)
     bystander = start_fake(new_run(run.parent / "other"), "hold")
     engine = start_engine(run)
-    try:
-        wait_until(lambda: RunReader(run).status().state == "running" and len(engine_processes(run)) == 2)
-        assert kill_engine(run, grace=0.3) is True
-        assert engine.wait(20) == -signal.SIGTERM
-        assert engine_processes(run) == [] and bystander.poll() is None
-    finally:
-        end(bystander)
-
-
-@pytest.mark.parametrize("mode", ["deaf", "forked", "stopped by a signal"])
-def test_force_stop_ends_everything_and_puts_it_on_record(run: Path, monkeypatch: pytest.MonkeyPatch, mode: str):
-    use_fake_engine(monkeypatch, mode if mode in ("deaf", "forked") else "hold")
-    engine = start_engine(run)
     wait_until(lambda: RunReader(run).status().step >= 2 and len(engine_processes(run)) == (2 if mode == "forked" else 1))
-    if mode == "stopped by a signal":
-        os.kill(engine.pid, signal.SIGSTOP)
+    if mode == "deaf":
+        os.kill(engine.pid, signal.SIGSTOP)  # and suspended, too
     checkpoint = run / "checkpoints" / "step-000001"
     checkpoint.mkdir()
     (checkpoint / "manifest.json").write_text('{"step": 1}')
@@ -237,6 +183,8 @@ def test_force_stop_ends_everything_and_puts_it_on_record(run: Path, monkeypatch
     status = RunReader(run).status()
     assert (status.state, status.cause) == ("stopped", "") and status.step >= 2 and status.ended_at is not None
     assert [(event.kind, event.level, event.text) for event in RunReader(run).newest_events()][-1] == ("stop", "warning", said)
+    assert bystander.poll() is None
+    end(bystander)
 
 
 def test_force_stop_of_what_ends_by_itself_or_does_not_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -328,15 +276,3 @@ def test_an_engine_that_will_not_go(run: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "kill", forbidden)
     with pytest.raises(StoreError, match="could not be ended: .*not permitted"):
         kill_engine(run)
-
-
-def test_runs_of_two_workspaces_with_one_name_are_told_apart(tmp_path: Path):
-    for place in ("one", "two"):
-        create_run(tmp_path / place / "run", config(), name="")
-    engine = start_fake(tmp_path / "one" / "run", "hold")
-    try:
-        wait_until(lambda: is_alive(tmp_path / "one" / "run"))
-        assert engine_processes(tmp_path / "one" / "run") == [engine.pid]
-        assert engine_processes(tmp_path / "two" / "run") == []
-    finally:
-        end(engine)

@@ -4,7 +4,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -16,22 +15,8 @@ from rlhf_studio.runs.errors import AlreadyRunning, StoreError
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, holder_pid, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
-from tests.runs.store_helpers import end, open_descriptors, python_environment, run_python, start_fake
+from tests.runs.store_helpers import end, in_child, open_descriptors, start_fake
 from tests.waiting import wait_until
-
-ASK = "import sys; from pathlib import Path; from rlhf_studio.runs.liveness import *; print(is_alive(Path(sys.argv[1])))"
-TAKE = """
-import sys, time
-from pathlib import Path
-from rlhf_studio.runs.errors import AlreadyRunning
-from rlhf_studio.runs.liveness import EngineLock
-begin = time.monotonic()
-try:
-    EngineLock(Path(sys.argv[1])).acquire()
-    print("taken")
-except AlreadyRunning as error:
-    print("refused", time.monotonic() - begin < 1.0, error)
-"""
 
 
 @pytest.fixture(params=["asked", "tried"])
@@ -42,120 +27,64 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-def test_the_lock_shows_while_it_is_held(tmp_path: Path, way: str):
+def test_the_lock_shows_while_it_is_held_and_refuses_a_second_engine(tmp_path: Path, way: str):
     assert not is_alive(tmp_path) and os.listdir(tmp_path) == []  # looking creates nothing
     lock = EngineLock(tmp_path)
     with lock:
-        assert is_alive(tmp_path) and run_python(ASK, tmp_path) == "True"
-        assert holder_pid(tmp_path) == os.getpid()
-    assert not is_alive(tmp_path) and run_python(ASK, tmp_path) == "False"
-    lock.release()  # once more is harmless
-    with lock:
-        assert is_alive(tmp_path)
-
-
-def test_looking_from_inside_the_engine_does_not_drop_the_lock(tmp_path: Path):
-    with EngineLock(tmp_path):
-        for _ in range(3):
-            assert is_alive(tmp_path)
+        for _ in range(2):  # looking from inside the engine does not drop the lock
+            assert is_alive(tmp_path) and holder_pid(tmp_path) == os.getpid()
             with pytest.raises(AlreadyRunning):
                 EngineLock(tmp_path).acquire()
-        assert run_python(ASK, tmp_path) == "True"
+        assert in_child(lambda: holder_pid(tmp_path)) == str(os.getpid() if way == "asked" else 0)
+        assert in_child(EngineLock(tmp_path).acquire).startswith("An engine is already working on")
+    assert not is_alive(tmp_path) and in_child(lambda: is_alive(tmp_path)) == "False"
+    lock.release()  # once more is harmless
+    assert in_child(EngineLock(tmp_path).acquire) == "None"
 
 
-def test_a_second_engine_is_refused_within_a_second(run: Path, way: str):
-    with EngineLock(run):
-        answer = run_python(TAKE, run)
-        assert answer.startswith("refused True An engine is already working on")
-    assert run_python(TAKE, run) == "taken"
-
-
-def test_somebody_elses_lock_shows(run: Path, way: str):
-    engine = start_fake(run, "hold")
-    try:
-        wait_until(lambda: is_alive(run))
-        assert holder_pid(run) == (engine.pid if way == "asked" else 0)
-    finally:
-        end(engine)
-    assert not is_alive(run)
-
-
-def test_two_engines_on_one_run(run: Path):
-    first = start_fake(run, "hold")
-    try:
-        wait_until(lambda: is_alive(run))
-        assert holder_pid(run) == first.pid
-        for _ in range(2):
-            second = start_fake(run, "hold")
-            assert second.wait(20) == 1
-        assert holder_pid(run) == first.pid
-        assert (run.parent / ".journal").read_text() == f"begin {run.name}\n"
-    finally:
-        end(first)
-
-
-def test_death_shows_even_while_a_forked_helper_lives(run: Path):
+def test_another_process_is_the_engine_until_its_death(run: Path):
+    """A real one, with a forked helper that outlives it. Two more engines are refused, a second writer too."""
     engine = start_fake(run, "forked")
-    wait_until(lambda: RunReader(run).status().state == "running")
-    end(engine)
-    assert not is_alive(run)  # at once: the kernel freed it
-    os.killpg(engine.pid, signal.SIGKILL)  # the helper is still there, in the engine's group
+    try:
+        wait_until(lambda: RunReader(run).status().step > 0)
+        assert holder_pid(run) == engine.pid == RunReader(run).status().pid
+        second = start_fake(run, "hold")
+        assert second.wait(20) == 1 and holder_pid(run) == engine.pid
+        with pytest.raises(AlreadyRunning, match=f"process {engine.pid}"):
+            RunWriter(run)
+        assert (run.parent / ".journal").read_text() == f"begin {run.name}\n"
+        end(engine)
+        assert not is_alive(run)  # at once: the kernel freed it, while the helper is still there
+    finally:
+        os.killpg(engine.pid, signal.SIGKILL)
 
 
 def test_looking_never_disturbs_an_engine_that_is_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(liveness, "RETRY_SECONDS", 0.0)  # the first try must do
-    stop = threading.Event()
-    looks = [0, 0, 0]
+    looking = os.fork()
+    if looking == 0:
+        while True:
+            is_alive(tmp_path)
+    stop, looks = threading.Event(), [0]
 
-    code = """
-import sys, threading
-from pathlib import Path
-from rlhf_studio.runs import liveness
-print("ready", flush=True)
-threading.Thread(target=sys.stdin.read, daemon=True).start()
-while threading.active_count() > 1:
-    liveness.is_alive(Path(sys.argv[1]))
-"""
-    outside = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], env=python_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert outside.stdout is not None and outside.stdin is not None
-    outside.stdout.readline()
-
-    def look(number: int) -> None:
+    def look() -> None:
         while not stop.is_set():
             is_alive(tmp_path)
             is_starting(tmp_path)
-            looks[number] += 1
+            looks[0] += 1
 
-    threads = [threading.Thread(target=look, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in range(300):
-        with EngineLock(tmp_path):
-            pass
-    wait_until(lambda: min(looks[:2]) > 10)
-    stop.set()
-    for thread in threads:
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        for _ in range(100):
+            with EngineLock(tmp_path):
+                pass
+        wait_until(lambda: looks[0] > 10)
+    finally:
+        stop.set()
         thread.join()
-    outside.stdin.close()
-    assert outside.wait(20) == 0
-    outside.stdout.close()
-
-
-def test_a_forked_child_does_not_think_that_it_holds_the_lock(tmp_path: Path):
-    code = """
-import os, sys
-from pathlib import Path
-from rlhf_studio.runs.liveness import EngineLock, holder_pid
-with EngineLock(Path(sys.argv[1])):
-    if os.fork() == 0:
-        print(holder_pid(Path(sys.argv[1])) == os.getppid(), flush=True)
-        os._exit(0)
-    os.wait()
-    print(holder_pid(Path(sys.argv[1])) == os.getpid())
-"""
-    assert run_python(code, tmp_path) == "True\nTrue"
+        os.kill(looking, signal.SIGKILL)
+        os.waitpid(looking, 0)
 
 
 # --- what can be wrong with the file -----------------------------------------------------------------------------------------
@@ -273,23 +202,15 @@ def test_an_engine_from_a_shell_announces_itself(run: Path, monkeypatch: pytest.
     liveness.announce_start(run)
     assert is_starting(run) and RunReader(run).status().state == "loading"
     liveness.announce_start(run)  # holds it already, as when the app has handed it over
-    other = run_python(ANNOUNCE, run)
-    assert "being started by somebody else" in other
+    assert "being started by somebody else" in in_child(lambda: announce_anew(run))
     with EngineLock(run):
         assert not is_starting(run) and START_FD_VARIABLE not in os.environ
-        assert "An engine is already working on" in run_python(ANNOUNCE, run)
+        assert "An engine is already working on" in in_child(lambda: announce_anew(run))
         with pytest.raises(AlreadyRunning):
             liveness.announce_start(run)
 
 
-ANNOUNCE = """
-import os, sys
-from pathlib import Path
-from rlhf_studio.runs.errors import AlreadyRunning
-from rlhf_studio.runs.liveness import announce_start
-os.environ.pop("RLHF_STUDIO_START_FD", None)
-try:
-    announce_start(Path(sys.argv[1]))
-except AlreadyRunning as error:
-    print(error)
-"""
+def announce_anew(run: Path) -> None:
+    """As a process that inherited nothing."""
+    os.environ.pop(START_FD_VARIABLE, None)
+    liveness.announce_start(run)

@@ -14,7 +14,7 @@ import pytest
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.config import RunConfig
-from rlhf_studio.inputs.bundled import COLLAPSED_RUN, LESSON_RUN, RECORDINGS
+from rlhf_studio.inputs.bundled import COLLAPSED_RUN, RECORDINGS
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import OnlyRead, StoreError
@@ -42,12 +42,6 @@ def workspace(tmp_path: Path, recordings: Recordings) -> Workspace:
 def everything(folder: Path) -> dict[str, tuple[int, int]]:
     """Size and time of change of every file below a folder, and of the folders."""
     return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in [folder, *folder.rglob("*")]}
-
-
-def test_together_they_are_small() -> None:
-    archives = {recording.archive for recording in RECORDINGS}
-    assert archives == {LESSON_RUN, COLLAPSED_RUN}
-    assert sum(archive.stat().st_size for archive in archives) <= 8_000_000
 
 
 def test_each_has_tokens_to_inspect_in_every_step_and_prompts_that_are_answered_before_and_now(recordings: Recordings) -> None:
@@ -223,10 +217,10 @@ CHANGES: dict[str, Callable[[Workspace], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_everything_that_changes_a_run_refuses_in_one_sentence(workspace: Workspace, change: str) -> None:
+def test_everything_that_changes_a_run_refuses_in_one_sentence(workspace: Workspace) -> None:
     before = everything(workspace.run_dir(COLLAPSES))
-    with pytest.raises(OnlyRead, match="This is a recording that came with the program"):
-        CHANGES[change](workspace)
+    for name, change in CHANGES.items():
+        with pytest.raises(OnlyRead, match="This is a recording that came with the program"):
+            print(name, change(workspace))
     assert everything(workspace.run_dir(COLLAPSES)) == before
     assert os.listdir(workspace.root) == []

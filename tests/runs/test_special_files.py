@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +54,8 @@ def place(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path / "ws")
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_nobody_waits_for_what_is_no_file(name: str, place: Workspace) -> None:
-    for make in KINDS.values():
+def test_nobody_waits_for_what_is_no_file(place: Workspace) -> None:
+    for name, (kind, make) in product(FILES, KINDS.items()):
         run = place.submit(config(), "mine")
         folder = place.run_dir(run)
         (folder / name).unlink(missing_ok=True)
@@ -66,7 +67,7 @@ def test_nobody_waits_for_what_is_no_file(name: str, place: Workspace) -> None:
             lambda folder=folder: RunReader(folder).log_tail(),
             lambda folder=folder: noted_fault(folder),
             lambda folder=folder: read_votes(folder),
-            lambda folder=folder: sha256(folder / name),
+            lambda folder=folder, name=name: sha256(folder / name),
             lambda run=run: place.resume(run),
         ]
         done = threading.Event()
@@ -78,7 +79,8 @@ def test_nobody_waits_for_what_is_no_file(name: str, place: Workspace) -> None:
             done.set()
 
         threading.Thread(target=look, daemon=True).start()
-        assert done.wait(SECONDS)
+        assert done.wait(SECONDS), (kind, name)
+        shutil.rmtree(folder)
 
 
 def test_a_file_without_measure_is_not_read(place: Workspace) -> None:
@@ -114,12 +116,13 @@ def test_a_run_of_a_newer_version_has_not_failed_and_cannot_be_resumed(place: Wo
     assert "failed" not in list_text(place.root) and "0/0" not in list_text(place.root)
 
 
-@pytest.mark.parametrize("name", ["class.db", "feedback.db", "studio.db"])
+@pytest.mark.parametrize("name", ["class.db", "feedback.db", "people.db", "studio.db"])
 def test_a_damaged_database_says_what_to_do(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"no database" * 1000)
     both: dict[str, list[Callable[[], Any]]] = {
         "class.db": [ClassStore(tmp_path).notes, lambda: ClassStore(tmp_path).note(link="x")],
         "feedback.db": [Feedback(tmp_path).tasks, Feedback(tmp_path).rating_link],
+        "people.db": [Feedback(tmp_path).tasks, lambda: ClassStore(tmp_path).note(link="x")],
         "studio.db": [lambda: studio.read(tmp_path), lambda: studio.change(tmp_path).__enter__()],
     }
     for use in both[name]:

@@ -66,54 +66,56 @@ def test_an_engine_that_does_not_answer_is_shown_as_on_the_page(run: Path, monke
     assert show_values(run)["silent"] is None
 
 
-@pytest.mark.parametrize(
-    ("stored", "locks", "queue", "in_workspace", "expected"),
-    [
-        # engine.lock held
-        ("queued", HELD, None, True, "loading"),
-        ("stopped", HELD, entry("claimed"), True, "loading"),  # resumed, nothing written yet
-        ("stopped", HELD, entry("claimed", seq=4), True, "stopped"),  # it wrote its end and is leaving
-        ("running", HELD, entry("claimed", seq=4), True, "running"),
-        ("paused", HELD, None, False, "paused"),
-        ("finished", HELD, None, True, "finished"),
-        # start.lock held
-        ("queued", STARTING, entry("claimed"), True, "loading"),
-        ("running", STARTING, entry("claimed"), True, "loading"),  # resuming an interrupted run
-        ("running", STARTING, None, False, "loading"),  # started without a queue
-        ("stopped", STARTING, entry("claimed"), True, "loading"),
-        ("stopped", STARTING, entry("claimed", seq=4), True, "stopped"),  # a helper outlived the engine and kept the ticket
-        # both free
-        ("queued", FREE, entry("waiting"), True, "queued"),
-        ("stopped", FREE, entry("waiting", mode="resume"), True, "queued"),
-        ("interrupted-on-disk", FREE, entry("waiting", mode="resume"), True, "queued"),
-        ("stopped", FREE, entry("waiting", mode="resume", seq=4), True, "queued"),
-        ("finished", FREE, entry("waiting", mode="resume", seq=4), True, "finished"),  # ran from a shell meanwhile
-        ("queued", FREE, entry("claimed"), True, "failed"),
-        ("stopped", FREE, entry("claimed"), True, "failed"),
-        ("queued", FREE, entry("claimed", pid=None), True, "queued"),
-        ("queued", FREE, entry("lost", cause="because"), True, "failed"),
-        ("stopped", FREE, entry("lost", cause="because", seq=4), True, "stopped"),
-        ("loading", FREE, entry("claimed", seq=4), True, "interrupted"),
-        ("running", FREE, entry("done"), True, "interrupted"),
-        ("paused", FREE, None, False, "interrupted"),
-        ("queued", FREE, entry("cancelled"), True, "stopped"),
-        ("stopped", FREE, entry("cancelled"), True, "stopped"),
-        ("queued", FREE, None, True, "interrupted"),
-        ("queued", FREE, entry("done"), True, "failed"),
-        ("queued", FREE, entry("claimed", seq=4), True, "failed"),
-        ("queued", FREE, None, False, "queued"),
-        ("failed", FREE, None, True, "failed"),
-        ("finished", FREE, entry("done"), True, "finished"),
-    ],
-)
-def test_the_table(tmp_path: Path, stored: str, locks: Locks, queue: Entry | None, in_workspace: bool, expected: str):
-    row = replace(RunReader(new_run(tmp_path / "run-one")).status(), seq=5, created_at=0.0)
-    row = replace(row, state="running" if stored == "interrupted-on-disk" else stored)  # type: ignore[arg-type]
-    known = Studio({"run-one": queue} if queue else {}, {})
-    derived = derive(row, locks, known, tmp_path, in_workspace)
-    assert derived.state == expected
-    assert (derived.queue_position == 1) == (expected == "queued" and queue is not None and queue.state == "waiting")
-    assert bool(derived.cause) == (derived.state in ("failed", "interrupted") and derived.state != stored)
+TABLE: list[tuple[str, Locks, Entry | None, bool, str]] = [
+    # engine.lock held
+    ("queued", HELD, None, True, "loading"),
+    ("stopped", HELD, entry("claimed"), True, "loading"),  # resumed, nothing written yet
+    ("stopped", HELD, entry("claimed", seq=4), True, "stopped"),  # it wrote its end and is leaving
+    ("running", HELD, entry("claimed", seq=4), True, "running"),
+    ("paused", HELD, None, False, "paused"),
+    ("finished", HELD, None, True, "finished"),
+    # start.lock held
+    ("queued", STARTING, entry("claimed"), True, "loading"),
+    ("running", STARTING, entry("claimed"), True, "loading"),  # resuming an interrupted run
+    ("running", STARTING, None, False, "loading"),  # started without a queue
+    ("stopped", STARTING, entry("claimed"), True, "loading"),
+    ("stopped", STARTING, entry("claimed", seq=4), True, "stopped"),  # a helper outlived the engine and kept the ticket
+    # both free
+    ("queued", FREE, entry("waiting"), True, "queued"),
+    ("stopped", FREE, entry("waiting", mode="resume"), True, "queued"),
+    ("interrupted-on-disk", FREE, entry("waiting", mode="resume"), True, "queued"),
+    ("stopped", FREE, entry("waiting", mode="resume", seq=4), True, "queued"),
+    ("finished", FREE, entry("waiting", mode="resume", seq=4), True, "finished"),  # ran from a shell meanwhile
+    ("queued", FREE, entry("claimed"), True, "failed"),
+    ("stopped", FREE, entry("claimed"), True, "failed"),
+    ("queued", FREE, entry("claimed", pid=None), True, "queued"),
+    ("queued", FREE, entry("lost", cause="because"), True, "failed"),
+    ("stopped", FREE, entry("lost", cause="because", seq=4), True, "stopped"),
+    ("loading", FREE, entry("claimed", seq=4), True, "interrupted"),
+    ("running", FREE, entry("done"), True, "interrupted"),
+    ("paused", FREE, None, False, "interrupted"),
+    ("queued", FREE, entry("cancelled"), True, "stopped"),
+    ("stopped", FREE, entry("cancelled"), True, "stopped"),
+    ("queued", FREE, None, True, "interrupted"),
+    ("queued", FREE, entry("done"), True, "failed"),
+    ("queued", FREE, entry("claimed", seq=4), True, "failed"),
+    ("queued", FREE, None, False, "queued"),
+    ("failed", FREE, None, True, "failed"),
+    ("finished", FREE, entry("done"), True, "finished"),
+]
+
+
+def test_the_table(tmp_path: Path):
+    whole = replace(RunReader(new_run(tmp_path / "run-one")).status(), seq=5, created_at=0.0)
+    wrong = []
+    for stored, locks, queue, in_workspace, expected in TABLE:
+        row = replace(whole, state="running" if stored == "interrupted-on-disk" else stored)  # type: ignore[arg-type]
+        derived = derive(row, locks, Studio({"run-one": queue} if queue else {}, {}), tmp_path, in_workspace)
+        waits = expected == "queued" and queue is not None and queue.state == "waiting"
+        has_cause = derived.state in ("failed", "interrupted") and derived.state != stored
+        if (derived.state, derived.queue_position == 1, bool(derived.cause)) != (expected, waits, has_cause):
+            wrong.append((stored, locks, queue, derived))
+    assert wrong == []
 
 
 def derived_cause(tmp_path: Path, stored: str, queue: Entry | None) -> str:
@@ -172,8 +174,6 @@ def test_a_log_that_is_a_link_or_cannot_be_read(tmp_path: Path):
 
 
 def test_bad_news_needs_a_second_look(run: Path, monkeypatch: pytest.MonkeyPatch):
-    from rlhf_studio.runs.writer import RunWriter
-
     with RunWriter(run) as writer:
         writer.set_state("running")
     looks = [FREE, HELD]  # the engine took its lock between the first look and reading the row
@@ -222,9 +222,6 @@ def test_a_configuration_that_cannot_be_used(run: Path, tmp_path: Path):
 
 
 def test_the_summary_is_worked_out_by_hand(run: Path):
-    from rlhf_studio.runs.records import StepRecord
-    from rlhf_studio.runs.writer import RunWriter
-
     nothing = {"model": "bundled/world-policy", "steps": 0, "elapsed": None}
     keys = [f"{name}_{end}" for name in ("score", "gold", "kl") for end in ("first", "last")]
     assert RunReader(run).summary() == {**nothing, **dict.fromkeys(keys)}

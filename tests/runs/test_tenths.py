@@ -18,20 +18,18 @@ from rlhf_studio.ui.live.payloads import summary_rows
 NAN = math.nan
 
 
-@pytest.mark.parametrize(("steps", "size"), [(0, 1), (1, 1), (19, 1), (20, 2), (105, 10)])
-def test_a_tenth_has_at_least_one_step(steps: int, size: int) -> None:
-    assert tenth(steps) == size
-
-
-def test_both_pages_say_the_same_where_numbers_are_missing(tmp_path: Path) -> None:
-    scores = [NAN if step % 3 == 2 else float(step) for step in range(1, 41)]
-    run = tmp_path / "run"
+def scored(run: Path, scores: list[float]) -> RunReader:
     create_run(run, RunConfig(), name="a run")
     with RunWriter(run) as writer:
         writer.set_state("running")
         for step, score in enumerate(scores, 1):
             writer.commit_step(StepRecord(step, {"objective/scores": score}, []))
-    reader = RunReader(run)
+    return RunReader(run)
+
+
+def test_both_pages_say_the_same_where_numbers_are_missing(tmp_path: Path) -> None:
+    assert [tenth(steps) for steps in (0, 1, 19, 20, 105)] == [1, 1, 1, 2, 10]
+    reader = scored(tmp_path / "run", [NAN if step % 3 == 2 else float(step) for step in range(1, 41)])
     table = reader.summary()
     ends = reader.first_and_last(["objective/scores"])
     assert summary_rows(ends, 40) == [{"name": "objective/scores", "from": table["score_first"], "to": table["score_last"]}]
@@ -40,12 +38,6 @@ def test_both_pages_say_the_same_where_numbers_are_missing(tmp_path: Path) -> No
 
 def test_how_a_run_began_is_its_first_step_alone(tmp_path: Path) -> None:
     """A tenth of the steps has begun to learn: a score that rises and falls again would be said to fall only."""
-    run = tmp_path / "run"
-    create_run(run, RunConfig(), name="a run")
-    with RunWriter(run) as writer:
-        writer.set_state("running")
-        for step, score in enumerate([0.18, 1.3, 0.8, *[0.9] * 23, 0.2, 0.2, 0.21, 0.21], 1):
-            writer.commit_step(StepRecord(step, {"objective/scores": score}, []))
-    reader = RunReader(run)
+    reader = scored(tmp_path / "run", [0.18, 1.3, 0.8, *[0.9] * 23, 0.2, 0.2, 0.21, 0.21])
     first, last = reader.first_and_last(["objective/scores"])["objective/scores"]
     assert (first, last) == (0.18, pytest.approx((0.2 + 0.21 + 0.21) / 3)) and reader.summary()["score_first"] == first < last

@@ -58,17 +58,18 @@ NAMING: dict[str, Callable[[Path], StageConfig]] = {
 }
 
 
-@pytest.mark.parametrize("how", NAMING)
-def test_what_another_run_names_is_not_removed(how: str, first: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_what_another_run_names_is_not_removed(first: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """From the moment that the other run is made, though it waits in a queue; and only what it names."""
-    monkeypatch.chdir(tmp_path)
-    config = NAMING[how](first)
-    create_run(tmp_path / "second", config, name="second")
-    monkeypatch.chdir("/")
-    assert prune(first) == ["step-000002", "step-000004"]
-    assert newest_valid(first) == (place(first, 4), []) and checkpoints.require_whole(place(first, 2)) is None
-    with only_named(place(first, 2)) as shown:  # the note is no stray file, for which a view of links would be made
-        assert shown == place(first, 2)
+    for number, (how, config) in enumerate(NAMING.items()):
+        run = tmp_path / str(number) / "first"
+        shutil.copytree(first, run)
+        monkeypatch.chdir(run.parent)
+        create_run(run.parent / "second", config(run), name="second")
+        monkeypatch.chdir("/")
+        assert prune(run) == ["step-000002", "step-000004"], how
+        assert newest_valid(run) == (place(run, 4), []) and checkpoints.require_whole(place(run, 2)) is None, how
+        with only_named(place(run, 2)) as shown:  # the note is no stray file, for which a view of links would be made
+            assert shown == place(run, 2), how
 
 
 def test_all_of_a_run_is_all_that_it_has_kept(first: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from rlhf_studio.runs import values
-from tests.runs.store_helpers import NASTY_TEXTS, same
+from tests.runs.store_helpers import same
 
 any_text = st.text(alphabet=st.characters(), max_size=20) | st.text(alphabet="\ud800\udc00\ud83d\ude00a\x00", max_size=6)
 any_float = st.floats(allow_nan=True, allow_infinity=True)
@@ -25,17 +25,6 @@ def test_text_comes_back(text: str):
     assert isinstance(stored, str) == all(not 0xD800 <= ord(character) <= 0xDFFF for character in text)
 
 
-@pytest.mark.parametrize("text", NASTY_TEXTS)
-def test_nasty_text_comes_back(text: str):
-    assert values.decode_text(values.encode_text(text)) == text
-    assert values.decode_json(*values.encode_json([text])) == [text]
-
-
-def test_text_of_another_type_is_refused():
-    with pytest.raises(ValueError, match="text expected"):
-        values.decode_text(7)  # type: ignore[arg-type]
-
-
 def test_numbers_that_are_not_finite_become_null_with_a_flag():
     assert values.encode_number(math.nan) == (None, "nan")
     assert values.encode_number(math.inf) == (None, "inf")
@@ -45,24 +34,10 @@ def test_numbers_that_are_not_finite_become_null_with_a_flag():
     assert values.encode_numbers({"a": 1.0, "b": math.nan, "c": None}) == ([1.0, None, None], '{"b": "nan"}')
 
 
-@given(any_float | st.none())
-def test_number_comes_back(number: float | None):
-    value, flag = values.encode_number(number)
-    assert value is None or math.isfinite(value)
-    assert same(values.decode_number(value, flag), number)
-
-
 @given(st.dictionaries(st.sampled_from("abc"), any_float | st.none()))
 def test_rows_of_numbers_come_back(numbers: dict[str, float | None]):
     stored, flags = values.encode_numbers(numbers)
     assert same(values.decode_numbers(dict(zip(numbers, stored, strict=True)), flags), numbers)
-
-
-def test_numbers_nobody_wrote_are_refused():
-    with pytest.raises(ValueError, match="unknown flag"):
-        values.decode_number(None, "infinite")
-    with pytest.raises(ValueError, match="number expected"):
-        values.decode_number("1.5", None)  # type: ignore[arg-type]
 
 
 @given(any_json)
@@ -76,11 +51,6 @@ def test_json_holds_no_nan_and_plain_numpy():
     text, flags = values.encode_json({"a": np.float32(math.nan), "b": np.int64(3), "c": np.array([1.0, math.inf]), "d": (1, 2)})
     assert text == '{"a": null, "b": 3, "c": [1.0, null], "d": [1, 2]}'
     assert flags == '[[["a"], "nan"], [["c", 1], "inf"]]'
-
-
-def test_json_refuses_objects():
-    with pytest.raises(TypeError):
-        values.encode_json({"a": object()})
 
 
 @given(npst.arrays(np.float32, npst.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5)))
@@ -100,10 +70,6 @@ def test_arrays_are_little_endian_and_cast_only_within_their_kind():
     assert values.encode_array(np.asfortranarray([[1, 2], [3, 4]]), "int32")[2] == np.array([1, 2, 3, 4], "<i4").tobytes()
     with pytest.raises(TypeError):
         values.encode_array([1.5], "int32")
-
-
-def test_arrays_nobody_wrote_are_refused():
-    with pytest.raises(ValueError, match="unknown array kind"):
-        values.decode_array("object", "[1]", b"")
-    with pytest.raises(ValueError):
-        values.decode_array("float32", "[3]", b"\0" * 8)
+    for nobody in (("object", "[1]", b""), ("float32", "[3]", b"\0" * 8)):
+        with pytest.raises(ValueError):
+            values.decode_array(*nobody)

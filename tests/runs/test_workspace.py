@@ -1,7 +1,6 @@
 import os
 import shutil
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
@@ -42,12 +41,6 @@ def test_submitted_runs_wait_in_order(workspace: Workspace):
         assert RunReader(workspace.run_dir(run_id)).status() == status  # the same without the workspace object
     assert [run.name for run in workspace.runs()] == ["run 3", "run 2", "run 1"]  # newest first
     assert Workspace(workspace.root).queue_position(ids[2]) == 3  # nothing is kept in memory
-
-
-def test_a_submitted_run_keeps_its_estimated_memory(workspace: Workspace):
-    run_id = workspace.submit(config(), "with an estimate", (3, 4))
-    with RunWriter(workspace.run_dir(run_id)) as writer:
-        assert writer.estimated_memory() == (3, 4)
 
 
 def test_a_submission_that_cannot_be_queued_leaves_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch):
@@ -157,9 +150,9 @@ def test_a_damaged_or_newer_queue_is_a_sentence(workspace: Workspace):
     with pytest.raises(StoreError, match=r"studio\.db is damaged"):
         workspace.runs()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 5")
+        connection.execute("PRAGMA user_version = 6")
     for use in (workspace.runs, lambda: workspace.submit(config())):
-        with pytest.raises(StoreError, match=r"Written by a newer RLHF Studio: it has store version 5.*studio\.db"):
+        with pytest.raises(StoreError, match=r"Written by a newer RLHF Studio: it has store version 6.*studio\.db"):
             use()
     path.write_bytes(b"")  # another process is creating it at this moment
     assert [run.run_id for run in workspace.runs()][0] == run_id
@@ -364,10 +357,6 @@ def test_two_hundred_runs_hold_no_locks_and_leak_nothing(workspace: Workspace):
         writer.commit_step(step_record(1))
         workspace.runs()  # SQLite keeps one descriptor back while this process has the database open otherwise, too
         before = open_descriptors()
-        begin = time.perf_counter()
-        runs = workspace.runs()
-        taken = time.perf_counter() - begin
-        assert len(runs) == 200 and open_descriptors() == before
+        assert len(workspace.runs()) == 200 and open_descriptors() == before
         writer._connection.execute("PRAGMA busy_timeout = 0")
         writer.commit_step(step_record(2))  # nobody is in the way
-    print(f"200 runs listed in {1000 * taken:.0f} ms")

@@ -12,8 +12,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.lab.fault import noted_fault
 from rlhf_studio.runs.liveness import EngineLock, StartTicket
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import StepRecord
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import StartMode, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import rollout, start_process, token_record
 

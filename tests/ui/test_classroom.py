@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 
 from rlhf_studio.lessons.faults.experiment import WHICH
 from rlhf_studio.lessons.faults.shelf import experiment_of
-from rlhf_studio.runs import paths, studio
+from rlhf_studio.runs import paths, people, studio
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.feedback.records import NewItem, NewTask
 from rlhf_studio.runs.feedback.store import Feedback
@@ -254,7 +254,7 @@ def test_the_end_of_a_class_ends_its_link_and_forgets_who_was_there(lesson: Serv
     one, ann = begun(lesson), student(lesson, 1)
     told(lesson, "name", {"name": "Ann"}, ann)
     told(lesson, "answer", {"round": one, "answer": 1}, ann)
-    with studio.change(lesson.workspace.root) as connection:
+    with people.change(lesson.workspace.root) as connection:
         set_starter(connection, "run", Starter("student", "Ann", identity.key_of("s" * 21 + "1"), "address"))
     ended = told(lesson, "change", {"end": True}, TEACHER)
     assert ended["ended"] is True and ended["link"] == ""

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.runs.classroom.holding import Holding
 from rlhf_studio.runs.classroom.secret import TEACHER as FILE
 from rlhf_studio.runs.classroom.secret import forget_secret, keep_secret, kept_secret
+from rlhf_studio.runs.classroom.store import Holding
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import HEADER, Access
@@ -135,7 +135,7 @@ def test_the_teachers_link_goes_on_after_a_kill(tmp_path: Path) -> None:
     with app(tmp_path, "first") as before:
         assert before.operator_token == "first"
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
-    assert not [path for path in tmp_path.glob("class.db*") if b"first" in path.read_bytes()]
+    assert not [path for path in tmp_path.glob("people.db*") if b"first" in path.read_bytes()]
     with app(tmp_path, "second") as after:
         assert after.operator_token == "first"
         assert greeting("http://127.0.0.1:7860/", tmp_path, after, "127.0.0.1")[-1].endswith("?operator=first")

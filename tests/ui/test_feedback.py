@@ -194,14 +194,14 @@ def test_a_store_that_fails_is_told_without_its_place_and_loses_nothing(server: 
     rater = Page(server, {"X-RLHF-Studio-Rating-Token": operator.ask("rating_link")["token"]})
     me = {"task": task, "name": "Fay", "secret": "key of Fay"}
     vote = {"id": "fay", "item": rater.ask("turn", **me)["item"]["id"], "verdict": "tie"}
-    path = server.workspace.root / "feedback.db"
+    path = server.workspace.root / "people.db"
 
     def fails(*_: Any) -> None:
         raise StoreError(f"{path} may not be written.", "read-only")
 
     with monkeypatch.context() as patch:
         patch.setattr(Feedback, "vote", fails)
-        assert rater.ask("vote", **me, **vote) == {"problem": "feedback.db may not be written.", "retry": True}
+        assert rater.ask("vote", **me, **vote) == {"problem": "people.db may not be written.", "retry": True}
         assert operator.ask("vote", **me, **vote)["problem"] == f"{path} may not be written."
     assert rater.ask("vote", **me, **vote)["progress"]["votes"] == 1, "the page sends it again"
 
@@ -302,7 +302,7 @@ def test_a_run_in_the_queue_is_told_whose_ratings_it_waits_for(tmp_path: Path) -
     assert held.by(RunStatus(**{**status, "state": "queued"})) == ""
     run.close()
     feedback.close()
-    (tmp_path / "feedback.db").write_bytes(b"no database" * 100)
+    (tmp_path / "people.db").write_bytes(b"no database" * 100)
     assert held.by(RunStatus(**{**status, "state": "queued"})) == "", "Live follows the run all the same"
 
 

@@ -14,11 +14,11 @@ import pytest
 from starlette.datastructures import Headers
 
 from rlhf_studio.recipes import load_recipe
-from rlhf_studio.runs import paths, studio
+from rlhf_studio.runs import paths, people
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.visitors.limits import Admission, Limits
-from rlhf_studio.runs.visitors.starters import Starter, forget_names, set_starter
+from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import CLASS_HEADER, Access
 from rlhf_studio.ui.form import values_of
@@ -68,7 +68,7 @@ def stopped(tmp_path: Path) -> str:
     run.run()
     run.writer.set_state("stopped")
     run.close()
-    with studio.change(tmp_path) as connection:
+    with people.change(tmp_path) as connection:
         set_starter(connection, run.run_id, Starter("visitor", key="ann", address="home"))
     return run.run_id
 
@@ -115,7 +115,7 @@ def test_a_resumed_run_has_its_ten_minutes_anew_and_no_more(tmp_path: Path) -> N
     run = FakeRun(tmp_path)
     run.run()
     run.step()
-    with studio.change(tmp_path) as connection:
+    with people.change(tmp_path) as connection:
         set_starter(connection, run.run_id, Starter("visitor", key="ann"))
     workspace = Workspace(tmp_path)
     started = workspace.status(run.run_id).started_at
@@ -219,14 +219,13 @@ def test_a_class_that_has_ended_takes_no_start_that_was_under_way(tmp_path: Path
 def test_a_class_that_ends_while_a_start_is_queued_keeps_nothing_of_who_it_was(tmp_path: Path) -> None:
     lesson = Class(tmp_path, ended)
     assert lesson.start() == Starter("student", "Ann")  # the name that was typed, as for every run of the class
-    kept = (tmp_path / paths.STUDIO_DATABASE).read_bytes()
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
     assert lesson.starter.key.encode() not in kept and lesson.starter.address == ""
 
 
 def test_names_that_are_turned_off_are_overwritten_on_the_disk(tmp_path: Path) -> None:
-    with studio.change(tmp_path) as connection:
+    with people.change(tmp_path) as connection:
         set_starter(connection, "run", Starter("student", "Annabella, second row, beside the door", "k" * 24, "a" * 24))
-    with studio.change(tmp_path) as connection:
-        connection.execute("PRAGMA secure_delete = OFF")  # as some builds of SQLite have it
-        forget_names(connection)
-    assert b"Annabella" not in (tmp_path / paths.STUDIO_DATABASE).read_bytes()
+    Workspace(tmp_path).forget_students(names=True)
+    left = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+    assert b"Annabella" not in left and b"k" * 24 in left

@@ -15,7 +15,7 @@ import pytest
 from rlhf_studio.config import RunConfig
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs import launch, paths
-from rlhf_studio.runs.listing import Listing
+from rlhf_studio.runs.finding.folders import Listing
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import ALIVE, RunStatus, State, StepRecord
 from rlhf_studio.runs.workspace import Workspace

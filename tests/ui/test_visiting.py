@@ -21,7 +21,8 @@ from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.recipes import list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.hosted.ending import BY, end_runs
-from rlhf_studio.runs.studio import change, read
+from rlhf_studio.runs.people import change
+from rlhf_studio.runs.studio import read
 from rlhf_studio.runs.visitors.janitor import TIME_LIMIT, Janitor
 from rlhf_studio.runs.visitors.limits import Admission, Limits
 from rlhf_studio.runs.visitors.starters import Starter, set_starter

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from rlhf_studio.inputs import bundled
 from rlhf_studio.runs.liveness import StartTicket
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import StartMode
 from tests.runs.store_helpers import start_process
 
 WORDS = ["<pad>", "<end>", "<unk>", "the", "film", "was"]

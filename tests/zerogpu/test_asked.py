@@ -9,7 +9,7 @@ import pytest
 from gradio.context import LocalContext
 
 from rlhf_studio.runs.commands import send_command
-from rlhf_studio.runs.lab.resumed import RESUMABLE
+from rlhf_studio.runs.lab.resuming import RESUMABLE
 from rlhf_studio.ui.app import launch
 from tests.runs.test_checkpoints import checkpoint
 from tests.ui.test_app import event, settings_of_page

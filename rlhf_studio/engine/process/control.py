@@ -11,8 +11,7 @@ from rlhf_studio.engine.distributed.ranks import CHANGE, STOP, WAIT
 from rlhf_studio.engine.process.stopping import Signals, StopRequested, asked_by
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
-from rlhf_studio.runs.phases import PHASES
-from rlhf_studio.runs.records import EventRecord, Scratch, SettingChange
+from rlhf_studio.runs.records import PHASES, EventRecord, Scratch, SettingChange
 from rlhf_studio.runs.writer import Command, RunWriter
 
 POLL_SECONDS = 0.25  # between two looks at the commands while a run waits

@@ -23,8 +23,7 @@ from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ENDED
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import ENDED, StartMode
 
 POLL_SECONDS = 1.0  # between two looks at the run's state
 LOOKS_AFTER_END = 5  # the process is ended when more looks than this have found the run ended: until then it may end by itself

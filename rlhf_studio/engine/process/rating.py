@@ -16,8 +16,7 @@ from rlhf_studio.engine.rewards.errors import ComponentError, NotRated
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS, NewItem, NewTask
-from rlhf_studio.runs.feedback.rows import item_key
+from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS, NewItem, NewTask, item_key
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter

@@ -39,15 +39,13 @@ from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
 from rlhf_studio.runs.create import complete_config
 from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.evaluation.policies import sources_of
-from rlhf_studio.runs.heartbeat import Heartbeat
 from rlhf_studio.runs.lineage import EVENT, keep_sources
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.manifest import users_of
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord
-from rlhf_studio.runs.start import StartMode
-from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.runs.records import EventRecord, StartMode
+from rlhf_studio.runs.writer import Heartbeat, RunWriter
 
 SAVE_MEMORY = (
     *(f"{stage}.micro_batch_size" for stage in ("ppo", "sft", "reward_model", "dpo")),

@@ -9,8 +9,7 @@ import torch
 from rlhf_studio.engine.recording.records import Recorder
 from rlhf_studio.engine.types import Alternatives, ForwardOutput, ReferencePass, Rollout, Scores, StepSoFar
 from rlhf_studio.ppo.advantages import Advantages
-from rlhf_studio.runs.phases import PHASES
-from rlhf_studio.runs.records import RolloutRecord
+from rlhf_studio.runs.records import PHASES, RolloutRecord
 
 
 def rollouts_so_far(recorder: Recorder, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:

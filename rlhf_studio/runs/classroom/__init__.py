@@ -1,6 +1,4 @@
-"""Prediction rounds of a class: what was asked, what each student answered, and what is forgotten when the class ends. All its SQL is here.
+"""A class: what was asked in its rounds, what each student answered, and what is forgotten when it ends, in ``people.db``.
 
-``store.py`` is what others use (:class:`~rlhf_studio.runs.classroom.store.ClassStore`). It lies in ``class.db``, beside ``feedback.db`` and
-written by the same means: thirty students who answer at once must not make the queue wait, and what is known of students can be
-forgotten without touching anything else.
+``store.py`` is what others use (:class:`~rlhf_studio.runs.classroom.store.ClassStore`).
 """

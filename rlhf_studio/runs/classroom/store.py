@@ -1,4 +1,4 @@
-"""The rounds of one workspace, in ``class.db``."""
+"""The rounds of one workspace, and who is in its class, in ``people.db``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from rlhf_studio.runs.classroom.records import (
     MOST_CHANGES,
@@ -24,31 +25,31 @@ from rlhf_studio.runs.classroom.records import (
     State,
     read_answer,
 )
-from rlhf_studio.runs.feedback.database import Database, Refused
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.liveness import FileLock
+from rlhf_studio.runs.people import Database, Refused
+from rlhf_studio.runs.table import Table, as_json, choice, plain, real, text, whole
 from rlhf_studio.runs.values import decode_text, encode_text
 
-DATABASE = "class.db"
 CLOSED = "This round is closed."
 GONE = "This round is not there any more."
 
-# One entry per version, as in schema.py. ``person`` is the key of a student's cookie as long as the class lasts, then a random text.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """CREATE TABLE rounds (
-            number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, question TEXT NOT NULL, state TEXT NOT NULL,
-            run TEXT NOT NULL, asked_at REAL NOT NULL)""",
-        """CREATE TABLE answers (
-            round TEXT NOT NULL, person TEXT NOT NULL, name TEXT NOT NULL, answer TEXT NOT NULL, changes INTEGER NOT NULL, at REAL NOT NULL,
-            PRIMARY KEY (round, person)) WITHOUT ROWID""",
-        "CREATE TABLE people (person TEXT PRIMARY KEY, name TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID",
-    ),
-    (  # what the next app goes on with when this one was killed
-        "CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID",
-    ),
-    (  # who has opened the class link; the first of them have the places
-        "CREATE TABLE students (number INTEGER PRIMARY KEY AUTOINCREMENT, person TEXT NOT NULL UNIQUE, at REAL NOT NULL)",
-    ),
+
+def _read_question(values: Any) -> Question:
+    return Question(**{**values, "options": tuple(values["options"])})
+
+
+ROUNDS = Table(
+    "rounds",
+    Round,
+    plain("id"),
+    as_json("question", read=_read_question, write=asdict),
+    choice("state", STATES),
+    plain("run"),
+    real("asked_at"),
 )
+"""``answered`` is counted."""
+ANSWERS = Table("answers", Given, plain("person"), text("name"), as_json("answer"), whole("changes"), real("at"))
 
 
 class ClassStore:
@@ -59,7 +60,7 @@ class ClassStore:
     """
 
     def __init__(self, root: Path, now: Callable[[], float] = time.time):
-        self._database = Database(Path(root), DATABASE, MIGRATIONS, "rounds", forgets=True)
+        self._database = Database(Path(root))
         self._now = now
 
     def close(self) -> None:
@@ -71,14 +72,14 @@ class ClassStore:
     def notes(self) -> dict[str, str]:
         """What was noted of a class that has not ended, by name."""
         with self._database.read() as connection:
-            found = [] if connection is None else connection.execute("SELECT name, value FROM notes").fetchall()
+            found = [] if connection is None else connection.execute("SELECT name, value FROM class_notes").fetchall()
             return {decode_text(name): decode_text(value) for name, value in found}
 
     def note(self, **values: str) -> None:
         """Note something of the present class, in place of what was noted under the same name."""
         with self._database.change() as connection:
             rows = [(name, encode_text(value), self._now()) for name, value in values.items()]
-            connection.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", rows)
+            connection.executemany("INSERT OR REPLACE INTO class_notes VALUES (?, ?, ?)", rows)
 
     # --- rounds -------------------------------------------------------------------------------------------------------------
 
@@ -89,8 +90,7 @@ class ClassStore:
             if connection.execute("SELECT count(*) FROM rounds").fetchone()[0] >= MOST_ROUNDS:
                 raise Refused(f"A workspace keeps {MOST_ROUNDS} rounds. Save and delete earlier ones first.")
             connection.execute("UPDATE rounds SET state = 'over'")
-            row = (made.id, encode_text(json.dumps(asdict(question))), made.state, run, made.asked_at)
-            connection.execute("INSERT INTO rounds (id, question, state, run, asked_at) VALUES (?, ?, ?, ?, ?)", row)
+            ROUNDS.insert(connection, [made])
         return made
 
     def rounds(self) -> list[Round]:
@@ -140,7 +140,7 @@ class ClassStore:
 
     def answer(self, round_id: str, person: str, name: str, answer: Answer, most: int = MOST_PEOPLE) -> int:
         """Keep a student's answer, in place of an earlier one; gives how many have answered. ``most`` of them are counted."""
-        text = json.dumps(answer)
+        said = json.dumps(answer)
         with self._database.change() as connection:
             if _found(connection, round_id).state != "open":
                 raise Refused(CLOSED)
@@ -149,12 +149,11 @@ class ClassStore:
             if known is None:
                 if _answered(connection, round_id) >= most:
                     raise Refused(f"{most} people have answered, and the class has no more places. Tell your teacher.")
-                row = (round_id, person, encode_text(name), text, 0, self._now())
-                connection.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?)", row)
-            elif known[1] != text:
+                ANSWERS.insert(connection, [Given(person, name, answer, 0, self._now())], round=round_id)
+            elif known[1] != said:
                 if known[0] >= MOST_CHANGES:
                     raise Refused(f"You have changed your answer {MOST_CHANGES} times. The last one counts.")
-                values = (encode_text(name), text, self._now(), round_id, person)
+                values = (encode_text(name), said, self._now(), round_id, person)
                 connection.execute(f"UPDATE answers SET name = ?, answer = ?, changes = changes + 1, at = ? WHERE {where}", values)
             return _answered(connection, round_id)
 
@@ -165,8 +164,8 @@ class ClassStore:
             if connection is None or not rounds:
                 return []
             asked = rounds[0].question
-            found = connection.execute("SELECT person, name, answer, changes, at FROM answers WHERE round = ? ORDER BY at", (round_id,))
-            return [Given(person, decode_text(name), _answer(asked, text), changes, at) for person, name, text, changes, at in found]
+            found = ANSWERS.records(connection, "WHERE round = ? ORDER BY at", (round_id,))
+            return [replace(given, answer=_answer(asked, given.answer)) for given in found]
 
     # --- people -------------------------------------------------------------------------------------------------------------
 
@@ -183,10 +182,9 @@ class ClassStore:
 
     def strike(self, people: Sequence[str]) -> None:
         """Forget these students, with all that they have answered."""
-        with self._database.change() as connection:
-            for table in ("students", "answers", "people"):
+        with self._database.forget() as connection:
+            for table in ("students", "answers", "class_names"):
                 connection.executemany(f"DELETE FROM {table} WHERE person = ?", [(person,) for person in people])
-        self._database.tidy()
 
     def begin_again(self) -> None:
         """Nobody has come yet, as with a new link. What was answered stays."""
@@ -196,36 +194,34 @@ class ClassStore:
     def names(self) -> dict[str, str]:
         """What the students of the present class have typed, by the keys of their cookies."""
         with self._database.read() as connection:
-            found = [] if connection is None else connection.execute("SELECT person, name FROM people").fetchall()
+            found = [] if connection is None else connection.execute("SELECT person, name FROM class_names").fetchall()
             return {person: decode_text(name) for person, name in found}
 
     def set_name(self, person: str, name: str) -> None:
         """Keep the name that a student typed; an empty one is forgotten."""
         with self._database.change() as connection:
-            connection.execute("DELETE FROM people WHERE person = ?", (person,))
+            connection.execute("DELETE FROM class_names WHERE person = ?", (person,))
             if name:
-                if connection.execute("SELECT count(*) FROM people").fetchone()[0] >= MOST_PEOPLE:
+                if connection.execute("SELECT count(*) FROM class_names").fetchone()[0] >= MOST_PEOPLE:
                     raise Refused(f"{MOST_PEOPLE} people have said their names, and more are not kept.")
-                connection.execute("INSERT INTO people VALUES (?, ?, ?)", (person, encode_text(name), self._now()))
+                connection.execute("INSERT INTO class_names VALUES (?, ?, ?)", (person, encode_text(name), self._now()))
             connection.execute("UPDATE answers SET name = ? WHERE person = ?", (encode_text(name), person))
 
     def remove_names(self) -> None:
         """Forget all names of the present class."""
-        with self._database.change() as connection:
+        with self._database.forget() as connection:
             connection.execute("UPDATE answers SET name = '' WHERE person NOT LIKE 'ended-%'")
-            connection.execute("DELETE FROM people")
-        self._database.tidy()
+            connection.execute("DELETE FROM class_names")
 
     def end_class(self) -> None:
         """Forget who the students were: of an answer its name is left, where one was typed. Open rounds are put away."""
         if not self._database.exists():
             return
-        with self._database.change() as connection:
+        with self._database.forget() as connection:
             connection.execute("UPDATE rounds SET state = 'over'")
             connection.execute("UPDATE answers SET person = 'ended-' || hex(randomblob(8)) WHERE person NOT LIKE 'ended-%'")
-            for table in ("people", "notes", "students"):
+            for table in ("class_names", "class_notes", "students"):
                 connection.execute(f"DELETE FROM {table}")
-        self._database.tidy()
 
     def end_older(self, seconds: float) -> None:
         """The same for a class that nobody has ended, such as after a power cut, if nothing has happened in it for so long."""
@@ -238,19 +234,16 @@ class ClassStore:
 def _newest(connection: sqlite3.Connection) -> float | None:
     """When something last happened in a class that has not ended; None where there is none."""
     found = connection.execute(
-        """SELECT max(at) FROM (SELECT at FROM people UNION ALL SELECT at FROM notes UNION ALL SELECT at FROM students
+        """SELECT max(at) FROM (SELECT at FROM class_names UNION ALL SELECT at FROM class_notes UNION ALL SELECT at FROM students
         UNION ALL SELECT at FROM answers WHERE person NOT LIKE 'ended-%' UNION ALL SELECT asked_at FROM rounds WHERE state <> 'over')"""
     ).fetchone()[0]
     return None if found is None else float(found)
 
 
 def _rounds(connection: sqlite3.Connection, round_id: str | None = None) -> list[Round]:
-    rows = connection.execute(
-        """SELECT id, question, state, run, asked_at, (SELECT count(*) FROM answers WHERE round = id) FROM rounds
-        WHERE ?1 IS NULL OR id = ?1 ORDER BY number DESC""",
-        (round_id,),
-    )
-    return [Round(name, _question(question), _state(state), run, at, answered) for name, question, state, run, at, answered in rows]
+    answered = "(SELECT count(*) FROM answers WHERE round = id)"
+    found = ROUNDS.select(connection, "WHERE ?1 IS NULL OR id = ?1 ORDER BY number DESC", (round_id,), keys=(answered,))
+    return [Round(**values, answered=count) for (count,), values in found]
 
 
 def _found(connection: sqlite3.Connection, round_id: str) -> Round:
@@ -260,18 +253,8 @@ def _found(connection: sqlite3.Connection, round_id: str) -> Round:
     return found[0]
 
 
-def _question(text: str) -> Question:
-    values = json.loads(decode_text(text))
-    return Question(**{**values, "options": tuple(values["options"])})
-
-
-def _state(text: str) -> State:
-    return STATES[STATES.index(text)]  # ValueError, which is damage, for what is no state
-
-
-def _answer(question: Question, text: str) -> Answer:
+def _answer(question: Question, value: Any) -> Answer:
     """An answer as it was kept. Raises ValueError for what nobody can have answered to this question."""
-    value = json.loads(text)
     if question.kind == "options":
         return read_answer(question, value)
     if len(value) != POINTS or not all(isinstance(height, float) and math.isfinite(height) for height in value):
@@ -281,3 +264,23 @@ def _answer(question: Question, text: str) -> Answer:
 
 def _answered(connection: sqlite3.Connection, round_id: str) -> int:
     return int(connection.execute("SELECT count(*) FROM answers WHERE round = ?", (round_id,)).fetchone()[0])
+
+
+# --- which app has the class -------------------------------------------------------------------------------------------------
+
+HELD = (
+    "Another app that was started with --classroom holds the class of {root}. Its students and answers are in it: go on there, or end that "
+    "app first, or start this one with another --workspace."
+)
+
+
+class Holding(FileLock):
+    """One app's claim on the class below ``root``: one at a time, and an app that was killed holds nothing."""
+
+    def __init__(self, root: Path):
+        super().__init__(Path(root) / "class.lock", StoreError(HELD.format(root=root), "alive"))
+
+    @property
+    def held(self) -> bool:
+        """Whether this app has it."""
+        return self.descriptor is not None

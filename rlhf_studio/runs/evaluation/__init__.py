@@ -1,4 +1,1 @@
-"""What an evaluation run keeps of each answer beside its text and scores.
-
-- :mod:`.answers`: the record, its rows, and reading the answers of a run.
-"""
+"""What an evaluation run compares, what it keeps of each answer beside its text and scores, and what people say of two of them."""

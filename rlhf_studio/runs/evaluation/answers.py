@@ -1,25 +1,15 @@
 """The answers of an evaluation run: which policy gave each, to which prompt, and what other models say of it.
 
-An answer is a :class:`~rlhf_studio.runs.records.RolloutRecord`, so that whatever shows recorded responses shows it too; what only an
-evaluation knows lies in the table ``answers``, one row for each.
+An answer is a :class:`~rlhf_studio.runs.records.RolloutRecord`, so that whatever shows recorded responses shows it too.
 """
 
 from __future__ import annotations
 
 import math
-import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from statistics import pvariance
-from typing import Any
 
-from rlhf_studio.runs import rows, schema
 from rlhf_studio.runs.records import RolloutRecord
-from rlhf_studio.runs.step_rows import has_table
-from rlhf_studio.runs.values import check_whole, decode_json, decode_numbers, decode_text, encode_json, encode_numbers, encode_text
-
-TABLE = "answers"
-NUMBERS = ("judge", "ref_logprob")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,44 +52,3 @@ def disagreement(answer: Answer, other: Answer | None = None) -> float | None:
         theirs = [0.0] * len(own) if other is None else other.members[name]
         variance += pvariance([mine - yours for mine, yours in zip(own, theirs, strict=True)])
     return math.sqrt(variance)
-
-
-def insert_answers(connection: sqlite3.Connection, step: int, records: Sequence[RolloutRecord]) -> None:
-    """Store what the answers among the records have beside their rollouts; inside the writer's transaction."""
-    connection.executemany(
-        f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [_row(step, record) for record in records if isinstance(record, Answer)],
-    )
-
-
-def _row(step: int, answer: Answer) -> tuple[Any, ...]:
-    numbers, flags = encode_numbers({name: getattr(answer, name) for name in NUMBERS})
-    who = (encode_text(answer.policy), answer.place, answer.draw)
-    return (step, answer.sample, *who, *numbers, answer.ref_length, flags, *encode_json(answer.members))
-
-
-def read_answers(connection: sqlite3.Connection, after: int = 0) -> list[Answer]:
-    """All answers of the steps after ``after``, by step and place in it; none in databases of earlier versions."""
-    if not has_table(connection, TABLE):
-        return []
-    own = "policy, place, draw, judge, ref_logprob, ref_length, number_flags, members, members_flags"
-    plain = ", ".join(f"rollouts.{name}" for name in rows.ROLLOUT_COLUMNS.split(", "))
-    found = connection.execute(
-        f"""SELECT {own}, {plain} FROM {TABLE} JOIN rollouts USING (step, sample)
-            WHERE step > ? AND {rows.OF_NOW} ORDER BY step, sample""",
-        (after,),
-    )
-    return [_answer(row) for row in found]
-
-
-def _answer(row: Sequence[Any]) -> Answer:
-    policy, place, draw, judge, ref_logprob, ref_length, flags, members, members_flags, *rest = row
-    plain = rows.read_rollout(rest, None)
-    check_whole(place, draw, ref_length)
-    numbers = decode_numbers({"judge": judge, "ref_logprob": ref_logprob}, flags)
-    known = {one.name: getattr(plain, one.name) for one in fields(RolloutRecord)}
-    asked = {"policy": decode_text(policy), "place": place, "draw": draw}
-    return Answer(**known, **asked, ref_length=ref_length, members=decode_json(members, members_flags), **numbers)
-
-
-assert TABLE in schema.HISTORY_TABLES, "the answers of a step are replaced with it"

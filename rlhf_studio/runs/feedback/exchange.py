@@ -1,15 +1,17 @@
-"""Feedback as rows of JSON Lines, in the columns that the field uses: items in, answers out."""
+"""Feedback as rows of JSON Lines, in the columns that the field uses: items in, answers out; and items from an evaluation's answers."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from rlhf_studio.runs.feedback.completions import Together, completions_of
-from rlhf_studio.runs.feedback.records import Item, NewItem, NewTask, Task, Vote, check_item, dense
+from rlhf_studio.runs.evaluation.answers import Answer, disagreement
+from rlhf_studio.runs.feedback.records import MOST_RESPONSES, Item, Kind, NewItem, NewTask, Task, Vote, check_item, dense
 
 Row = dict[str, Any]
 MOST_COLUMNS, LONGEST_COLUMN = 12, 40  # that are named where a row has not the right ones
@@ -157,6 +159,88 @@ def _text_of(value: Any, name: str) -> str:
     raise ValueError(f"{name} must be a text or a list of messages")
 
 
+# --- rows with single completions, as the command generate writes them --------------------------------------------------------
+
+OTHER_COLUMNS = ("responses", "response", "chosen", "rejected", "response_a", "response_b", "response_0", "response_1")
+"""Columns that give a row items of its own: beside them a completion is not looked at."""
+WHY = {
+    "alone": "{n} left out: nothing with the same prompt is left to compare with.",
+    "alike": "{n} left out: empty, or the same as the one beside it.",
+    "beyond": f"{{n}} left out: a ranking has at most {MOST_RESPONSES} responses.",
+}
+"""Why completions become no item -> how a person is told."""
+
+
+def completions_of(row: Mapping[str, Any]) -> list[str] | None:
+    """The completions in a row, with ``completion`` or a list under ``completions``; None where the row is of another shape.
+
+    Raises ValueError that says what is wrong.
+    """
+    if not {"completion", "completions"} & set(row) or any(name in row for name in OTHER_COLUMNS):
+        return None
+    if "completion" in row and "completions" in row:
+        raise ValueError("has completion and completions; leave one of them out")
+    if not isinstance(row.get("prompt"), str):
+        raise ValueError("a completion needs its prompt, a text: those of one prompt are put together")
+    if row.get("answer") is not None or row.get("calibration"):
+        raise ValueError("completions have no known answer; give a row with one chosen and rejected, or responses and answer")
+    given = [row["completion"]] if "completion" in row else row["completions"]
+    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        raise ValueError("completion must be a text, and completions a list of texts")
+    return given
+
+
+class Together:
+    """Puts completions together: for pairs each two of a prompt that follow each other, for rankings all of it, for ratings each alone."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._waiting: dict[str, list[str]] = {}
+        self._left_out: Counter[str] = Counter()
+
+    def add(self, prompt: str, completions: list[str]) -> list[NewItem]:
+        """Take the completions of one row; gives the items that are complete with them."""
+        if self._kind == "rating":
+            return [item for text in completions for item in self._item(prompt, [text])]
+        waiting = self._waiting.setdefault(prompt, [])
+        waiting += completions
+        items = []
+        while self._kind == "pair" and len(waiting) > 1:
+            items += self._item(prompt, [waiting.pop(0), waiting.pop(0)])
+        if not waiting:
+            del self._waiting[prompt]
+        return items
+
+    def rest(self) -> Iterator[NewItem]:
+        """The items that are complete when no row is left: the rankings."""
+        for prompt, texts in self._waiting.items():
+            if len(texts) == 1 or self._kind == "pair":
+                self._left_out["alone"] += len(texts)
+                continue
+            different = list(dict.fromkeys(text for text in texts if text.strip()))
+            self._left_out["alike"] += len(texts) - len(different)
+            self._left_out["beyond"] += max(0, len(different) - MOST_RESPONSES)
+            if len(different) > 1:
+                yield NewItem(prompt, tuple(different[:MOST_RESPONSES]))
+            else:
+                self._left_out["alone"] += len(different)
+        self._waiting.clear()
+
+    def notes(self) -> list[str]:
+        """One sentence each for the completions that became no item."""
+        counts = {reason: self._left_out[reason] for reason in WHY if self._left_out[reason]}
+        return [WHY[reason].format(n=f"{count:,} completion{'' if count == 1 else 's'}") for reason, count in counts.items()]
+
+    def _item(self, prompt: str, texts: list[str]) -> list[NewItem]:
+        if len(set(texts)) < len(texts) or not all(text.strip() for text in texts):
+            self._left_out["alike"] += len(texts)
+            return []
+        return [NewItem(prompt, tuple(texts))]
+
+
+# --- answers out ---------------------------------------------------------------------------------------------------------------
+
+
 def export_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Iterator[Row]:
     """One row for each answer; skips give none. Rows that differ in ``annotator`` alone are different judgements of the same item.
 
@@ -261,3 +345,61 @@ def pairs_of_ranks(ranks: Sequence[int]) -> dict[tuple[int, int], int]:
 def as_lines(rows: Iterable[Row]) -> str:
     """JSON Lines. Texts that are not valid Unicode keep their escapes."""
     return "".join(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n" for row in rows)
+
+
+# --- items from the answers of an evaluation run: of one policy, of two of its checkpoints, of several runs, or of a file ----------
+
+LONGEST_SOURCE = 200  # characters of a policy's name
+
+
+def items_of(answers: Sequence[Answer], kind: Kind) -> tuple[list[NewItem], int]:
+    """The items, prompt by prompt, and how many there would be beside them but for empty or equal responses.
+
+    A pair is two policies' answers of the same draw, or, where one policy answered, each two of its draws that follow each other. A
+    ranking has all answers to a prompt, at most :data:`MOST_RESPONSES`. ``uncertainty`` decides where a task asks the most uncertain first.
+    With an ensemble it is how far the models lie apart over the difference of the best and the worst answer, or over the one answer; else
+    minus the distance of the highest from the lowest score, so that responses which the reward model can hardly tell apart come first.
+    """
+    by_prompt: dict[int, list[Answer]] = {}
+    for answer in sorted(answers, key=lambda answer: answer.place):
+        by_prompt.setdefault(answer.place, []).append(answer)
+    items, left_out = [], 0
+    for own in by_prompt.values():
+        for group in _groups(own, kind):
+            if len({answer.response for answer in group}) < len(group) or not all(answer.response.strip() for answer in group):
+                left_out += 1
+            else:
+                items.append(_item_of(group))
+    return items, left_out
+
+
+def _groups(answers: list[Answer], kind: Kind) -> Iterator[list[Answer]]:
+    """The answers to one prompt that are shown together."""
+    if kind == "rating":
+        yield from ([answer] for answer in answers)
+    elif kind == "ranking":
+        different: dict[str, Answer] = {}
+        for answer in answers:
+            if answer.response.strip():
+                different.setdefault(answer.response, answer)
+        if len(answers) > 1:
+            yield list(different.values())[:MOST_RESPONSES] if len(different) > 1 else answers
+    elif len({answer.policy for answer in answers}) > 1:
+        yield from ([one, other] for one, other in combinations(answers, 2) if one.policy != other.policy and one.draw == other.draw)
+    else:
+        drawn = sorted(answers, key=lambda answer: answer.draw)
+        yield from ([one, other] for one, other in zip(drawn[::2], drawn[1::2], strict=False))
+
+
+def _item_of(group: list[Answer]) -> NewItem:
+    sources = tuple(f"{answer.policy[:LONGEST_SOURCE]}, answer {answer.draw + 1}" for answer in group)
+    return NewItem(group[0].prompt, tuple(answer.response for answer in group), sources, _uncertainty(group))
+
+
+def _uncertainty(group: list[Answer]) -> float | None:
+    best, worst = (choose(group, key=lambda answer: answer.score) for choose in (max, min))
+    several = len(group) > 1
+    apart = disagreement(best, worst if several else None)
+    if apart is None:
+        apart = worst.score - best.score if several else math.nan
+    return apart if math.isfinite(apart) else None

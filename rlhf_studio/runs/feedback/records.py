@@ -1,11 +1,17 @@
-"""The frozen records of human feedback, and the checks of what people enter."""
+"""The frozen records of human feedback, their codecs, and the checks of what people enter."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
+
+from rlhf_studio.runs.table import Table, as_json, one, plain, real, text, truth, whole
+from rlhf_studio.runs.values import decode_pieces, encode_pieces
 
 Kind = Literal["pair", "ranking", "rating"]
 """What is asked: which of two responses is better; the order of two or more; or how good a single one is, from 1 upwards."""
@@ -103,19 +109,12 @@ class NewItem:
     step: int | None = None
 
 
-@dataclass(frozen=True)
-class Item:
-    """A stored item."""
+@dataclass(frozen=True, kw_only=True)
+class Item(NewItem):
+    """A stored item: ``number`` counts those of its task, ``votes`` the answers that are in force."""
 
     id: int
     number: int
-    prompt: str
-    responses: tuple[str, ...]
-    sources: tuple[str, ...]
-    uncertainty: float | None
-    answer: int | str | list[int] | None
-    why: str
-    step: int | None
     votes: int
 
 
@@ -213,7 +212,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a run has asked people: in which task, and the ids of the items by :func:`rlhf_studio.runs.feedback.rows.item_key`."""
+    """What a run has asked people: in which task, and the ids of the items by :func:`rlhf_studio.runs.feedback.records.item_key`."""
 
     task: str
     items: dict[str, int]
@@ -226,6 +225,70 @@ class Added:
     added: int
     repeated: int
     problems: list[str] = field(default_factory=list)
+
+
+# --- as rows of people.db --------------------------------------------------------------------------------------------------------
+
+TASKS = Table(
+    "tasks",
+    Task,
+    plain("id"),
+    as_json("settings", read=lambda values: NewTask(**values), write=asdict),
+    plain("run"),
+    truth("open"),
+    *map(real, ("deadline", "created_at")),
+)
+ITEMS = Table(
+    "items",
+    NewItem,
+    text("prompt"),
+    one("responses", encode_pieces, lambda stored: tuple(decode_pieces(stored))),
+    one("sources", encode_pieces, lambda stored: tuple(decode_pieces(stored))),
+    one("uncertainty", lambda value: None if value is None else float(value), lambda stored: stored),
+    as_json("answer", write=lambda answer: answer),
+    text("why"),
+    whole("step"),
+)
+"""A new item; with the columns :data:`OF_ITEM` it is an :class:`Item`."""
+OF_ITEM = ("id", "number", "votes")
+VOTES = Table(
+    "votes",
+    Vote,
+    plain("id"),
+    whole("item"),
+    plain("annotator"),
+    whole("attempt"),
+    plain("verdict"),
+    as_json("value"),
+    *map(real, ("confidence", "seconds")),
+    as_json("shown", read=tuple),
+    real("at"),
+)
+LAST = 1e300  # the priority of items of which no model has said how unsure it is
+
+
+def item_key(item: NewItem) -> str:
+    """The same for the same texts, asked for in the same step of a run."""
+    texts = json.dumps([item.step, item.prompt, *item.responses]).encode()
+    return hashlib.sha256(texts).hexdigest()
+
+
+def priority(task: NewTask, key: str, uncertainty: float | None) -> float:
+    """An item's place in the task's order, smallest first. At random it is the same for all, so that items are completed early."""
+    if task.order == "uncertainty":
+        return LAST if uncertainty is None else -uncertainty
+    return int(key[:12], 16) / 16.0**12
+
+
+def order_for(item: Item, annotator: str, attempt: int) -> tuple[int, ...]:
+    """In which order an annotator sees the responses: drawn from names, so that it is the same again, and nobody can choose it."""
+    order = list(range(len(item.responses)))
+    seed = hashlib.sha256(f"{item.id}\0{annotator.casefold()}\0{attempt}".encode()).digest()
+    random.Random(seed).shuffle(order)
+    return tuple(order)
+
+
+# --- checks of what people enter -------------------------------------------------------------------------------------------------
 
 
 def check_item(task: NewTask, item: NewItem) -> None:

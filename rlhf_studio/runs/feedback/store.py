@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
+import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rlhf_studio.runs.feedback import rows, run_ratings, tasks, turns
-from rlhf_studio.runs.feedback.database import Database, Refused
+from rlhf_studio.runs.feedback import tasks, turns
 from rlhf_studio.runs.feedback.records import (
+    TASKS,
+    VOTES,
     Added,
     Asked,
     Item,
@@ -22,9 +25,13 @@ from rlhf_studio.runs.feedback.records import (
     Vote,
     check_item,
     is_number,
+    priority,
 )
+from rlhf_studio.runs.people import Database, Refused
 
 __all__ = ["Feedback", "Refused"]
+
+RATING_LINK = "rating link"
 
 
 class Feedback:
@@ -65,12 +72,12 @@ class Feedback:
     def tasks(self) -> list[Task]:
         """All tasks: those that runs wait for first, then the newest."""
         with self._database.read() as connection:
-            return [] if connection is None else tasks.list_tasks(connection)
+            return [] if connection is None else TASKS.records(connection, "ORDER BY run != '' AND open DESC, created_at DESC, id")
 
     def task(self, task_id: str) -> Task:
         """One task."""
         with self._database.read() as connection:
-            found = None if connection is None else rows.find_task(connection, task_id)
+            found = None if connection is None else tasks.find_task(connection, task_id)
         if found is None:
             raise Refused(turns.GONE)
         return found
@@ -83,19 +90,27 @@ class Feedback:
     def set_open(self, task_id: str, is_open: bool) -> None:
         """Close a task for annotators, or open it again."""
         with self._database.change() as connection:
-            tasks.set_open(connection, turns.open_task(connection, task_id), is_open)
+            turns.open_task(connection, task_id)
+            connection.execute("UPDATE tasks SET open = ? WHERE id = ?", (int(is_open), task_id))
 
     def set_uncertainties(self, task_id: str, values: Mapping[int, float]) -> None:
         """Say how unsure a model is of items, by their ids: in a task by uncertainty the largest comes next."""
         if not all(is_number(value, -sys.float_info.max, sys.float_info.max) for value in values.values()):
             raise Refused("The uncertainties must be finite numbers.")
         with self._database.change() as connection:
-            tasks.set_uncertainties(connection, turns.open_task(connection, task_id), values)
+            task = turns.open_task(connection, task_id)
+            for item, key in connection.execute("SELECT id, key FROM items WHERE task = ?", (task_id,)).fetchall():
+                if item in values:
+                    row = (values[item], priority(task.settings, key, values[item]), item)
+                    connection.execute("UPDATE items SET uncertainty = ?, priority = ? WHERE id = ?", row)
 
     def delete(self, task_id: str) -> None:
         """Remove a task with its items and all answers."""
         with self._database.change() as connection:
-            tasks.delete(connection, turns.open_task(connection, task_id))
+            turns.open_task(connection, task_id)
+            for table in ("votes", "leases", "items", "calibrations"):
+                connection.execute(f"DELETE FROM {table} WHERE task = ?", (task_id,))
+            connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
 
     # --- annotators ------------------------------------------------------------------------------------------------------
 
@@ -135,19 +150,23 @@ class Feedback:
     def rating_link(self, *, renew: bool = False) -> str:
         """The token of the link that makes people raters; it stays the same when the app starts again."""
         with self._database.change() as connection:
-            return tasks.rating_link(connection, renew=renew)
+            known = _rating_link(connection)
+            if renew or not known:
+                known = secrets.token_urlsafe(18)
+                connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (RATING_LINK, known))
+            return known
 
     def known_rating_link(self) -> str:
         """The same without making one: empty when nobody has asked for it yet."""
         with self._database.read() as connection:
-            return "" if connection is None else tasks.known_rating_link(connection)
+            return "" if connection is None else _rating_link(connection)
 
     # --- what was answered -----------------------------------------------------------------------------------------------
 
     def progress(self, task_id: str) -> Progress:
         """How far a task is."""
         with self._database.read() as connection:
-            task = None if connection is None else rows.find_task(connection, task_id)
+            task = None if connection is None else tasks.find_task(connection, task_id)
             if connection is None or task is None:
                 raise Refused(turns.GONE)
             return turns.progress(connection, task)
@@ -158,38 +177,32 @@ class Feedback:
         with self._database.read() as connection:
             if connection is None:
                 return []
-            found = connection.execute(
-                f"SELECT {rows.ITEM_COLUMNS} FROM items WHERE task = ? AND answer IS {known} ORDER BY number", (task_id,)
-            )
-            return [rows.read_item(row) for row in found]
+            return tasks.find_items(connection, f"WHERE task = ? AND answer IS {known} ORDER BY number", (task_id,))
 
     def votes(self, task_id: str, *, calibration: bool = False) -> list[Vote]:
         """The answers that are in force, in the order in which they came: of real items, or of all calibration rounds."""
         with self._database.read() as connection:
             if connection is None:
                 return []
-            found = connection.execute(
-                f"""SELECT {rows.VOTE_COLUMNS} FROM votes WHERE task = ? AND (attempt > 0) = ? AND undone_at IS NULL ORDER BY number""",
-                (task_id, int(calibration)),
-            )
-            return [rows.read_vote(row) for row in found]
+            which = "WHERE task = ? AND (attempt > 0) = ? AND undone_at IS NULL ORDER BY number"
+            return VOTES.records(connection, which, (task_id, int(calibration)))
 
     # --- a run that asks -------------------------------------------------------------------------------------------------
 
     def ask(self, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> Asked:
-        """Ask for ratings of the items of one step: see :func:`rlhf_studio.runs.feedback.run_ratings.ask`.
+        """Ask for ratings of the items of one step: see :func:`rlhf_studio.runs.feedback.tasks.ask`.
 
         Raises ValueError for an item that nobody can be asked.
         """
         for item in items:
             check_item(settings, item)
         with self._database.change() as connection:
-            return run_ratings.ask(connection, task_id, run, settings, items, deadline)
+            return tasks.ask(connection, task_id, run, settings, items, deadline)
 
     def ratings(self, task_id: str, step: int, annotators: int) -> dict[int, list[int]]:
         """What people have answered so far, by item."""
         with self._database.read() as connection:
-            return {} if connection is None else run_ratings.given(connection, task_id, step, annotators)
+            return {} if connection is None else tasks.given(connection, task_id, step, annotators)
 
     def take_ratings(
         self, task_id: str, step: int, annotators: int, wanted: Sequence[int], *, all_of_them: bool
@@ -199,23 +212,28 @@ class Feedback:
         With ``all_of_them`` None, and nothing changes, while an item of ``wanted`` has fewer than ``annotators`` ratings.
         """
         with self._database.change() as connection:
-            ratings = run_ratings.given(connection, task_id, step, annotators)
+            ratings = tasks.given(connection, task_id, step, annotators)
             if all_of_them and any(len(ratings.get(item, ())) < annotators for item in wanted):
                 return None
-            run_ratings.end(connection, task_id, step, used=True)
+            tasks.end_asking(connection, task_id, step, used=True)
             return ratings
 
     def set_deadline(self, task_id: str, deadline: float) -> None:
         """Say until when the run waits, in seconds since 1970."""
         with self._database.change() as connection:
-            run_ratings.set_deadline(connection, task_id, deadline)
+            connection.execute("UPDATE tasks SET deadline = ? WHERE id = ?", (deadline, task_id))
 
     def stop_asking(self, task_id: str, step: int) -> None:
         """The run has stopped: nobody is asked any more, and what was answered waits for its resume."""
         with self._database.change() as connection:
-            run_ratings.end(connection, task_id, step, used=False)
+            tasks.end_asking(connection, task_id, step, used=False)
 
     def waiting(self) -> list[Task]:
         """The open tasks of runs. A run that was killed has left its task open: whether it waits, the run's own state says."""
         with self._database.read() as connection:
-            return [] if connection is None else run_ratings.waiting(connection)
+            return [] if connection is None else TASKS.records(connection, "WHERE run != '' AND open")
+
+
+def _rating_link(connection: sqlite3.Connection) -> str:
+    row = connection.execute("SELECT value FROM notes WHERE name = ?", (RATING_LINK,)).fetchone()
+    return "" if row is None else str(row[0])

@@ -1,22 +1,37 @@
-"""Making tasks, filling them, and who the annotators are. Each function runs inside one transaction."""
+"""Making tasks, filling them, what runs ask, and who the annotators are. Each function runs inside one transaction."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from rlhf_studio.runs.feedback import rows
-from rlhf_studio.runs.feedback.database import Refused
-from rlhf_studio.runs.feedback.records import LONGEST_NAME, MOST_ITEMS, Added, NewItem, NewTask, Task, check_item
+from rlhf_studio.runs.feedback.records import (
+    ITEMS,
+    LONGEST_NAME,
+    MOST_ITEMS,
+    OF_ITEM,
+    TASKS,
+    Added,
+    Asked,
+    Item,
+    NewItem,
+    NewTask,
+    Task,
+    check_item,
+    item_key,
+    priority,
+)
+from rlhf_studio.runs.people import Refused
 from rlhf_studio.visible import refuse_hidden
 
 MOST_PROBLEMS = 20  # that are told one by one
-RATING_LINK = "rating link"
 MOST_ANNOTATORS = 10_000  # names that browsers may have taken; anybody may invent some where anybody may vote
 
 
@@ -28,14 +43,25 @@ def new_id() -> str:
 def insert_task(connection: sqlite3.Connection, settings: NewTask, *, task_id: str = "", run: str = "") -> Task:
     """Make a task without items."""
     task = Task(task_id or new_id(), settings, run, True, None, time.time())
-    connection.execute(f"INSERT INTO tasks ({rows.TASK_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", rows.task_row(task))
+    TASKS.insert(connection, [task])
     return task
 
 
-def list_tasks(connection: sqlite3.Connection) -> list[Task]:
-    """All tasks: those that a run waits for first, then the newest."""
-    found = connection.execute(f"SELECT {rows.TASK_COLUMNS} FROM tasks ORDER BY run != '' AND open DESC, created_at DESC, id")
-    return [rows.read_task(row) for row in found]
+def find_task(connection: sqlite3.Connection, task_id: str) -> Task | None:
+    """A task by its id."""
+    return TASKS.first(connection, "WHERE id = ?", (task_id,))
+
+
+def find_items(connection: sqlite3.Connection, rest: str, parameters: Sequence[Any]) -> list[Item]:
+    """Items; ``rest`` is what follows the name of the table in SQL."""
+    return [
+        Item(**dict(zip(OF_ITEM, keys, strict=True)), **values) for keys, values in ITEMS.select(connection, rest, parameters, keys=OF_ITEM)
+    ]
+
+
+def find_item(connection: sqlite3.Connection, item: int) -> Item | None:
+    """An item by its id."""
+    return next(iter(find_items(connection, "WHERE id = ?", (item,))), None)
 
 
 def usable(settings: NewTask, items: Iterable[tuple[int, NewItem]]) -> tuple[list[tuple[int, NewItem]], list[str]]:
@@ -61,12 +87,10 @@ def insert_items(connection: sqlite3.Connection, task: Task, items: Iterable[tup
         if real + added >= MOST_ITEMS:
             problems.append(f"Row {row}: a task has at most {MOST_ITEMS:,} items.")
             break
-        values = rows.item_row(task.settings, last + added + 1, item)
-        stored = connection.execute(
-            """INSERT OR IGNORE INTO items (task, number, key, prompt, responses, sources, uncertainty, answer, why, step, priority,
-                 votes, open) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            (task.id, *values),
-        ).rowcount
+        key, is_real = item_key(item), item.answer is None
+        at = priority(task.settings, key, item.uncertainty)
+        keys = {"task": task.id, "number": last + added + 1, "key": key, "priority": at, "votes": 0, "open": int(is_real)}
+        stored = ITEMS.insert(connection, [item], or_else="IGNORE", **keys)  # a calibration item is open to nobody's turn
         added, repeated = added + stored, repeated + 1 - stored
     return Added(added, repeated, problems)
 
@@ -82,37 +106,81 @@ def change_settings(connection: sqlite3.Connection, task: Task, settings: NewTas
     before = task.settings
     if (settings.kind, settings.points) != (before.kind, before.points):
         raise Refused("A task keeps its kind and its scale; make a new task for another one.")
-    row = rows.task_row(replace(task, settings=settings))
-    connection.execute("UPDATE tasks SET settings = ? WHERE id = ?", (row[1], task.id))
+    TASKS.insert(connection, [replace(task, settings=settings)], or_else="REPLACE")
     if settings.annotators != before.annotators:
         connection.execute(
             "UPDATE items SET open = votes < ? WHERE task = ? AND answer IS NULL AND NOT used", (settings.annotators, task.id)
         )
     if settings.order != before.order:
         for item, key, uncertainty in connection.execute("SELECT id, key, uncertainty FROM items WHERE task = ?", (task.id,)).fetchall():
-            connection.execute("UPDATE items SET priority = ? WHERE id = ?", (rows.priority(settings, key, uncertainty), item))
+            connection.execute("UPDATE items SET priority = ? WHERE id = ?", (priority(settings, key, uncertainty), item))
 
 
-def set_uncertainties(connection: sqlite3.Connection, task: Task, values: Mapping[int, float]) -> None:
-    """Say how unsure a model is of items, by their ids; a task by uncertainty gives the largest out first."""
-    for item, value in values.items():
-        row = connection.execute("SELECT key FROM items WHERE id = ? AND task = ?", (item, task.id)).fetchone()
-        if row is not None:
-            connection.execute(
-                "UPDATE items SET uncertainty = ?, priority = ? WHERE id = ?", (value, rows.priority(task.settings, row[0], value), item)
-            )
+# --- what a run asks people in one of its steps --------------------------------------------------------------------------------
+#
+# An answer is kept by run, step and the texts of prompt and response: a step that is trained again after a resume, with the same random
+# numbers, finds what was answered before, and asks only for what is missing. What was answered on another scale is no such answer:
+# each scale has a task of its own.
 
 
-def set_open(connection: sqlite3.Connection, task: Task, is_open: bool) -> None:
-    """Close a task for annotators, or open it again. What was answered stays."""
-    connection.execute("UPDATE tasks SET open = ? WHERE id = ?", (int(is_open), task.id))
+def ask(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> Asked:
+    """Open the run's task with these items, of one step, and with no others.
+
+    ``task_id`` is where a run with one scale asks; after a resume with another scale it asks in a new task, and the old one is closed.
+    """
+    task = _task_of_scale(connection, task_id, run, settings)
+    if task.settings != settings:  # a resume may have changed the words or the number of annotators
+        change_settings(connection, task, settings)
+        task = replace(task, settings=settings)
+    task_id = task.id
+    problems = insert_items(connection, task, list(enumerate(items, start=1))).problems
+    if problems:
+        raise ValueError(problems[0])
+    keys = {item_key(item) for item in items}
+    step = items[0].step
+    found = connection.execute("SELECT key, id FROM items WHERE task = ? AND step = ?", (task_id, step)).fetchall()
+    wanted = {key: item for key, item in found if key in keys}
+    connection.execute("UPDATE items SET open = 0 WHERE task = ?", (task_id,))
+    connection.executemany(
+        "UPDATE items SET open = votes < ?, used = 0 WHERE id = ?", [(settings.annotators, item) for item in wanted.values()]
+    )
+    connection.execute("UPDATE tasks SET open = 1, deadline = ? WHERE id = ?", (deadline, task_id))
+    return Asked(task_id, wanted)
 
 
-def delete(connection: sqlite3.Connection, task: Task) -> None:
-    """Remove a task with its items and all answers."""
-    for table in ("votes", "leases", "items", "calibrations"):
-        connection.execute(f"DELETE FROM {table} WHERE task = ?", (task.id,))
-    connection.execute("DELETE FROM tasks WHERE id = ?", (task.id,))
+def _task_of_scale(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask) -> Task:
+    """The task for this scale, made where there is none; those of other scales are closed."""
+    other = f"{task_id}-to-"
+    known = [row[0] for row in connection.execute("SELECT id FROM tasks WHERE run = ?", (run,))]
+    known = [one for one in known if one == task_id or one.startswith(other)]
+    connection.executemany("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", [(one,) for one in known])
+    first = find_task(connection, task_id)
+    if first is not None and first.settings.points != settings.points:
+        task_id = f"{other}{settings.points}"
+    return find_task(connection, task_id) or insert_task(connection, settings, task_id=task_id, run=run)
+
+
+def given(connection: sqlite3.Connection, task_id: str, step: int, annotators: int) -> dict[int, list[int]]:
+    """The ratings of a step's items by item, in the order in which they came, at most as many as were asked for."""
+    found = connection.execute(
+        """SELECT votes.item, value FROM votes JOIN items ON items.id = votes.item
+           WHERE items.task = ? AND items.step = ? AND undone_at IS NULL AND verdict = 'rating' ORDER BY votes.number""",
+        (task_id, step),
+    )
+    ratings: dict[int, list[int]] = {}
+    for item, value in found:
+        ratings.setdefault(item, []).append(json.loads(value))
+    return {item: values[:annotators] for item, values in ratings.items()}
+
+
+def end_asking(connection: sqlite3.Connection, task_id: str, step: int, *, used: bool) -> None:
+    """The run waits no more. ``used``: it has gone on, so that nothing of this step can be taken back."""
+    connection.execute("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", (task_id,))
+    if used:
+        connection.execute("UPDATE items SET open = 0, used = 1 WHERE task = ? AND step = ?", (task_id, step))
+
+
+# --- annotators ------------------------------------------------------------------------------------------------------------------
 
 
 def checked_name(name: str) -> str:
@@ -145,19 +213,3 @@ def sign_in(connection: sqlite3.Connection, name: str, secret: str, *, trusted: 
     if not trusted and not hmac.compare_digest(row[1], digest):
         raise Refused("Somebody else uses this name here. If it is you, on another device, add a letter to it.")
     return str(row[0])
-
-
-def rating_link(connection: sqlite3.Connection, *, renew: bool = False) -> str:
-    """The token of the link for people who rate; made when it is asked for first. ``renew``: a new one, so that the old link ends."""
-    row = connection.execute("SELECT value FROM notes WHERE name = ?", (RATING_LINK,)).fetchone()
-    if row is not None and not renew:
-        return str(row[0])
-    token = secrets.token_urlsafe(18)
-    connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (RATING_LINK, token))
-    return token
-
-
-def known_rating_link(connection: sqlite3.Connection) -> str:
-    """The token; empty when there is none."""
-    row = connection.execute("SELECT value FROM notes WHERE name = ?", (RATING_LINK,)).fetchone()
-    return "" if row is None else str(row[0])

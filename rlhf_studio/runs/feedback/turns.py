@@ -11,9 +11,22 @@ import sqlite3
 import time
 from typing import Any
 
-from rlhf_studio.runs.feedback import rows
-from rlhf_studio.runs.feedback.database import Refused
-from rlhf_studio.runs.feedback.records import Calibration, Item, NewVote, Progress, Shown, Task, Turn, as_expected, stored_answer
+from rlhf_studio.runs.feedback.records import (
+    VOTES,
+    Calibration,
+    Item,
+    NewVote,
+    Progress,
+    Shown,
+    Task,
+    Turn,
+    Vote,
+    as_expected,
+    order_for,
+    stored_answer,
+)
+from rlhf_studio.runs.feedback.tasks import find_item, find_items, find_task
+from rlhf_studio.runs.people import Refused
 
 LEASE_SECONDS = 600.0
 MOST_UNDONE, MOST_ROUNDS = 50, 20  # of an answer, and with known answers: programs could go on for ever, and each keeps a row
@@ -22,7 +35,7 @@ GONE = "This task is no longer here."
 
 def open_task(connection: sqlite3.Connection, task: str) -> Task:
     """The task. Raises Refused when there is none."""
-    found = rows.find_task(connection, task)
+    found = find_task(connection, task)
     if found is None:
         raise Refused(GONE)
     return found
@@ -72,37 +85,26 @@ def turn(connection: sqlite3.Connection, task: Task, annotator: str, expected: d
 
 
 def _next_known(connection: sqlite3.Connection, task: Task, annotator: str, attempt: int) -> Item | None:
-    row = connection.execute(
-        f"""SELECT {rows.ITEM_COLUMNS} FROM items WHERE task = ?1 AND answer IS NOT NULL AND NOT EXISTS (
-              SELECT 1 FROM votes WHERE item = items.id AND annotator = ?2 AND attempt = ?3 AND undone_at IS NULL)
-            ORDER BY number LIMIT 1""",
-        (task.id, annotator, attempt),
-    ).fetchone()
-    return None if row is None else rows.read_item(row)
+    unanswered = "NOT EXISTS (SELECT 1 FROM votes WHERE item = items.id AND annotator = ?2 AND attempt = ?3 AND undone_at IS NULL)"
+    rest = f"WHERE task = ?1 AND answer IS NOT NULL AND {unanswered} ORDER BY number LIMIT 1"
+    return next(iter(find_items(connection, rest, (task.id, annotator, attempt))), None)
 
 
 def _next_item(connection: sqlite3.Connection, task: Task, annotator: str) -> Item | None:
     """What the annotator had on the screen before, else the first that needs more answers than people have it on theirs."""
     unanswered = "NOT EXISTS (SELECT 1 FROM votes WHERE item = items.id AND annotator = ?2 AND attempt = 0 AND undone_at IS NULL)"
-    row = connection.execute(
-        f"""SELECT {rows.ITEM_COLUMNS} FROM items WHERE open AND {unanswered} AND id IN (
-              SELECT item FROM leases WHERE task = ?1 AND annotator = ?2 AND attempt = 0 AND until > ?3) LIMIT 1""",
-        (task.id, annotator, time.time()),
-    ).fetchone()
-    row = (
-        row
-        or connection.execute(
-            f"""SELECT {rows.ITEM_COLUMNS} FROM items WHERE task = ?1 AND open = 1 AND {unanswered}
-              AND votes + (SELECT count(*) FROM leases WHERE item = items.id AND annotator != ?2 AND until > ?3) < ?4
-            ORDER BY priority, id LIMIT 1""",
-            (task.id, annotator, time.time(), task.settings.annotators),
-        ).fetchone()
-    )
-    return None if row is None else rows.read_item(row)
+    before = f"""WHERE open AND {unanswered} AND id IN (
+        SELECT item FROM leases WHERE task = ?1 AND annotator = ?2 AND attempt = 0 AND until > ?3) LIMIT 1"""
+    next_one = f"""WHERE task = ?1 AND open = 1 AND {unanswered}
+        AND votes + (SELECT count(*) FROM leases WHERE item = items.id AND annotator != ?2 AND until > ?3) < ?4
+        ORDER BY priority, id LIMIT 1"""
+    now = (task.id, annotator, time.time())
+    found = find_items(connection, before, now) or find_items(connection, next_one, (*now, task.settings.annotators))
+    return next(iter(found), None)
 
 
 def _lease(connection: sqlite3.Connection, task: Task, item: Item, annotator: str, attempt: int) -> Shown:
-    order = rows.order_for(item, annotator, attempt)
+    order = order_for(item, annotator, attempt)
     connection.execute(
         "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?)",
         (item.id, annotator, task.id, attempt, json.dumps(order), time.time() + LEASE_SECONDS),
@@ -120,7 +122,7 @@ def vote(connection: sqlite3.Connection, task: Task, annotator: str, sent: NewVo
     lease = connection.execute(
         "SELECT attempt, shown FROM leases WHERE item = ? AND annotator = ? AND task = ?", (sent.item, annotator, task.id)
     ).fetchone()
-    item = rows.find_item(connection, sent.item)
+    item = find_item(connection, sent.item)
     if lease is None or item is None:
         raise Refused("You have answered this one already, or it is not yours. Here is the next one.")
     attempt, shown = lease[0], json.loads(lease[1])
@@ -130,23 +132,8 @@ def vote(connection: sqlite3.Connection, task: Task, annotator: str, sent: NewVo
         raise Refused(f"This answer cannot be stored: {error}.") from error
     if attempt and sent.verdict == "skip":
         raise Refused("The round with known answers has no skipping.")
-    connection.execute(
-        """INSERT INTO votes (id, task, item, annotator, attempt, verdict, value, confidence, seconds, shown, at)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-        (
-            sent.id,
-            task.id,
-            item.id,
-            annotator,
-            attempt,
-            sent.verdict,
-            json.dumps(value),
-            sent.confidence,
-            sent.seconds,
-            lease[1],
-            time.time(),
-        ),
-    )
+    given = Vote(sent.id, item.id, annotator, attempt, sent.verdict, value, sent.confidence, sent.seconds, tuple(shown), time.time())
+    VOTES.insert(connection, [given], task=task.id)
     connection.execute("DELETE FROM leases WHERE item = ? AND annotator = ?", (item.id, annotator))
     if not attempt and sent.verdict != "skip":
         connection.execute(
@@ -156,7 +143,7 @@ def vote(connection: sqlite3.Connection, task: Task, annotator: str, sent: NewVo
 
 
 def _expected(connection: sqlite3.Connection, item_id: int, attempt: int, verdict: Any, value: Any) -> dict[str, Any] | None:
-    item = rows.find_item(connection, item_id)
+    item = find_item(connection, item_id)
     if not attempt or item is None or item.answer is None:
         return None
     return {"right": as_expected(verdict, value, item.answer), "why": item.why, "answer": item.answer, "item": item.id}
@@ -186,7 +173,7 @@ def undo(connection: sqlite3.Connection, task: Task, annotator: str, vote_id: st
     before = "SELECT count(*) FROM votes WHERE item = ? AND annotator = ? AND undone_at IS NOT NULL"
     if connection.execute(before, (row[0], annotator)).fetchone()[0] >= MOST_UNDONE:
         raise Refused(f"This answer was taken back {MOST_UNDONE} times already.")
-    item = rows.find_item(connection, row[0])
+    item = find_item(connection, row[0])
     assert item is not None  # its vote was found
     connection.execute("UPDATE votes SET undone_at = ? WHERE id = ?", (time.time(), vote_id))
     if row[2] != "skip":

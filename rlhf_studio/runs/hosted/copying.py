@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlhf_studio.runs import liveness, paths, schema, studio
+from rlhf_studio.runs import liveness, paths, people, schema, studio
 from rlhf_studio.runs.classroom.records import LONGEST_NAME
 from rlhf_studio.runs.create import RESERVE, new_folder
 from rlhf_studio.runs.errors import StoreError, store_error
@@ -109,7 +109,9 @@ def fetch(folders: RunFolders, copy: Copy) -> None:
     with studio.change(folders.root) as connection:  # before the folder: it appears with its name, and with whose it is
         studio.set_name(connection, copy.run_id, name)
         studio.set_marks(connection, copy.run_id, marks)
-        set_starter(connection, copy.run_id, starter)
+        if starter.role:
+            with people.change(folders.root) as known:
+                set_starter(known, copy.run_id, starter)
     with new_folder(folder) as temporary:
         for path, told in copy.files.items():
             target = temporary / path

@@ -28,7 +28,6 @@ from rlhf_studio.runs.lineage import keep_sources
 from rlhf_studio.runs.manifest import read_object
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, State
-from rlhf_studio.runs.values import encode_json, encode_text
 
 MAX_NAME = 120
 _WORTH_PACKING = 0.2  # share of a database's pages that are free
@@ -272,20 +271,24 @@ def _begin(
     """Make the copied row that of a run which has not started. The working folder stays: relative paths start there."""
     now = time.time()
     with schema.transaction(connection, path):
-        connection.execute(
-            """UPDATE run SET name = ?, state = ?, phase = '', fraction = NULL, total_steps = ?, created_at = ?, started_at = NULL,
-               ended_at = NULL, epoch = 0, seq = 0, device = '', cause = '', pid = NULL, program = ?, memory_low = ?, memory_high = ?,
-               origin = ?""",
-            (
-                encode_text(name),
-                state,
-                config.planned_steps,
-                now,
-                __version__,
-                *(map(float, memory) if memory else (None, None)),
-                encode_json({"parent": origin.parent, "parent_step": origin.parent_step, "changes": origin.changes})[0],
-            ),
+        low, high = map(float, memory) if memory else (None, None)
+        old = rows.read_run(connection)
+        new = rows.RunRow(
+            name=name,
+            recipe=old.recipe,
+            model=old.model,
+            state=state,
+            step=old.step,
+            total_steps=config.planned_steps,
+            created_at=now,
+            working_folder=old.working_folder,
+            program=__version__,
+            memory_low=low,
+            memory_high=high,
+            origin=origin,
+            stage=old.stage,
         )
+        rows.RUN.insert(connection, [new], or_else="REPLACE", id=1)
         text = f"Forked from the run {origin.parent} after step {origin.parent_step}."
         rows.insert_event(connection, now, origin.parent_step or 0, EventRecord("info", "fork", text, {"parent": origin.parent}))
 

@@ -1,4 +1,4 @@
-"""How much visitors and students may have at once: checked in the same transaction that queues a run."""
+"""How much visitors and students may have at once: checked in the transaction that queues a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlhf_studio.runs import liveness, paths, studio
+from rlhf_studio.runs import liveness, paths, people, studio
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.start import StartMode
+from rlhf_studio.runs.records import StartMode
 from rlhf_studio.runs.studio import Studio
-from rlhf_studio.runs.visitors.starters import NOBODY, Starter, load_starters, set_starter
+from rlhf_studio.runs.visitors.starters import NOBODY, Starter, read_starters, set_starter
 
 OPEN = ("waiting", "claimed")
 
@@ -85,8 +85,11 @@ class Admission:
     def queue(self, connection: sqlite3.Connection, folder: Path, mode: StartMode) -> None:
         """Put a new run at the end of the queue, in a transaction of ``studio.db``. Raises StoreError as :meth:`check`."""
         self.check(connection, folder)
+        starter = self._now()
+        if starter.role:
+            with people.change(folder.parents[1]) as known:  # first: no run waits of which nobody knows whose it is
+                set_starter(known, folder.name, starter)
         studio.append(connection, folder.name, mode, seq=0)
-        set_starter(connection, folder.name, self._now())
 
     def _now(self) -> Starter:
         return self.starter if self.again is None else self.again()
@@ -101,7 +104,7 @@ class Admission:
         may not start any more."""
         self._now()
         if self.limits is not None:
-            starters = load_starters(connection)
+            starters = read_starters(folder.parents[1])
             starters.pop(folder.name, None)  # a run that is resumed is at work no more, also where its claim is not settled yet
             known = Studio(studio.load_entries(connection), {}, starters=starters)
             admit(self.limits, known, self.starter, lambda run: liveness.is_alive(folder.parent / run))

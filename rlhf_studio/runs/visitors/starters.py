@@ -1,14 +1,14 @@
-"""Who started a run: a table of ``studio.db``."""
+"""Who started a run: a table of ``people.db``."""
 
 from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from rlhf_studio.runs.values import decode_text, encode_text
+from rlhf_studio.runs.people import Database
+from rlhf_studio.runs.table import Table, plain, text
 
-STARTERS = """CREATE TABLE starters (
-    run_id TEXT PRIMARY KEY, role TEXT NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL, address TEXT NOT NULL)"""
 ROLES = ("", "operator", "visitor", "student")
 LONGEST_KEY = 64  # characters of a key or an address
 
@@ -37,34 +37,37 @@ class Starter:
 
 
 NOBODY = Starter()
+_STARTERS = Table("starters", Starter, plain("role"), text("name"), plain("key"), plain("address"))
+
+
+def read_starters(workspace: Path, run_id: str | None = None) -> dict[str, Starter]:
+    """Who started each run, by run id: of all runs, or of this one. A run that is not there was started without the app."""
+    with Database(workspace).read(old_too=False) as connection:
+        return {} if connection is None else load_starters(connection, run_id)
 
 
 def load_starters(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Starter]:
-    """Who started each run, by run id: of all runs, or of this one. A run that is not there was started without the app."""
-    rows = connection.execute("SELECT run_id, role, name, key, address FROM starters WHERE ?1 IS NULL OR run_id = ?1", (run_id,))
-    return {run: Starter(role, decode_text(name), key, address) for run, role, name, key, address in rows}
+    """The same over a connection."""
+    found = _STARTERS.select(connection, "WHERE ?1 IS NULL OR run_id = ?1", (run_id,), keys=("run_id",))
+    return {run: Starter(**values) for (run,), values in found}
 
 
 def set_starter(connection: sqlite3.Connection, run_id: str, starter: Starter) -> None:
     """Note who started a run; nothing for a starter of no role."""
     if starter.role:
-        row = (run_id, starter.role, encode_text(starter.name), starter.key, starter.address)
-        connection.execute("INSERT OR REPLACE INTO starters VALUES (?, ?, ?, ?, ?)", row)
+        _STARTERS.insert(connection, [starter], or_else="REPLACE", run_id=run_id)
 
 
 def forget_starter(connection: sqlite3.Connection, run_id: str) -> None:
     """The run is gone."""
-    connection.execute("PRAGMA secure_delete = ON")  # and is not left in the file's unused parts
     connection.execute("DELETE FROM starters WHERE run_id = ?", (run_id,))
 
 
 def forget_students(connection: sqlite3.Connection) -> None:
     """The class is over: nothing tells who a student was but the name they typed."""
-    connection.execute("PRAGMA secure_delete = ON")
     connection.execute("UPDATE starters SET key = '', address = '' WHERE role = 'student'")
 
 
 def forget_names(connection: sqlite3.Connection) -> None:
     """The teacher has turned names off."""
-    connection.execute("PRAGMA secure_delete = ON")
     connection.execute("UPDATE starters SET name = '' WHERE role = 'student'")

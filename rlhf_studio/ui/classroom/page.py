@@ -16,11 +16,9 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.export.text import cell
-from rlhf_studio.runs.classroom.holding import Holding
-from rlhf_studio.runs.classroom.records import LONGEST_NAME, Question, clean_name
-from rlhf_studio.runs.classroom.results import as_lines, as_table, rows_of
+from rlhf_studio.runs.classroom.records import LONGEST_NAME, Question, as_lines, as_table, clean_name, rows_of
 from rlhf_studio.runs.classroom.secret import TEACHER, forget_secret, keep_secret, kept_secret
-from rlhf_studio.runs.classroom.store import ClassStore
+from rlhf_studio.runs.classroom.store import ClassStore, Holding
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Refused
 from rlhf_studio.runs.workspace import Workspace

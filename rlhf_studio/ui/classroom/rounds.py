@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlhf_studio.runs.classroom.records import STATES, Answer, Given, Question, Round, State, read_answer
-from rlhf_studio.runs.classroom.results import distribution
+from rlhf_studio.runs.classroom.records import STATES, Answer, Given, Question, Round, State, distribution, read_answer
 from rlhf_studio.runs.classroom.store import GONE, ClassStore
 from rlhf_studio.runs.feedback.store import Refused
 from rlhf_studio.ui.classroom.real import Answering

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.feedback.exchange import ReadRow, agreed_rows, as_lines, export_rows, read_lines
-from rlhf_studio.runs.feedback.from_answers import items_of
+from rlhf_studio.runs.feedback.exchange import ReadRow, agreed_rows, as_lines, export_rows, items_of, read_lines
 from rlhf_studio.runs.feedback.records import MOST_ITEMS, Added, NewItem, Task
 from rlhf_studio.runs.feedback.store import Feedback, Refused
 from rlhf_studio.runs.feedback.tasks import MOST_PROBLEMS, told

@@ -19,7 +19,7 @@ from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.preflight import Preflight
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read, settings_at
-from rlhf_studio.runs.lab.longer import schedule_note, with_more_steps
+from rlhf_studio.runs.lab.resuming import schedule_note, with_more_steps
 from rlhf_studio.runs.lab.suggestions import suggestions
 from rlhf_studio.runs.lab.sweeps import MOST_RUNS, sweep_configs
 from rlhf_studio.runs.reader import RunReader

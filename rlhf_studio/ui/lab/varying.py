@@ -10,7 +10,7 @@ from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import check_settings, refuse_only_read
 from rlhf_studio.runs.lab.names import fork_name
-from rlhf_studio.runs.lab.resumed import RESUMABLE, check_resumed
+from rlhf_studio.runs.lab.resuming import RESUMABLE, check_resumed
 from rlhf_studio.runs.paths import is_recording
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus

@@ -14,8 +14,7 @@ import numpy as np
 from rlhf_studio.analysis import token_card
 from rlhf_studio.analysis.reward_model.report import reward_report
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.runs.phases import PHASES
-from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import PHASES, RolloutRecord, TokenRecord, WatchRecord
 from rlhf_studio.ui.live import charts
 from rlhf_studio.ui.live.payloads import encode_numbers, encode_text, finite, rounded
 

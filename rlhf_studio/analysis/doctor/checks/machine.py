@@ -12,7 +12,7 @@ from rlhf_studio.analysis.doctor.remedies import less_memory
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
 from rlhf_studio.analysis.records import Evidence
-from rlhf_studio.runs.phases import PHASES
+from rlhf_studio.runs.records import PHASES
 from rlhf_studio.units import percent
 
 FAMILY = "Machine"

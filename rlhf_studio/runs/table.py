@@ -1,0 +1,294 @@
+"""One codec for each kind of record: a :class:`Table` says once, column by column, how a record becomes a row and comes back.
+
+Whoever writes and whoever reads use the same declaration, and a test compares it with the tables that the schema makes. What an older
+database does not have yet, a table or a column, is read as missing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from rlhf_studio.runs.values import (
+    check_real,
+    check_whole,
+    decode_array,
+    decode_json,
+    decode_numbers,
+    decode_pieces,
+    decode_text,
+    encode_array,
+    encode_json,
+    encode_numbers,
+    encode_pieces,
+    encode_text,
+)
+
+Record = TypeVar("Record")
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some fields of a record and the columns that hold them.
+
+    ``encode`` takes the fields' values and gives the columns'; ``decode`` is its inverse. Of a part with one field and one column both
+    speak of the value itself, else of a sequence of values.
+    """
+
+    fields: tuple[str, ...]
+    columns: tuple[str, ...]
+    encode: Callable[..., Any]
+    decode: Callable[..., Any]
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one field in one column."""
+        return len(self.fields) == len(self.columns) == 1
+
+
+def one(name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> Part:
+    """A field in the column of the same name."""
+    return Part((name,), (name,), encode, decode)
+
+
+def plain(name: str) -> Part:
+    """What SQLite holds as it is: names that the program makes itself."""
+    return one(name, _same, _same)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def text(name: str) -> Part:
+    """Any text, also with halves of surrogate pairs."""
+    return one(name, encode_text, decode_text)
+
+
+def whole(name: str) -> Part:
+    """A whole number, or None."""
+    return one(name, _same, _whole)
+
+
+def _whole(stored: Any) -> Any:
+    if stored is not None and type(stored) is not int:  # asked here first: most numbers are right
+        check_whole(stored)
+    return stored
+
+
+def real(name: str) -> Part:
+    """A finite number, or None."""
+    return one(name, _same, _real)
+
+
+def _real(stored: Any) -> Any:
+    if stored is not None and type(stored) is not float:
+        check_real(stored)
+    return stored
+
+
+def truth(name: str, unknown: int | None = None) -> Part:
+    """True or False as 1 or 0; None as ``unknown``."""
+    return one(
+        name, lambda value: unknown if value is None else int(value), lambda stored: None if stored in (None, unknown) else bool(stored)
+    )
+
+
+def choice(name: str, allowed: Sequence[Any], otherwise: Any = None) -> Part:
+    """One of few; ``otherwise`` where nothing is stored."""
+
+    def decode(stored: Any) -> Any:
+        if stored is None and otherwise is not None:
+            return otherwise
+        if stored not in allowed:
+            raise ValueError(f"unknown {name} {stored!r}")
+        return stored
+
+    return one(name, _same, decode)
+
+
+def numbers(*names: str, flags: str) -> Part:
+    """Numbers in a column each; which of them are not finite stands in the column ``flags``."""
+
+    def encode(*values: float | None) -> Sequence[Any]:
+        stored, said = encode_numbers(dict(zip(names, values, strict=True)))
+        return *stored, said
+
+    def decode(*stored: Any) -> Sequence[Any]:
+        return tuple(decode_numbers(dict(zip(names, stored[:-1], strict=True)), stored[-1]).values())
+
+    return Part(names, (*names, flags), encode, decode)
+
+
+def texts(name: str, empty: Any = None) -> Part:
+    """A list of texts. Where ``empty`` is given, it stands for an empty list, which is stored as NULL."""
+
+    def encode(value: Sequence[str]) -> Any:
+        return encode_pieces(value) if value or empty is None else None
+
+    return one(name, encode, lambda stored: empty if stored is None and empty is not None else decode_pieces(stored))
+
+
+def as_json(name: str, flags: str = "", *, read: Callable[[Any], Any] = _same, write: Callable[[Any], Any] | None = None) -> Part:
+    """Anything that JSON holds, in a column; what is not finite in it stands in the column ``flags``, where there is one.
+
+    ``write`` makes plain JSON of the field, None for nothing to store; ``read`` makes the field of that again.
+    """
+
+    def encode(value: Any) -> Any:
+        made = value if write is None else write(value)
+        stored, said = (None, None) if made is None and write is not None else encode_json(made)
+        return (stored, said) if flags else stored
+
+    def decode(stored: Any, said: Any = None) -> Any:
+        value = read(None if stored is None else decode_json(stored, said))
+        return (value,) if flags else value
+
+    return Part((name,), (name, flags) if flags else (name,), encode, decode)
+
+
+def members(value: Any) -> Fields:
+    """For :func:`as_json`: an object. Raises ValueError for anything else."""
+    if not isinstance(value, dict):
+        raise ValueError(f"names and values expected, not {type(value).__name__}")
+    return value
+
+
+def real_members(value: Any) -> dict[str, float]:
+    """The same, with numbers alone."""
+    check_real(*members(value).values())
+    return value  # type: ignore[no-any-return]
+
+
+class Table(Generic[Record]):
+    """A kind of record as rows of a table.
+
+    Args:
+        name: of the table.
+        make: the record; called with its fields by name.
+        parts: its fields, in the order of the columns. A table may have further columns, its keys, which are given beside the record.
+        later: whether databases of earlier versions lack the table; there are no rows then.
+    """
+
+    def __init__(self, name: str, make: Callable[..., Record], *parts: Part, later: bool = False):
+        self.name, self.make, self.parts, self._later = name, make, parts, later
+        self.columns = tuple(column for part in parts for column in part.columns)
+        places = [(part, self.columns.index(part.columns[0])) for part in parts]
+        self._single = [(part.fields[0], at, part.decode) for part, at in places if part.single]
+        self._several = [(part, at, at + len(part.columns)) for part, at in places if not part.single]
+
+    def row(self, record: Any) -> list[Any]:
+        """The values of :attr:`columns`; ``record`` may have further fields, or be of another type with these."""
+        values: list[Any] = []
+        for part in self.parts:
+            if part.single:
+                values.append(part.encode(getattr(record, part.fields[0])))
+            else:
+                values += part.encode(*(getattr(record, name) for name in part.fields))
+        return values
+
+    def fields(self, row: Sequence[Any]) -> Fields:
+        """The fields of a row, by name. Raises one of :data:`~rlhf_studio.runs.values.DAMAGE` for a row that nobody wrote."""
+        found = {name: decode(row[at]) for name, at, decode in self._single}
+        for part, first, end in self._several:
+            found.update(zip(part.fields, part.decode(*row[first:end]), strict=True))
+        return found
+
+    def insert(self, connection: sqlite3.Connection, records: Iterable[Any], *, or_else: str = "", **keys: Any) -> int:
+        """Store records, each with the same ``keys``; how many were stored. ``or_else``: REPLACE or IGNORE what is there already."""
+        columns = (*keys, *self.columns)
+        marks = ", ".join("?" * len(columns))
+        return connection.executemany(
+            f"INSERT {f'OR {or_else} ' if or_else else ''}INTO {self.name} ({', '.join(columns)}) VALUES ({marks})",
+            [(*keys.values(), *self.row(record)) for record in records],
+        ).rowcount
+
+    def select(
+        self, connection: sqlite3.Connection, rest: str = "", parameters: Sequence[Any] = (), keys: Sequence[str] = ()
+    ) -> Iterator[tuple[tuple[Any, ...], Fields]]:
+        """(values of the columns ``keys``, fields) of rows; ``rest`` is what follows the name of the table in SQL."""
+        known = columns_of(connection, self.name)
+        if not known and self._later:
+            return
+        columns = [*keys, *(column if column in known or not known else "NULL" for column in self.columns)]
+        for row in connection.execute(f"SELECT {', '.join(columns)} FROM {self.name} {rest}", parameters).fetchall():
+            yield row[: len(keys)], self.fields(row[len(keys) :])
+
+    def records(self, connection: sqlite3.Connection, rest: str = "", parameters: Sequence[Any] = ()) -> list[Record]:
+        """Rows as records, as :meth:`select` finds them."""
+        return [self.make(**fields) for _, fields in self.select(connection, rest, parameters)]
+
+    def first(self, connection: sqlite3.Connection, rest: str = "", parameters: Sequence[Any] = ()) -> Record | None:
+        """The first of them; None where there is none."""
+        return next(iter(self.records(connection, f"{rest} LIMIT 1", parameters)), None)
+
+
+def columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
+    """The names of a table's columns; none where there is no such table."""
+    return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+# --- arrays --------------------------------------------------------------------------------------------------------------------
+
+StoredArray = tuple[str | bytes, str, str, bytes]
+"""(name, kind, shape, data): the columns of every table with arrays."""
+ARRAY_COLUMNS = "name, kind, shape, data"
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The arrays of a record, each in a row of its own.
+
+    Attributes:
+        of: the kind of each field that is an array: ``float32``, ``int32`` or ``bool``.
+        named: fields that hold float32 arrays by name -> what their names begin with as rows, so that none is mistaken for another.
+        optional: those of ``of`` that may be None.
+    """
+
+    of: Mapping[str, str] = field(default_factory=dict)
+    named: Mapping[str, str] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+
+    def encode(self, record: Any) -> Iterator[StoredArray]:
+        """The rows of a record."""
+        for name, kind in self.of.items():
+            if (array := getattr(record, name)) is not None:
+                yield name, *encode_array(array, "int32" if kind == "bool" else kind)
+        for name, prefix in self.named.items():
+            for key, array in getattr(record, name).items():
+                yield encode_text(prefix + key), *encode_array(array, "float32")
+
+    def decode(self, rows: Iterable[StoredArray]) -> Fields:
+        """The fields of a record from its rows. Raises KeyError where one is missing."""
+        arrays = {decode_text(name): decode_array(kind, shape, data) for name, kind, shape, data in rows}
+        found: Fields = {}
+        for name, kind in self.of.items():
+            array = arrays.pop(name, None) if name in self.optional else arrays.pop(name)
+            found[name] = array.astype(bool) if kind == "bool" and array is not None else array
+        for name, prefix in self.named.items():
+            found[name] = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        return found
+
+
+def packed(header: Any, rows: Sequence[StoredArray], length_bytes: int = 8) -> bytes:
+    """JSON and arrays in one blob: the length of a header, the header with the arrays' names and sizes, and the arrays."""
+    places = [[decode_text(name), kind, shape, len(data)] for name, kind, shape, data in rows]
+    said, flags = encode_json({**header, "arrays": places})
+    both = [decode_text(said), None if flags is None else decode_text(flags)]
+    first = json.dumps(both, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return len(first).to_bytes(length_bytes, "little") + first + b"".join(data for _, _, _, data in rows)
+
+
+def unpacked(blob: bytes, length_bytes: int = 8) -> tuple[Fields, list[StoredArray]]:
+    """The inverse of :func:`packed`."""
+    end = length_bytes + int.from_bytes(blob[:length_bytes], "little")
+    header = decode_json(*json.loads(decode_text(blob[length_bytes:end])))
+    rows: list[StoredArray] = []
+    for name, kind, shape, size in header.pop("arrays"):
+        rows.append((name, kind, shape, blob[end : end + size]))
+        end += size
+    return header, rows
