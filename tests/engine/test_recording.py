@@ -201,11 +201,6 @@ def test_records_by_hand(tmp_path: Path) -> None:
     assert tokens.top_pieces == {1: "<eos>", 2: "w0", 3: "w1", 4: "w2"}
 
 
-def test_only_the_recorded_episodes(tmp_path: Path) -> None:
-    (only,) = records(tmp_path, two_episodes(recorded=1), [[-0.9, -2.0, -0.5]])
-    assert only.sample == 0
-
-
 @pytest.mark.parametrize(
     ("ratios", "ppo", "clipped"),
     [
@@ -222,21 +217,6 @@ def test_clipped_means_that_clipping_decided(tmp_path: Path, ratios: list[float]
     assert first.tokens.arrays["clipped"].tolist() == clipped
     assert second.tokens.arrays["clipped"].tolist() == [0]
     assert first.tokens.arrays["ratio"].tolist() == pytest.approx(ratios)
-
-
-def test_the_inspector_and_the_clip_fraction_count_the_same_tokens(make_trainer: Callable[..., Trainer]) -> None:
-    trainer = make_trainer(ppo={"ppo_epochs": 4, "learning_rate": 1e-2, "mini_batch_size": 8}, engine={"record_samples": 8})
-    rollout = play(trainer)
-    passes, backward = [], trainer.updater.gradients.backward
-
-    def counted(*args: Any, **options: Any) -> Any:
-        passes.append(backward(*args, **options))
-        return passes[-1]
-
-    trainer.updater.gradients.backward = counted  # type: ignore[method-assign]
-    stats = trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
-    found = Recorder(trainer.models.tokenizer, trainer.config).rollouts(rollout, stats.logprobs)
-    assert 0 < passes[-1].sums.clipped == sum(record.tokens.arrays["clipped"].sum() for record in found)
 
 
 def test_alternatives_are_the_likeliest_tokens(make_trainer: Callable[..., Trainer]) -> None:

@@ -43,7 +43,6 @@ from tests.engine.small_models import save_reward_model as save_plain
 from tests.engine.test_trained_reward import save_byte_tokenizer
 
 CPU = Compute(torch.device("cpu"), torch.float32)
-FAMILIES = ["gpt2", "llama", "qwen2", "gpt_neox"]
 PROMPTS = ["A good film", "We saw", "The story is", "x"]
 RESPONSES = [" It was good, I liked it.", " a film.", " dull<|endoftext|>", " long and dull; dull, dull, dull<|endoftext|><|endoftext|>"]
 
@@ -92,11 +91,10 @@ def in_ppo(folder: Path, prompts: list[str], responses: list[str]) -> list[float
     return scorer(Episodes(prompts, responses, [True] * len(prompts), [1] * len(prompts))).tolist()
 
 
-@pytest.mark.parametrize("head", ["linear", "hidden"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "head"), [("gpt2", "hidden"), ("llama", "linear")])
 def test_one_score_everywhere(family: str, head: str, tmp_path: Path) -> None:
     """In the stage, left- and right-padded; in PPO; after normalising, saving and loading; pad = end, and no pad."""
-    pad_is_end = family in ("gpt2", "qwen2")
+    pad_is_end = family == "gpt2"
     folder, tokenizer = byte_policy(tmp_path / "policy", family, pad_is_end=pad_is_end)
     built = build_reward_model(settings(folder, reward_model={"head": head}), CPU, silent)
     rows = [tokenizer(prompt + response)["input_ids"] for prompt, response in zip(PROMPTS, RESPONSES, strict=True)]
@@ -135,25 +133,9 @@ def _padded(model: Any, rows: list[list[int]], side: str) -> list[float]:
         return model.score(states)[range(len(rows)), ends, 0].tolist()
 
 
-def test_plain_transformers_refuses_a_hidden_layer_and_takes_a_linear_head(tmp_path: Path) -> None:
-    policy, tokenizer = byte_policy(tmp_path / "policy", "gpt2")
-    rows = [tokenizer(text)["input_ids"] for text in RESPONSES]
-    for head in ("linear", "hidden"):
-        built = build_reward_model(settings(policy, reward_model={"head": head}), CPU, silent)
-        finish_reward_model(built.model, tokenizer, built.head, rows, "", tmp_path / head)
-    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "linear").eval()
-    with torch.no_grad():
-        scores = [float(plain(input_ids=torch.tensor([row])).logits[0, 0]) for row in rows]
-    assert sum(scores) == pytest.approx(0, abs=1e-4) and torch.tensor(scores).std() == pytest.approx(1, abs=1e-4)
-    with pytest.raises(RuntimeError, match="ismatched"):
-        AutoModelForSequenceClassification.from_pretrained(tmp_path / "hidden")
-    assert "Plain transformers refuses it" in (tmp_path / "hidden" / "README.md").read_text()
-
-
-@pytest.mark.parametrize("head", ["linear", "hidden"])
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_lora_trains_adapters_and_head_and_merges_to_the_same_scores(family: str, head: str, tmp_path: Path) -> None:
-    policy, tokenizer = byte_policy(tmp_path / "policy", family)
+def test_lora_trains_adapters_and_head_and_merges_to_the_same_scores(tmp_path: Path) -> None:
+    head = "hidden"
+    policy, tokenizer = byte_policy(tmp_path / "policy", "llama")
     lora = {"enabled": True, "r": 2, "alpha": 4}
     built = build_reward_model(settings(policy, lora=lora, reward_model={"head": head}), CPU, silent)
     trained = {name for name, parameter in built.model.named_parameters() if parameter.requires_grad}
@@ -182,11 +164,10 @@ def test_lora_trains_adapters_and_head_and_merges_to_the_same_scores(family: str
         normalise(built.model, rows, "")
 
 
-@pytest.mark.parametrize("head", ["linear", "hidden"])
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_a_checkpoint_with_lora_on_a_reward_model_keeps_its_base(family: str, head: str, tmp_path: Path) -> None:
+def test_a_checkpoint_with_lora_on_a_reward_model_keeps_its_base(tmp_path: Path) -> None:
     """Trained on with LoRA, the base is a reward model that is saved once, with the head and the shift that it started with."""
-    policy, tokenizer = byte_policy(tmp_path / "policy", family)
+    head = "hidden"
+    policy, tokenizer = byte_policy(tmp_path / "policy", "gpt2")
     first = build_reward_model(settings(policy, reward_model={"head": head}), CPU, silent)
     rows = [tokenizer(text)["input_ids"] for text in RESPONSES]
     finish_reward_model(first.model, tokenizer, first.head, rows, "", tmp_path / "reward")
