@@ -42,8 +42,10 @@ def assert_same(ours: Drawn, own: Drawn) -> None:
         torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
-@pytest.mark.parametrize("family", sorted(TESTED_FAMILIES))
+@pytest.mark.parametrize(
+    ("family", "lora"),
+    [("gpt2", {}), ("llama", LORA), *(pytest.param(family, LORA, marks=pytest.mark.long) for family in sorted(TESTED_FAMILIES))],
+)
 def test_it_gives_the_models_own_numbers_after_updates_too(
     make_trainer: Callable[..., Trainer], tmp_path: Path, family: str, lora: dict[str, Any]
 ) -> None:
@@ -99,10 +101,11 @@ def test_it_keeps_nothing_of_its_example(make_trainer: Callable[..., Trainer]) -
     assert step is not None and list(step._script._c._retrieve_traced_inputs()) == []
 
 
-@pytest.mark.parametrize("changed", [{"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}])
-def test_other_settings_are_drawn_without_it(make_trainer: Callable[..., Trainer], changed: dict[str, Any]) -> None:
+def test_other_settings_are_drawn_without_it(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer()
-    settings = trainer.config.generation.model_copy(update=changed)
+    for changed in ({"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}):
+        assert trainer.models.traced_step.ready(trainer.config.generation.model_copy(update=changed)) is None  # type: ignore[union-attr]
+    settings = trainer.config.generation.model_copy(update={"temperature": 0.5})
     step = trainer.models.traced_step
     assert step is not None and step.ready(trainer.config.generation) is not None and step.ready(settings) is None
     batch = trainer.prompts.batch([0, 1, 2, 3])
@@ -174,24 +177,16 @@ def test_a_trace_that_keeps_a_number_of_the_example_is_refused(
         trace_step(policy, GenerationConfig())
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (RuntimeError("not for tracing\nand more"), "not for tracing"),
-        (ValueError("too many values"), "too many values"),
-        (TypeError(), "TypeError"),
-    ],
-)
-def test_a_model_that_cannot_be_traced_is_refused(
-    make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
-) -> None:
-    def fail(self: _Step, *inputs: Tensor) -> tuple[Tensor, ...]:
-        raise error
-
+def test_a_model_that_cannot_be_traced_is_refused(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_trainer().models.policy
-    monkeypatch.setattr(_Step, "forward", fail)
-    with pytest.raises(CannotTrace, match=rf"its step cannot be traced \({told}\)"):
-        trace_step(policy, GenerationConfig())
+    for error, told in ((RuntimeError("not for tracing\nand more"), "not for tracing"), (TypeError(), "TypeError")):
+
+        def fail(self: _Step, *inputs: Tensor, error: Exception = error) -> tuple[Tensor, ...]:
+            raise error
+
+        monkeypatch.setattr(_Step, "forward", fail)
+        with pytest.raises(CannotTrace, match=rf"its step cannot be traced \({told}\)"):
+            trace_step(policy, GenerationConfig())
 
 
 def test_only_one_cpu_with_full_precision_traces(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,11 +138,6 @@ def test_the_controller_hears_every_steps_kl(make_trainer: Callable[..., Trainer
     assert expected != 0.5
 
 
-def test_a_fixed_coefficient_stays(make_trainer: Callable[..., Trainer]) -> None:
-    trainer = make_trainer(ppo={"kl_coef": 0.3})
-    assert [trainer.step().metrics["objective/kl_coef"] for _ in range(2)] == [0.3, 0.3]
-
-
 # --- what a person is told -----------------------------------------------------------------------------------------------------
 
 
@@ -205,10 +200,9 @@ def test_watching_does_not_disturb_the_run(make_trainer: Callable[..., Trainer])
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("every", "steps"), [(2, [2, 4, 5]), (1, [1, 2, 3, 4, 5]), (9, [5])])
-def test_when_watched_prompts_are_answered(make_trainer: Callable[..., Trainer], every: int, steps: list[int]) -> None:
-    trainer = make_trainer(ppo={"steps": 5, "ppo_epochs": 1}, engine={"watch_every": every}, generation={"response_length": 1})
-    assert [record.step for record in (trainer.step() for _ in range(5)) if record.watched] == steps
+def test_when_watched_prompts_are_answered(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(ppo={"steps": 5, "ppo_epochs": 1}, engine={"watch_every": 2}, generation={"response_length": 1})
+    assert [record.step for record in (trainer.step() for _ in range(5)) if record.watched] == [2, 4, 5]
 
 
 # --- building ------------------------------------------------------------------------------------------------------------------
@@ -220,7 +214,7 @@ def build(folder: Path, **changes: Any) -> tuple[Trainer, list[str]]:
 
 
 def test_stop_tokens(tmp_path: Path) -> None:
-    for wanted, expected in (("eos", (1,)), ("none", ()), ("5", (5,)), ("0", (0,)), ("29, 5", (5, 29))):
+    for wanted, expected in (("eos", (1,)), ("none", ()), ("29, 5, 0", (0, 5, 29))):
         trainer, _ = build(tmp_path, generation={"stop_token": wanted})
         assert trainer.models.stop_ids == expected
 
@@ -284,12 +278,11 @@ def test_a_pad_token_that_the_model_has_no_row_for(tmp_path: Path) -> None:
     assert unused_id(model, [[0, 1]], tokenizer.pad_token_id) == 2 and unused_id(model, [[0, 1]], 5) == 5
 
 
-@pytest.mark.parametrize("pad", ["<eos>", None])
-def test_a_run_does_not_care_which_token_pads(tmp_path: Path, pad: str | None) -> None:
+def test_a_run_does_not_care_which_token_pads(tmp_path: Path) -> None:
     """Pad equal to eos, or no pad at all: the same run, number for number, as with a pad token of its own."""
     small_config(tmp_path)
     found = []
-    for choice in ("<pad>", pad):
+    for choice in ("<pad>", "<eos>", None):
         for folder in ("policy", "reward"):
             save_tokenizer(tmp_path / folder, pad=choice)  # type: ignore[arg-type]
         # A rule, since a reward model's text would show a <pad> that is not special.
@@ -298,12 +291,12 @@ def test_a_run_does_not_care_which_token_pads(tmp_path: Path, pad: str | None) -
         rows = [trainer.step().metrics for _ in range(2)]
         found.append([{name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))} for row in rows])
     assert any("pad token" in note for note in notes)
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_two_runs_of_one_seed_are_the_same_run(make_trainer: Callable[..., Trainer]) -> None:
     def run(seed: int) -> list[float]:
-        trainer = make_trainer(lora={"enabled": True, "r": 4}, engine={"seed": seed})
+        trainer = make_trainer(engine={"seed": seed})
         return [value for _ in range(2) for name, value in trainer.step().metrics.items() if name.startswith(("objective/", "loss/"))]
 
     assert run(3) == run(3)

@@ -80,12 +80,14 @@ def test_grpo_charges_the_kl_in_the_loss(make_trainer: Callable[..., Trainer]) -
     assert values is None and float(result.sums.kl_loss) > 0
 
 
-@BOTH
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize(("ppo", "lora"), [(RLOO, {}), (GRPO, LORA)], ids=["rloo", "grpo"])
 def test_no_critic_is_built_computed_or_saved(
     make_trainer: Callable[..., Trainer], tmp_path: Path, ppo: dict[str, Any], lora: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with_a_critic = make_trainer().step()
+    assert with_a_critic.metrics.keys() >= OF_A_CRITIC and set(with_a_critic.rollouts[0].tokens.arrays) == set(TOKEN_QUANTITIES)
     trainer = make_trainer(ppo=ppo, lora=lora)
+    assert check_parity(trainer.models, trainer.prompts).largest < 1e-4
     policy = trainer.models.policy
     assert (policy.value_head, policy.critic, policy.critic_parameters()) == (None, None, [])
     assert len(trainer.updater.optimizer.param_groups) == 1
@@ -99,20 +101,6 @@ def test_no_critic_is_built_computed_or_saved(
     assert record.watched and all("values" not in answer.arrays for answer in record.watched)
     folder = save(trainer, tmp_path / "run")
     assert not (folder / "value_head.safetensors").exists() and not (folder / "critic").exists()
-
-
-def test_with_a_critic_all_of_that_is_there(make_trainer: Callable[..., Trainer]) -> None:
-    """Otherwise the test above proves nothing."""
-    record = make_trainer().step()
-    assert record.metrics.keys() >= OF_A_CRITIC and set(record.rollouts[0].tokens.arrays) == set(TOKEN_QUANTITIES)
-
-
-@BOTH
-def test_half_precision_reads_the_responses_again(make_trainer: Callable[..., Trainer], ppo: dict[str, Any]) -> None:
-    """There the log-probabilities of the update come from a pass of their own, which gives the values too where there are some."""
-    record = make_trainer("llama", ppo=ppo, lora=LORA, model={"dtype": "bfloat16"}).step()
-    assert not OF_A_CRITIC & record.metrics.keys() and abs(record.metrics["policy/first_log_ratio"]) < 1e-2
-    assert record.episodes is not None and "values" not in record.episodes.tokens
 
 
 def test_a_step_that_waits_shows_what_it_has(make_trainer: Callable[..., Trainer]) -> None:
@@ -130,14 +118,7 @@ def test_a_step_that_waits_shows_what_it_has(make_trainer: Callable[..., Trainer
     assert found["update"] == set(TOKEN_QUANTITIES) - set(CRITIC_QUANTITIES)
 
 
-@BOTH
-def test_every_pass_is_compared_before_the_run_begins(make_trainer: Callable[..., Trainer], ppo: dict[str, Any]) -> None:
-    trainer = make_trainer("llama", ppo=ppo, lora=LORA)
-    assert check_parity(trainer.models, trainer.prompts).largest < 1e-4
-
-
-@BOTH
-@pytest.mark.parametrize("lora", [{}, {**LORA, "dropout": 0.3}], ids=["full", "lora"])
+@pytest.mark.parametrize(("ppo", "lora"), [(RLOO, {}), (GRPO, {**LORA, "dropout": 0.3})], ids=["rloo", "grpo"])
 def test_resume_is_exact(make_trainer: Callable[..., Trainer], tmp_path: Path, ppo: dict[str, Any], lora: dict[str, Any]) -> None:
     settings = {"lora": lora, "ppo": {**ppo, "steps": 4, "mini_batch_size": 2, "kl_controller": "adaptive", "kl_horizon": 20}}
     whole = make_trainer(**settings)
@@ -164,3 +145,10 @@ def test_settings_change_while_the_run_goes_on(make_trainer: Callable[..., Train
     trainer.use({"ppo.learning_rate": 5e-4, "ppo.kl_coef": 0.7, "generation.temperature": 0.8})
     row = trainer.step().metrics
     assert (row["objective/kl_coef"], row["lr"]) == (0.7, 5e-4)
+
+
+def test_half_precision_reads_the_responses_again(make_trainer: Callable[..., Trainer]) -> None:
+    """There the log-probabilities of the update come from a pass of their own, which gives the values too where there are some."""
+    record = make_trainer("llama", ppo=GRPO, lora=LORA, model={"dtype": "bfloat16"}).step()
+    assert not OF_A_CRITIC & record.metrics.keys() and abs(record.metrics["policy/first_log_ratio"]) < 1e-2
+    assert record.episodes is not None and "values" not in record.episodes.tokens
