@@ -20,6 +20,7 @@ from rlhf_studio.engine.loop.phases import advantages_of, reference_pass, sample
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.types import PromptBatch, Rollout
 from rlhf_studio.ppo.rewards import shape_rewards
+from tests.built_once import built_once
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
 
 PROMPTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10", "w2 w11", "w12 w13 w14 w15", "w3 w3 w3 w3 w3"]
@@ -78,6 +79,14 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
         return build_trainer(config, choose_compute(config), lambda text, fraction: None)[0]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def small_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of each stage, built once: see :mod:`tests.small_runs`. Copy what a test changes."""
+    from tests.small_runs import build_small_runs
+
+    return built_once(tmp_path_factory, "small-runs", build_small_runs)
 
 
 @pytest.fixture(autouse=True)
