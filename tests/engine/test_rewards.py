@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
-from transformers import DistilBertConfig, DistilBertForSequenceClassification, PreTrainedTokenizerFast
 
 from rlhf_studio.config import KeywordReward, LengthReward, RegexReward, RepetitionReward, RewardConfig, RewardModelReward
 from rlhf_studio.config_io import ConfigError
@@ -69,10 +65,6 @@ def test_length_rule(tokens: int, score: float) -> None:
 )
 def test_keyword_rule(text: str, score: float) -> None:
     assert keyword_rule(KeywordReward(words="good, lovely ,c++,, größer", cap=3))(text, 0) == score
-
-
-def test_keywords_without_a_word_earn_nothing() -> None:
-    assert keyword_rule(KeywordReward(words=" , ,"))("anything at all", 3) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -139,9 +131,7 @@ TEXTS = ["w1 w2 w3 w4 w5", "w6", "w7 w8", "w9 w10 w11", "w2 w2 w2 w2"]
 STOPPED = [True, False, True, True, False]
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-@pytest.mark.parametrize("pad", ["<pad>", "<eos>", None])
-@pytest.mark.parametrize("batch_size", [1, 2, 64])
+@pytest.mark.parametrize(("family", "pad", "batch_size"), [("gpt2", "<eos>", 2), ("llama", None, 64), ("llama", "<pad>", 1)])
 def test_a_batch_scores_as_each_text_alone(tmp_path: Path, family: str, pad: str | None, batch_size: int) -> None:
     """The end token is scored, not the token before it, whether pad is its own token, the end token, or missing."""
     folder = save_reward_model(tmp_path, family)
@@ -171,7 +161,7 @@ def test_an_empty_text_has_a_score(tmp_path: Path) -> None:
     assert scorer(["", ""], ["", "w1"], [True, True])[0] == pytest.approx(alone(scorer, [1]), abs=1e-5)
 
 
-@pytest.mark.parametrize(("length", "limit", "kept"), [(12, 8, 8), (12, 512, 12), (100, 512, 64)])
+@pytest.mark.parametrize(("length", "limit", "kept"), [(12, 8, 8), (100, 512, 64)])
 def test_long_texts_are_cut_on_the_left(tmp_path: Path, length: int, limit: int, kept: int) -> None:
     """By the setting, or by the model's 64 positions when those are fewer."""
     scorer = make_scorer(save_reward_model(tmp_path), max_tokens=limit)
@@ -197,16 +187,9 @@ def test_probability_of_a_single_output(tmp_path: Path) -> None:
     assert make_scorer(folder, output="probability")([""], ["w1 w2"], [True])[0] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_a_saved_head_bias_is_kept(tmp_path: Path, family: str) -> None:
-    folder = save_reward_model(tmp_path, family, labels=2)
-    before = make_scorer(folder, label="1")(
-        ["w1 "],
-        [
-            "w2",
-        ],
-        [True],
-    )
+def test_a_saved_head_bias_is_kept(tmp_path: Path) -> None:
+    folder = save_reward_model(tmp_path, "llama", labels=2)
+    before = make_scorer(folder, label="1")(["w1 "], ["w2"], [True])
     weights = load_file(folder / "model.safetensors")
     save_file({**weights, "score.bias": torch.tensor([100.0, 0.75])}, folder / "model.safetensors", metadata={"format": "pt"})
     after = make_scorer(folder, label="1")(["w1 "], ["w2"], [True])
@@ -232,25 +215,6 @@ def test_a_batch_that_uses_every_id(tmp_path: Path) -> None:
     scores = scorer(["", ""], texts, [True, True])
     for score, ids in zip(scores.tolist(), ([2, 3, 4], [0, 1]), strict=True):
         assert score == pytest.approx(alone(scorer, ids), abs=1e-5)
-
-
-def test_an_encoder_keeps_its_class_token_when_cut(tmp_path: Path) -> None:
-    """DistilBERT reads its answer off the first token, so a cut on the left must leave [CLS] there."""
-    vocabulary = {token: number for number, token in enumerate(["[PAD]", "[CLS]", "[SEP]", *WORDS])}
-    backend = Tokenizer(WordLevel(vocabulary, unk_token="[PAD]"))
-    backend.pre_tokenizer = WhitespaceSplit()
-    backend.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
-    PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]").save_pretrained(tmp_path)
-    torch.manual_seed(0)
-    sizes = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64}
-    DistilBertForSequenceClassification(DistilBertConfig(vocab_size=31, num_labels=2, **sizes)).save_pretrained(tmp_path)
-    scorer = make_scorer(tmp_path, label="1", max_tokens=8)
-    words = [f"w{number}" for number in range(12)]
-    scores = scorer([" ".join(words[:10]) + " ", "w1 "], [" ".join(words[10:]), "w2"], [True, True])
-    for score, middle in zip(scores.tolist(), (words[-6:], ["w1", "w2"]), strict=True):
-        ids = [1, *(WORDS.index(word) + 3 for word in middle), 2]
-        with torch.no_grad():
-            assert score == pytest.approx(float(scorer._model(torch.tensor([ids])).logits[0, 1]), abs=1e-5)
 
 
 def test_a_start_token_that_a_chat_template_wrote_stands_there_once(tmp_path: Path) -> None:
@@ -337,12 +301,6 @@ def test_gold_is_the_worlds_own_score() -> None:
     gold = scorer_of(LENGTH, gold="world")(episodes(responses, prompt="A film.")).gold
     assert gold is not None
     assert gold.tolist() == pytest.approx([gold_score("A film.", response) for response in responses])
-
-
-def test_a_rule_that_gives_up_names_the_component() -> None:
-    scorer = scorer_of({"kind": "regex", "pattern": "(a+)+$", "timeout": 0.01, "name": "ends in a"})
-    with pytest.raises(RewardError, match="component ends in a: the pattern"):
-        scorer(episodes(["a" * 5000 + "b"]))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

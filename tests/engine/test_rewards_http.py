@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import httpcore
 import pytest
 import torch
 
@@ -165,30 +164,26 @@ def test_the_blame_is_put_on_the_right_text_of_a_later_request(judge: JsonServer
     assert caught.value.row == 3
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503])
-def test_asking_again_with_growing_pauses(judge: JsonServer, status: int) -> None:
-    judge.answers = [(status, ""), (status, ""), (status, ""), (200, '{"scores": [1, 2]}')]
+def test_asking_again_with_growing_pauses(judge: JsonServer) -> None:
+    judge.answers = [(429, ""), (500, ""), (502, ""), (200, '{"scores": [1, 2]}'), (503, "")]
     pauses: list[float] = []
-    assert scorer_for(judge, pauses, retries=3)(EPISODES).scores.tolist() == [1.0, 2.0]
+    scorer = scorer_for(judge, pauses, retries=9)
+    assert scorer(EPISODES).scores.tolist() == [1.0, 2.0]
     assert pauses == [0.5, 1.0, 2.0]
-
-
-def test_pauses_do_not_grow_for_ever(judge: JsonServer) -> None:
-    judge.answers = [(503, "")]
-    pauses: list[float] = []
+    pauses.clear()
     with pytest.raises(ComponentError, match=r"the server judge: answered with status 503 \(asked 10 times\)"):
-        scorer_for(judge, pauses, retries=9)(EPISODES)
-    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30] and len(judge.seen) == 10
+        scorer(EPISODES)
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30] and len(judge.seen) == 14
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 422])
+@pytest.mark.parametrize("status", [400, 422])
 def test_a_refusal_is_final_and_names_the_status(judge: JsonServer, status: int) -> None:
     judge.answers = [(status, "")]
     assert str(failure(judge, retries=5)) == f"the server judge: answered with status {status}"
     assert len(judge.seen) == 1
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [302, 308])
 def test_redirects_are_not_followed(judge: JsonServer, status: int) -> None:
     judge.answers = [(status, "", {"Location": f"http://127.0.0.1:{judge.server_port}/elsewhere"})]
     assert f"answered with status {status}, a redirect" in str(failure(judge, retries=5))
@@ -226,18 +221,6 @@ def test_a_server_that_is_silent(judge: JsonServer, answer: tuple[Any, ...]) -> 
     assert "did not answer within 0.2 s (asked once)" in str(failure(judge, timeout=0.2))
 
 
-def test_a_server_that_takes_no_connection(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = scorer_for(judge, timeout=7)
-    monkeypatch.setattr(scorer._client._pool, "stream", unreachable)
-    with pytest.raises(ComponentError, match=r"the server judge: did not answer within 7 s \(asked once\)"):
-        scorer(EPISODES)
-
-
-def unreachable(*arguments: Any, **options: Any) -> Any:
-    """How httpcore tells of a connection that could not be made in time."""
-    raise httpcore.ConnectTimeout("timed out")
-
-
 def test_a_server_that_drips(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each read is quick, the whole is not."""
     judge.answers = [(200, '{"scores": [1, 2]}')]
@@ -262,17 +245,6 @@ def test_headers_without_end(judge: JsonServer, monkeypatch: pytest.MonkeyPatch,
     assert "did not answer within 0.2 s (asked once)" in str(failure(judge, timeout=0.2))
 
 
-def test_cookies_are_not_kept(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge.answers = [(200, '{"scores": [1, 2]}', {"Set-Cookie": "a=b; Path=/"})]
-    cookies: list[str | None] = []
-    before = Handler.do_POST
-    monkeypatch.setattr(Handler, "do_POST", lambda self: (cookies.append(self.headers["Cookie"]), before(self)))
-    scorer = scorer_for(judge)
-    scorer(EPISODES)
-    scorer(EPISODES)
-    assert cookies == [None, None]
-
-
 def test_nobody_is_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -280,11 +252,6 @@ def test_nobody_is_there() -> None:
     scorer = ScoringServer(HttpReward(server="judge", retries=2), permissions, FIELD, sleep=lambda seconds: None)
     with pytest.raises(ComponentError, match=r"^the server judge: cannot be reached: Connection refused \(asked 3 times\)$"):
         scorer(EPISODES)
-
-
-def test_a_server_that_speaks_no_http(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Handler, "do_POST", lambda self: self.wfile.write(b"\x00\x01garbage\n\n"))
-    assert "cannot be reached: RemoteProtocolError" in str(failure(judge))
 
 
 def test_the_whole_message_names_component_and_status(judge: JsonServer) -> None:

@@ -84,12 +84,6 @@ def test_placeholders_are_filled_once(server: JsonServer) -> None:
     assert asked(server) == [f"{{response}}|{text}|{{prompt}}!|{text}|{{ x }}|{{{{}}}}|%s"]
 
 
-def test_any_text_survives(server: JsonServer) -> None:
-    strange = "\ud800\u2028\x00😀"
-    judge_of(server)(Episodes([strange], [strange], [True], [1]))
-    assert asked(server) == [f"P={strange} R={strange}."]
-
-
 def test_a_reference_is_needed_only_when_the_rubric_shows_it(server: JsonServer) -> None:
     judge_of(server)(episodes("a"))
     with pytest.raises(ComponentError, match="there are no reference texts"):

@@ -108,23 +108,16 @@ def test_it_sees_no_variable_that_it_does_not_need(tmp_path: Path, monkeypatch: 
     ("body", "cause", "row"),
     [
         ("raise ValueError('too sad')", "it raised ValueError: too sad (line 2)", None),
-        ("raise SystemExit('gone')", "it raised SystemExit: gone (line 2)", None),
         ("return [1.0, float('nan')]", "it gave nan", 1),
-        ("return [float('-inf'), 1]", "it gave -inf", 0),
         ("return [10 ** 400, 1]", "it gave a number that is too large", 0),
         ("return None", "it gave None and not a list of numbers", None),
         ("return [None, 1]", "it gave None, which is not a number", 0),
         ("return [1, 'good']", "it gave 'good', which is not a number", 1),
-        ("return 'ab'", "it gave 'ab' and not a list of numbers", None),
         ("return [True, 1]", "it gave True, which is not a number", 0),
         ("return [1.0]", "it gave 1 scores for 2 responses", None),
-        ("return 3.5", "it gave 3.5 and not a list of numbers", None),
-        ("return (1 for _ in responses)", "and not a list of numbers", None),
-        ("return [[1], [2]]", "it gave [1], which is not a number", 0),
         ("return [type('Odd', (), {'__repr__': lambda self: 1 / 0})(), 1]", "it gave a Odd, which is not a number", 0),
         ("return ['x' * 1000, 1]", "xxx..., which is not a number", 0),
         ("import os; os._exit(7)", "its process is gone: it ended with exit code 7", None),
-        ("import os; os.kill(os.getpid(), 11)", "its process is gone: it was ended by signal 11", None),
     ],
 )
 def test_a_function_that_misbehaves(tmp_path: Path, body: str, cause: str, row: int | None) -> None:
@@ -158,8 +151,7 @@ def test_a_function_that_forges_answers(tmp_path: Path) -> None:
             function_of(tmp_path, source.replace("LINE", repr(line)))(EPISODES)
 
 
-@pytest.mark.parametrize("body", ["while True: pass", "import threading; threading.Event().wait()"])
-def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Path, body: str) -> None:
+def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Path) -> None:
     function = function_of(
         tmp_path,
         "import subprocess, sys\n"
@@ -167,7 +159,7 @@ def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Pa
         "    if prompts[0] != 'hang': return [1] * len(prompts)\n"
         "    child = subprocess.Popen([sys.executable, '-c', 'import threading; threading.Event().wait()'])\n"
         f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
-        f"    {body}\n",
+        "    while True: pass\n",
         timeout=1.0,
     )
     process = function._process
@@ -203,9 +195,7 @@ def test_the_whole_message_names_component_prompt_and_cause(tmp_path: Path, capf
     [
         ("def other(p, r): return []", {}, "function", "defines no score; it must, at its top level"),
         ("def f():\n    def score(p, r): return []", {}, "file", "it has no function called score"),
-        ("score = 3", {}, "file", "it has no function called score"),
         ("1 / 0\ndef score(p, r): return []", {}, "file", "it raised ZeroDivisionError: division by zero (line 1)"),
-        ("import no_such_module_here\ndef score(p, r): return []", {}, "file", "it raised ModuleNotFoundError"),
         ("def score(:", {}, "file", "is not valid Python"),
         ("def score(p, r): return []\nimport os; os._exit(3)", {}, "file", "its process is gone: it ended with exit code 3"),
     ],

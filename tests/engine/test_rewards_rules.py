@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlhf_studio.config import BleuReward, LexiconReward, RegexReward, RewardConfig, RougeReward
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.rewards.errors import ComponentError, quoted
+from rlhf_studio.engine.rewards.errors import quoted
 from rlhf_studio.engine.rewards.kinds.lexicon import NEGATIONS, bundled_words, lexicon_rule
 from rlhf_studio.engine.rewards.kinds.overlap import bleu, rouge
 from rlhf_studio.engine.rewards.kinds.rules import regex_rule
@@ -36,11 +36,6 @@ def test_a_format_can_be_asked_of_the_whole_response(text: str, search: int, ful
     pattern = r"<a>\d</a>"
     assert regex_rule(RegexReward(pattern=pattern))(text, 0) == search
     assert regex_rule(RegexReward(pattern=pattern, match="full"))(text, 0) == full
-
-
-def test_a_costly_pattern_is_stopped_in_a_full_match_too() -> None:
-    with pytest.raises(ComponentError, match="took longer than 0.01 s"):
-        regex_rule(RegexReward(pattern="(a+)+", match="full", timeout=0.01))("a" * 5000 + "b", 0)
 
 
 # --- sentiment by words --------------------------------------------------------------------------------------------------------
@@ -89,6 +84,7 @@ def test_the_bundled_lists_are_clean() -> None:
     assert all(word == word.strip().casefold() and " " not in word for word in positive | negative)
 
 
+@settings(max_examples=50)
 @given(st.text(max_size=200))
 def test_lexicon_scores_stay_within_their_range(text: str) -> None:
     assert -1.0 <= lexicon_rule(LexiconReward())(text, 0) <= 1.0

@@ -116,12 +116,6 @@ def test_a_policy_whose_tokens_cannot_be_counted(tmp_path: Path) -> None:
     assert found["tokens"] is None and "length penalty is left out" in found["notes"][0]
 
 
-def test_a_policy_without_a_fast_tokenizer(tmp_path: Path) -> None:
-    config = config_of(tmp_path, LENGTH)
-    (tmp_path / "policy" / "tokenizer.json").rename(tmp_path / "policy" / "vocab.json")
-    assert "has no tokenizer.json" in score(config)["components"][0]["error"]
-
-
 def test_what_stays_the_same_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     trial = Trial(NOTHING_ALLOWED, lambda text, fraction: said.append(text))
@@ -178,15 +172,6 @@ def test_the_command(settings: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [line.split() for line in out[3:]] == [["sum", "-"], ["final", "-"]]
 
 
-def test_the_command_shows_the_members_of_an_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
-    path = tmp_path / "run.yaml"
-    path.write_text(config_to_yaml(config_of(tmp_path, {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}"})), encoding="utf-8")
-    assert main(["score", "--config", str(path), "--prompt", "w1 ", "--response", "w2"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in out[2:4]] == ["  one", "  two"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -212,6 +197,7 @@ def request(config: RunConfig, **changes: Any) -> dict[str, Any]:
     return {"config": config.model_dump(mode="json"), "prompt": "w1 ", "response": "w2 w3", "reference": None, "stopped": True, **changes}
 
 
+@pytest.mark.long
 def test_the_helper_process(tmp_path: Path) -> None:
     environment = child_environment(os.environ) | {"OMP_NUM_THREADS": "1"}
     process = LineProcess([sys.executable, "-m", "rlhf_studio", "score-server"], environment=environment, errors=subprocess.DEVNULL)

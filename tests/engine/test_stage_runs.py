@@ -57,15 +57,10 @@ def weights(run_dir: Path) -> dict[str, torch.Tensor]:
     return {f"{file.relative_to(folder)}:{name}": tensor for file in files for name, tensor in load_file(file).items()}
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+@pytest.fixture(scope="session")
+def finished(small_runs: Path) -> dict[str, Path]:
     """One finished run of each stage."""
-    folder, runs = tmp_path_factory.mktemp("stages"), {}
-    torch.set_num_threads(1)
-    for stage in STAGES:
-        runs[stage] = make(folder / stage, settings(folder, stage))
-        assert run_engine(runs[stage], "train") == DONE
-    return runs
+    return {stage: small_runs / stage for stage in STAGES}
 
 
 def numbers(run_dir: Path) -> list[dict[str, float]]:
