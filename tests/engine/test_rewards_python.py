@@ -21,7 +21,6 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds import python_function
 from rlhf_studio.engine.rewards.kinds.python_function import CHILD, PythonFunction
-from rlhf_studio.engine.rewards.outside.replies import checked_scores
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, build_scorer
 from tests.waiting import gone, wait_until
 
@@ -64,12 +63,6 @@ def test_references_when_there_are_some_and_only_what_it_takes(tmp_path: Path) -
     chats = [[{"role": "user", "content": "Hi"}]] * 2
     function = function_of(tmp_path, "def score(p, r, messages): return [len(chat[0]['content']) for chat in messages]")
     assert scores(function, Episodes(["p"] * 2, ["r"] * 2, [True] * 2, [1] * 2, None, chats)) == [2.0, 2.0]
-
-
-def test_any_text_survives(tmp_path: Path) -> None:
-    function = function_of(tmp_path, "def score(prompts, responses, **extra):\n    return [sum(map(ord, text)) for text in responses]\n")
-    strange = "\ud800\n\u2028\x00\u202e😀"
-    assert scores(function, Episodes([strange], [strange], [True], [1])) == [float(sum(map(ord, strange)))]
 
 
 def test_arrays_are_numbers_and_prints_are_no_answers(tmp_path: Path) -> None:
@@ -125,15 +118,6 @@ def test_a_function_that_misbehaves(tmp_path: Path, body: str, cause: str, row: 
     with pytest.raises(ComponentError) as caught:
         function(EPISODES)
     assert cause in str(caught.value) and caught.value.row == row
-
-
-def test_after_an_error_the_next_batch_is_scored(tmp_path: Path) -> None:
-    function = function_of(
-        tmp_path, "def score(prompts, responses):\n    if prompts[0] == 'bad':\n        raise ValueError\n    return [1] * len(prompts)\n"
-    )
-    with pytest.raises(ComponentError, match="ValueError"):
-        function(Episodes(["bad"], ["r"], [True], [1]))
-    assert scores(function) == [1.0, 1.0]
 
 
 def test_a_function_that_forges_answers(tmp_path: Path) -> None:
@@ -207,13 +191,6 @@ def test_a_file_that_gives_no_function(tmp_path: Path, source: str, settings: di
     assert problem.field == f"reward.components.0.{field}" and part in problem.message
 
 
-def test_a_file_with_another_ending(tmp_path: Path) -> None:
-    file = tmp_path / "rewards.txt"
-    file.write_text("def score(p, r): return []")
-    with pytest.raises(ConfigError, match="its name must end in .py"):
-        PythonFunction(PythonReward(file=str(file)), permissions_from_flags([str(file)], []), "reward.components.0")
-
-
 def test_only_files_of_the_list(tmp_path: Path) -> None:
     for name in ("allowed.py", "other.py"):
         (tmp_path / name).write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')\ndef score(p, r): return [1] * len(p)")
@@ -229,35 +206,10 @@ def test_only_files_of_the_list(tmp_path: Path) -> None:
     assert (tmp_path / "was-run").exists()
 
 
-def test_a_process_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    with pytest.raises(ConfigError, match="its process could not be started"):
-        function_of(tmp_path, "def score(p, r): return []")
-
-
 def test_a_file_that_never_finishes_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_function, "START_SECONDS", 0.5)
     with pytest.raises(ConfigError, match="it did not answer within 0.5 s"):
         function_of(tmp_path, "import threading\nthreading.Event().wait()\ndef score(p, r): return []")
-
-
-@pytest.mark.parametrize(
-    ("answer", "cause", "row"),
-    [
-        ({}, 'no list "scores"', None),
-        ({"scores": {"0": 1}}, 'no list "scores"', None),
-        ({"scores": [1]}, "1 scores for 2 responses", None),
-        ({"scores": [1, True]}, "'True', which is not a number", 1),
-        ({"scores": [1, float("nan")]}, "nan, which is not a finite number", 1),
-        ({"scores": [10**400, 1]}, "which is not a finite number", 0),
-        ({"error": "x", "row": 7}, "x", None),
-        ({"error": "x", "row": "1"}, "x", None),
-    ],
-)
-def test_answers_are_checked_again_on_this_side(answer: dict[str, Any], cause: str, row: int | None) -> None:
-    with pytest.raises(ComponentError) as caught:
-        checked_scores(answer, 2)
-    assert cause in str(caught.value) and caught.value.row == row
 
 
 # --- it is not left behind -----------------------------------------------------------------------------------------------------

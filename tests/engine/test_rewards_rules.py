@@ -44,14 +44,9 @@ def test_a_format_can_be_asked_of_the_whole_response(text: str, search: int, ful
 @pytest.mark.parametrize(
     ("text", "score"),
     [
-        ("a good film", 1 / 3),
-        ("Good, GOOD; good!", 1),
+        ("a good film", 1 / 3), ("Good, GOOD; good!", 1),
         ("good good good good good", 1),  # limited
-        ("a bad film", -1 / 3),
-        ("bad bad bad bad", -1),
-        ("good and bad", 0),
-        ("it was not good", -1 / 3),
-        ("it isn't bad", 1 / 3),
+        ("a bad film", -1 / 3), ("bad bad bad bad", -1), ("good and bad", 0), ("it was not good", -1 / 3), ("it isn't bad", 1 / 3),
         ("it isn\u2019t bad", 1 / 3),
         ("not a b c good", 1 / 3),  # three words lie between: beyond its reach
         ("not a b good", -1 / 3),
@@ -62,7 +57,7 @@ def test_a_format_can_be_asked_of_the_whole_response(text: str, search: int, ful
         ("goodness badly-made", 0),  # whole words
         ("", 0),
     ],
-)
+)  # fmt: skip
 def test_lexicon_by_hand(text: str, score: float) -> None:
     settings = LexiconReward(use_bundled=False, positive="good", negative=" Bad ,")
     assert lexicon_rule(settings)(text, 0) == pytest.approx(score)
@@ -96,24 +91,20 @@ def test_lexicon_scores_stay_within_their_range(text: str) -> None:
 @pytest.mark.parametrize(
     ("response", "reference", "settings", "score"),
     [
-        # 5 of 6 words and 3 of 5 pairs agree
         ("the cat sat on the mat", "the cat is on the mat", {"max_order": 2, "smoothing": "none"}, math.sqrt(5 / 6 * 3 / 5)),
         ("the cat sat on the mat", "the cat is on the mat", {"max_order": 1}, 5 / 6),
-        # all agrees, but 2 words for 3: exp(1 - 3/2)
         ("the cat", "the cat sat", {"max_order": 2}, math.exp(-0.5)),
         ("the cat sat on the mat", "the cat is on the mat", {"smoothing": "none"}, 0.0),  # no four words agree
-        ("the cat sat", "the cat sat", {}, 1.0),
-        ("The Cat", "the cat", {"max_order": 1}, 0.0),
+        ("the cat sat", "the cat sat", {}, 1.0), ("The Cat", "the cat", {"max_order": 1}, 0.0),
         ("The Cat", "the cat", {"max_order": 1, "lowercase": True}, 1.0),
         ("it ends.", "it ends !", {"max_order": 1, "tokenizer": "none"}, 0.5 * math.exp(-0.5)),
         ("it ends.", "it ends !", {"max_order": 1, "tokenizer": "13a"}, 2 / 3),
         ("ab", "ac", {"max_order": 1, "tokenizer": "char"}, 0.5),
         ("5\u20ac", "5 $", {"max_order": 1, "tokenizer": "13a"}, 0.0),  # for 13a the sign belongs to the number
-        ("5\u20ac", "5 $", {"max_order": 1, "tokenizer": "intl"}, 0.5),
-        ("", "the cat", {}, 0.0),
+        ("5\u20ac", "5 $", {"max_order": 1, "tokenizer": "intl"}, 0.5), ("", "the cat", {}, 0.0),
         ("  ", "", {"smoothing": "floor"}, 0.0),
     ],
-)
+)  # fmt: skip
 def test_bleu_by_hand(response: str, reference: str, settings: dict[str, Any], score: float) -> None:
     assert bleu(BleuReward(**settings))(response, reference) == pytest.approx(score, abs=1e-6)
 
@@ -131,13 +122,11 @@ def test_bleu_smoothing_fills_what_is_missing() -> None:
     ("settings", "score"),
     [
         ({"variant": "rouge1"}, 4 / 9),  # 2 common words of 3 and 6: p 2/3, r 1/3
-        ({"variant": "rouge1", "measure": "precision"}, 2 / 3),
-        ({"variant": "rouge1", "measure": "recall"}, 1 / 3),
+        ({"variant": "rouge1", "measure": "precision"}, 2 / 3), ({"variant": "rouge1", "measure": "recall"}, 1 / 3),
         ({"variant": "rouge2"}, 2 / 7),  # 1 common pair of 2 and 5
-        ({"variant": "rougeL"}, 4 / 9),
-        ({"variant": "rougeLsum"}, 4 / 9),
+        ({"variant": "rougeL"}, 4 / 9), ({"variant": "rougeLsum"}, 4 / 9),
     ],
-)
+)  # fmt: skip
 def test_rouge_by_hand(settings: dict[str, Any], score: float) -> None:
     assert rouge(RougeReward(**settings))("the cat sat", "the cat is on the mat") == pytest.approx(score)
 

@@ -63,15 +63,6 @@ def test_clipping_holds_and_scaling_is_left_out_with_a_note(tmp_path: Path) -> N
     assert found["notes"] == ["Scaling needs the scores of a run; here it is left out."]
 
 
-def test_references_and_ensembles(tmp_path: Path) -> None:
-    folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
-    models = {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}", "combine": "minimum"}
-    config = config_of(tmp_path, models, {"kind": "rouge", "variant": "rouge1"})
-    ensemble, rouge = score(config, reference="w3 w2")["components"]
-    assert set(ensemble["members"]) == {"one", "two"} and ensemble["raw"] == min(ensemble["members"].values())
-    assert rouge["raw"] == 1.0
-
-
 def test_a_right_answer_and_a_judge(tmp_path: Path) -> None:
     server = JsonServer().start()
     server.answers = [(200, json.dumps({"choices": [{"message": {"content": "Score: 4"}}]}))]
@@ -176,9 +167,7 @@ def test_the_command(settings: Path, capsys: pytest.CaptureFixture[str]) -> None
     ("arguments", "part"),
     [
         (["--prompt", "a"], "--response"),
-        (["--prompt", "a", "--response", "b"], "give --recipe NAME"),
         (["--prompt", "a", "--response", "b", "--recipe", "world", "--reward.score_clip", "-1"], "reward.score_clip"),
-        (["--prompt", "a", "--response", "b", "--recipe", "world", "--reward-url", "x"], "NAME=URL"),
         (["--prompt", "a", "--response", "b", "--recipe", "world", "--engine.device", "cuda"], "engine.device: no CUDA GPU"),
     ],
 )

@@ -157,14 +157,6 @@ def test_the_sides_of_a_pair_keep_their_own_number_formats(tmp_path: Path, held:
         assert not torch.is_autocast_enabled("cpu")
 
 
-def test_the_starting_policy_is_its_own_reference(run: Path, held: Held) -> None:
-    talker = held.get(run, None)
-    events = list(answer(talker, ask()))
-    assert events[-1]["kl"] == pytest.approx(0.0, abs=1e-5)
-    assert all(token["value"] is None for token in events[1:-1])
-    assert events[0]["kl_coef"] == RunReader(run).config().ppo.kl_coef
-
-
 def test_the_same_seed_gives_the_engines_own_answer(run: Path, held: Held) -> None:
     talker, seed = held.get(run, 3), 7
     settings = GenerationConfig(response_length=8, temperature=0.9, top_k=6, top_p=0.95)

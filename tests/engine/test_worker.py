@@ -16,14 +16,10 @@ from rlhf_studio.cli.engine import stop
 from rlhf_studio.cli.main import main
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process import control
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages import ppo
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
-from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.errors import AlreadyRunning
-from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
@@ -71,31 +67,6 @@ def test_a_whole_run(make_run: Callable[..., Path]) -> None:
     assert "checkpoint" in kinds(run_dir)
 
 
-def test_recorded_numbers_fit_together(make_run: Callable[..., Path]) -> None:
-    """The identities that the inspector shows hold for what was stored: rewards, deltas, advantages, returns."""
-    run_dir = make_run(ppo={"steps": 2, "gamma": 0.9, "lam": 0.8, "kl_coef": 0.3})
-    run_engine(run_dir, "train")
-    reader = RunReader(run_dir)
-    for sample in range(3):
-        record = reader.rollout(2, sample)
-        tokens, arrays = record.tokens, {name: array.astype(float) for name, array in record.tokens.arrays.items()}
-        for place in range(record.length):
-            last = place == record.length - 1
-            expected = -tokens.kl_coef * (arrays["logprobs"][place] - arrays["ref_logprobs"][place]) + (record.score if last else 0)
-            assert arrays["rewards"][place] == pytest.approx(expected, abs=1e-5)
-            next_value, next_advantage = (0.0, 0.0) if last else (arrays["values"][place + 1], arrays["advantages"][place + 1])
-            delta = arrays["rewards"][place] + tokens.gamma * next_value - arrays["values"][place]
-            assert arrays["deltas"][place] == pytest.approx(delta, abs=1e-5)
-            assert arrays["advantages"][place] == pytest.approx(delta + tokens.gamma * tokens.lam * next_advantage, abs=1e-5)
-            assert arrays["returns"][place] == pytest.approx(arrays["advantages"][place] + arrays["values"][place], abs=1e-5)
-        assert record.kl == pytest.approx((arrays["logprobs"] - arrays["ref_logprobs"]).sum(), abs=1e-4)
-        assert record.score == pytest.approx(sum(record.parts.values()), abs=1e-5)
-        assert tokens.top_ids.shape == (record.length, 5)
-        chosen = {int(token): value for token, value in zip(tokens.top_ids[0], tokens.top_logprobs[0], strict=True)}
-        if int(tokens.response_ids[0]) in chosen:
-            assert chosen[int(tokens.response_ids[0])] == pytest.approx(float(arrays["logprobs"][0]), abs=1e-4)
-
-
 def test_a_signal_means_checkpoint_and_leave(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run()
     at_step(monkeypatch, 3, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -121,20 +92,6 @@ def test_discard_stops_without_a_checkpoint(make_run: Callable[..., Path], monke
     monkeypatch.undo()
     assert run_engine(run_dir, "resume") == DONE
     assert [event.text for event in reader.events_since(0) if event.kind == "resume"] == ["Resumed from the checkpoint of step 2."]
-
-
-def test_pause_and_continue(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = make_run()
-    at_step(monkeypatch, 2, lambda: send_command(run_dir, "pause"))
-    seen: list[str] = []
-
-    def woken(seconds: float) -> None:
-        seen.append(RunReader(run_dir).status().state)
-        send_command(run_dir, "continue")
-
-    monkeypatch.setattr(control, "sleep", woken)
-    assert run_engine(run_dir, "train") == DONE
-    assert seen == ["paused"]
 
 
 def test_bad_input_found_while_loading(make_run: Callable[..., Path]) -> None:
@@ -188,13 +145,6 @@ def test_an_error_in_a_step_is_on_record(
     at_step(monkeypatch, 1, explode)
     assert run_engine(run_dir, "train") == FAILED
     assert cause in RunReader(run_dir).status().cause
-
-
-def test_two_engines_on_one_run(make_run: Callable[..., Path]) -> None:
-    run_dir = make_run()
-    with EngineLock(run_dir), pytest.raises(AlreadyRunning):
-        run_engine(run_dir, "train")
-    assert RunReader(run_dir).status().step == 0
 
 
 def test_notes_for_people(make_run: Callable[..., Path]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from rlhf_studio.engine.process import control, stopping, worker
 from rlhf_studio.engine.process.stopping import Signals
 from rlhf_studio.engine.process.worker import run_engine
-from rlhf_studio.exit_codes import DONE, STOPPED
+from rlhf_studio.exit_codes import DONE
 from rlhf_studio.runs import commands
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
@@ -36,14 +36,6 @@ def while_loading(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) ->
         return original(config)
 
     monkeypatch.setattr(worker, "choose_compute", interrupted)
-
-
-def test_a_signal_while_loading(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    while_loading(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert run_engine(run_dir, "train") == STOPPED
-    reader = RunReader(run_dir)
-    assert (reader.status().state, reader.status().step) == ("stopped", 0)
-    assert [event.text for event in reader.events_since(0) if event.kind == "stop"] == ["Stopped: signal SIGTERM."]
 
 
 def test_a_pause_while_loading_takes_effect_before_the_first_step(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,17 +27,15 @@ def policy_case(ratio: float, advantage: float, **options: float) -> tuple[float
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "clipped", "gradient"),
     [
-        (1.0, 2.0, -2.0, False, -2.0),
-        (1.1, 2.0, -2.2, False, -2.2),
+        (1.0, 2.0, -2.0, False, -2.0), (1.1, 2.0, -2.2, False, -2.2),
         (1.5, 2.0, -2.4, True, 0.0),  # far enough up: stays at 1.2
         (0.5, 2.0, -1.0, False, -1.0),  # wrong way: never clipped
-        (1.0, -2.0, 2.0, False, 2.0),
-        (0.9, -2.0, 1.8, False, 1.8),
+        (1.0, -2.0, 2.0, False, 2.0), (0.9, -2.0, 1.8, False, 1.8),
         (0.5, -2.0, 1.6, True, 0.0),  # far enough down: stays at 0.8
         (1.5, -2.0, 3.0, False, 3.0),  # wrong way
         (1.5, 0.0, 0.0, False, 0.0),
     ],
-)
+)  # fmt: skip
 def test_policy_hand_worked(ratio, advantage, loss, clipped, gradient):
     assert policy_case(ratio, advantage) == pytest.approx((loss, clipped, gradient))
 
@@ -60,7 +58,7 @@ def test_larger_upper_clip_range(ratio, advantage, loss, clipped):
         (5.0, 1.0, -1.2, True, 0.0),  # positive advantages know no ceiling
         (0.1, 1.0, -0.1, False, -0.1),
     ],
-)
+)  # fmt: skip
 def test_dual_clip(ratio, advantage, loss, clipped, gradient):
     assert policy_case(ratio, advantage, dual_clip=3.0) == pytest.approx((loss, clipped, gradient))
 
@@ -108,7 +106,7 @@ def test_settings_outside_their_range_are_refused():
         (2.0, 3.0, 0.0, 3.92, True, 0.0),  # held at 2.8
         (9.0, 1.0, 3.0, 18.0, False, 6.0),  # overshot: the plain error is the larger one
     ],
-)
+)  # fmt: skip
 def test_value_hand_worked(new, old, target, loss, clipped, gradient):
     new_values = torch.tensor([[new]], dtype=torch.float64, requires_grad=True)
     result = value_loss(new_values, single(old).double(), single(target).double(), ONE, 0.2)
