@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -16,9 +17,13 @@ from rlhf_studio.cli.engine import stop
 from rlhf_studio.cli.main import main
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.process import control, stopping, worker
+from rlhf_studio.engine.process.stopping import Signals
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages import ppo
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from rlhf_studio.runs import commands
+from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
@@ -170,3 +175,58 @@ def test_full_disk_keeps_what_was_there(make_run: Callable[..., Path], monkeypat
     assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [2]
     monkeypatch.undo()
     assert run_engine(run_dir, "resume") == DONE
+
+
+# --- requests that come while a run is loading, twice, or in a form that nobody knows ---------------------------------------------
+
+
+def while_loading(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> None:
+    original = worker.choose_compute
+
+    def interrupted(config: Any) -> Any:
+        action()
+        return original(config)
+
+    monkeypatch.setattr(worker, "choose_compute", interrupted)
+
+
+def test_a_pause_while_loading_takes_effect_before_the_first_step(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run(ppo={"steps": 1})
+    while_loading(monkeypatch, lambda: send_command(run_dir, "pause"))
+    seen: list[tuple[str, int]] = []
+
+    def woken(seconds: float) -> None:
+        seen.append((RunReader(run_dir).status().state, RunReader(run_dir).status().step))
+        send_command(run_dir, "continue")
+
+    monkeypatch.setattr(control, "sleep", woken)
+    assert run_engine(run_dir, "train") == DONE
+    assert seen == [("paused", 0)]
+
+
+def test_handlers_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with Signals():
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] != before
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_second_signal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[tuple[int, Any]] = []
+    monkeypatch.setattr(stopping.signal, "raise_signal", lambda number: raised.append((number, signal.getsignal(number))))
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == "signal SIGINT" and raised == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert raised == [(signal.SIGTERM, signal.SIG_DFL)]  # the system's own way: the process ends
+
+
+def test_an_unknown_request_is_answered(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer app may know more than this engine."""
+    run_dir = make_run(ppo={"steps": 1})
+    monkeypatch.setattr(commands, "CommandKind", Literal["dance"])
+    while_loading(monkeypatch, lambda: send_command(run_dir, "dance"))  # type: ignore[arg-type]
+    assert run_engine(run_dir, "train") == DONE
+    with sqlite3.connect(run_dir / "run.db") as connection:
+        assert connection.execute("SELECT kind, outcome FROM commands").fetchall() == [("dance", "unknown command")]
+    connection.close()
