@@ -14,10 +14,12 @@ import torch
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop import models as models_module
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import advantages_of, reference_pass, sample, score
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.sampling.traced_step import CannotTrace
 from rlhf_studio.engine.types import PromptBatch, Rollout
 from rlhf_studio.ppo.rewards import shape_rewards
 from tests.built_once import built_once
@@ -87,6 +89,16 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.small_runs import build_small_runs
 
     return built_once(tmp_path_factory, "small-runs", build_small_runs)
+
+
+@pytest.fixture
+def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the traced decoding step, which a test that is not about sampling need not wait for: half of a small trainer's building."""
+
+    def refuse(*_: Any) -> None:
+        raise CannotTrace("a test does without")
+
+    monkeypatch.setattr(models_module, "trace_step", refuse)
 
 
 @pytest.fixture(autouse=True)

@@ -146,7 +146,8 @@ ANSWER = "<|im_start|>assistant\n"
 
 def test_the_loss_of_a_sample_is_that_of_its_learned_tokens(tmp_path: Path) -> None:
     """Of a chat with two answers: the loss that transformers computes for both, without the user's turn between them."""
-    run_dir, _ = chat_run(tmp_path, "sft", {"instruction": "and now?", "output": "yes", "history": [["hello", "world"]]})
+    run_dir, texts = chat_run(tmp_path, "sft", {"instruction": "and now?", "output": "yes", "history": [["hello", "world"]]})
+    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}yes<|im_end|>"]
     folder = run_dir / "checkpoints" / "step-000001" / "policy"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     parts = [(TURNS[: TURNS.index("world")], False), ("world<|im_end|>\n", True)]
@@ -163,13 +164,10 @@ def test_the_loss_of_a_sample_is_that_of_its_learned_tokens(tmp_path: Path) -> N
     assert shown == pytest.approx(losses.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("stage", ["sft", "dpo"])
-def test_samples_show_who_says_what(tmp_path: Path, stage: str) -> None:
-    row = {"instruction": "and now?", "history": [["hello", "world"]]}
-    row |= {"output": "yes"} if stage == "sft" else {"chosen": "yes", "rejected": "no"}
-    run_dir, texts = chat_run(tmp_path, stage, row)
-    answers = ["yes"] if stage == "sft" else ["yes", "no"]
-    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}{answer}<|im_end|>" for answer in answers]
+def test_samples_show_who_says_what(tmp_path: Path) -> None:
+    row = {"instruction": "and now?", "history": [["hello", "world"]], "chosen": "yes", "rejected": "no"}
+    run_dir, texts = chat_run(tmp_path, "dpo", row)
+    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}{answer}<|im_end|>" for answer in ("yes", "no")]
     assert {record.prompt for _, record in RunReader(run_dir).watched()} <= {TURNS + ANSWER, TURNS[: TURNS.index("world")]}
 
 

@@ -36,6 +36,8 @@ from rlhf_studio.runs.writer import RunWriter
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_tokenizer
 
+pytestmark = pytest.mark.usefixtures("untraced")
+
 SKIP = {"engine": {"non_finite": "skip"}, "ppo": {"kl_controller": "adaptive", "kl_target": 0.1, "kl_horizon": 100}}
 
 
@@ -260,10 +262,10 @@ def test_a_pad_token_that_the_model_has_no_row_for(tmp_path: Path) -> None:
 
 
 def test_a_run_does_not_care_which_token_pads(tmp_path: Path) -> None:
-    """Pad equal to eos, or no pad at all: the same run, number for number, as with a pad token of its own."""
+    """Without a pad token, which is then the end token: the same run, number for number, as with one of its own."""
     small_config(tmp_path)
     found = []
-    for choice in ("<pad>", "<eos>", None):
+    for choice in ("<pad>", None):
         for folder in ("policy", "reward"):
             save_tokenizer(tmp_path / folder, pad=choice)  # type: ignore[arg-type]
         # A rule, since a reward model's text would show a <pad> that is not special.
@@ -272,13 +274,13 @@ def test_a_run_does_not_care_which_token_pads(tmp_path: Path) -> None:
         rows = [trainer.step().metrics for _ in range(2)]
         found.append([{name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))} for row in rows])
     assert any("pad token" in note for note in notes)
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
 
 
 def test_two_runs_of_one_seed_are_the_same_run(make_trainer: Callable[..., Trainer]) -> None:
     def run(seed: int) -> list[float]:
         trainer = make_trainer(engine={"seed": seed})
-        return [value for _ in range(2) for name, value in trainer.step().metrics.items() if name.startswith(("objective/", "loss/"))]
+        return [value for name, value in trainer.step().metrics.items() if name.startswith(("objective/", "loss/"))]
 
     assert run(3) == run(3)
     assert run(3) != run(4)
