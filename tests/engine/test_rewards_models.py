@@ -24,7 +24,7 @@ from transformers import (
 from rlhf_studio.config import EnsembleReward, RewardConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.rewards.kinds.ensemble import combine, member_names
+from rlhf_studio.engine.rewards.kinds.ensemble import combine
 from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
 from tests.engine.small_models import WORDS, save_reward_model
 
@@ -171,18 +171,6 @@ def test_member_curves_can_be_left_out(tmp_path: Path) -> None:
     component = EnsembleReward(models=f"{folders[0]},{folders[1]}", label="1", member_curves=False)
     found = build_scorer(RewardConfig(components=[component]), CPU, lambda text, fraction: None)(Episodes(["w1"], ["w2"], [True], [1]))
     assert found.members == {} and len(found.parts) == 1
-
-
-@pytest.mark.parametrize(
-    ("models", "names"),
-    [
-        (["org/a", "b/"], ["a", "b"]),
-        (["x/rm", "y/rm", "z/other"], ["rm (1)", "rm (2)", "other"]),
-        (["C:\\models\\rm"], ["rm"]),
-    ],
-)
-def test_members_have_short_names_of_their_own(models: list[str], names: list[str]) -> None:
-    assert member_names(models) == names
 
 
 def test_a_member_that_cannot_be_loaded_is_named_at_the_setting(tmp_path: Path) -> None:
