@@ -91,14 +91,19 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_once(tmp_path_factory, "small-runs", build_small_runs)
 
 
-@pytest.fixture
-def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the traced decoding step, which a test that is not about sampling need not wait for: half of a small trainer's building."""
+def without_traced_step(patch: pytest.MonkeyPatch) -> None:
+    """A test that is not about sampling need not wait for the traced decoding step: it is half of a small trainer's building."""
 
     def refuse(*_: Any) -> None:
         raise CannotTrace("a test does without")
 
-    monkeypatch.setattr(models_module, "trace_step", refuse)
+    patch.setattr(models_module, "trace_step", refuse)
+
+
+@pytest.fixture
+def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See :func:`without_traced_step`."""
+    without_traced_step(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untraced")]
 
 
 @pytest.fixture(scope="module")
