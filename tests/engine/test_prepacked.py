@@ -21,7 +21,10 @@ from rlhf_studio.engine.sampling.traced_step import CannotTrace, trace_step
 from rlhf_studio.estimate.cpu import LEAST_TOKENS
 from rlhf_studio.estimate.device import processor
 
-pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
+pytestmark = [
+    pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN"),
+    pytest.mark.usefixtures("traced"),
+]
 
 
 @pytest.fixture
