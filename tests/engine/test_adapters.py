@@ -360,17 +360,12 @@ def refusal(action: Callable[[], Any], setting: str = "policy") -> str:
 
 
 def test_adapters_that_cannot_be_merged(tmp_path: Path, llama: Path) -> None:
+    """What tests/inputs/test_models.py refuses at the door is refused here in the same way."""
     adapter = make_adapter(llama, tmp_path / "adapter")
     settings = adapter / "adapter_config.json"
     whole = settings.read_text()
-    edit(settings, base_model_name_or_path=None)
-    assert "does not name its base model" in refusal(lambda: load(adapter))
-    edit(settings, base_model_name_or_path=str(tmp_path / "none"))
-    assert f"cannot load {tmp_path / 'none'}" in refusal(lambda: load(adapter))
     edit(settings, base_model_name_or_path=str(adapter))
     assert "is an adapter of an adapter, more than 4 deep" in refusal(lambda: load(adapter))
-    edit(settings, peft_type="PREFIX_TUNING")
-    assert "is a PREFIX_TUNING adapter, not a LoRA adapter" in refusal(lambda: load(adapter))
     settings.write_text("[]")
     assert f"cannot load {adapter}" in refusal(lambda: load(adapter))
     settings.write_text(whole)

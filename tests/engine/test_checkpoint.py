@@ -226,3 +226,57 @@ def test_a_state_of_the_first_versions_is_read(full: Course) -> None:
     state.numbers["said"] = ["ratio"]
     restore(full.trainer, state)
     assert full.trainer.health.reported == {"ratio"}
+
+
+# --- which folders stay, and which of them is the newest --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def save_at(full: Course, tmp_path: Path) -> Callable[..., Path]:
+    models = full.trainer.models
+    return lambda step, keep=2: save_checkpoint(tmp_path, step, models.policy, models.tokenizer, training_state(full.trainer), keep)
+
+
+def names(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+
+
+def test_a_damaged_later_checkpoint_takes_no_good_ones_place(save_at: Callable[..., Path], tmp_path: Path) -> None:
+    """Resumed from step 2 because step 7 is damaged; keeping "the last one" must keep step 4, which has just been written.
+
+    The damaged one may be the only trace of its steps: it stays until the run has passed it.
+    """
+    save_at(2)
+    damaged = save_at(7)
+    (damaged / "state.json").write_text("{}")
+    chosen, problems = newest_valid(tmp_path)
+    assert chosen is not None and chosen.name == "step-000002" and len(problems) == 1
+    save_at(4, keep=1)
+    assert names(tmp_path) == ["step-000004", "step-000007"]
+    assert newest_valid(tmp_path)[0] == tmp_path / "checkpoints" / "step-000004"
+    save_at(8, keep=1)
+    assert names(tmp_path) == ["step-000008"]
+    assert newest_valid(tmp_path) == (tmp_path / "checkpoints" / "step-000008", [])
+
+
+def test_what_a_killed_engine_left_is_removed(save_at: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / ".step-000003.part" / "policy").mkdir(parents=True)
+    save_at(5)
+    assert names(tmp_path) == ["step-000005"]
+
+
+def test_a_step_of_seven_digits_comes_after_one_of_six(save_at: Callable[..., Path], tmp_path: Path) -> None:
+    save_at(999_999)
+    assert save_at(1_000_000, keep=2).name == "step-1000000"
+    assert names(tmp_path) == ["step-1000000", "step-999999"]
+    assert newest_valid(tmp_path)[0] == tmp_path / "checkpoints" / "step-1000000"
+    save_at(1_000_000, keep=1)
+    assert names(tmp_path) == ["step-1000000"]
+
+
+def test_folders_of_other_names_are_left_alone(save_at: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step-mine").mkdir(parents=True)
+    save_at(1, keep=1)
+    save_at(2, keep=1)
+    assert names(tmp_path) == ["step-000002", "step-mine"]
+    assert newest_valid(tmp_path)[0] == tmp_path / "checkpoints" / "step-000002"

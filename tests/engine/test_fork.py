@@ -178,12 +178,8 @@ def test_adapters_take_their_base_along(tmp_path: Path) -> None:
 def test_bad_input_leaves_nothing(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, expected in (
         (["--at", "2", "--engine.seed", "4"], "engine.seed: cannot change in a fork from a checkpoint: the order of the prompts"),
-        (["--at", "2", "--lora.r", "4"], "lora.r: cannot change in a fork from a checkpoint: the checkpoint holds adapters"),
-        (["--at", "5"], "has no checkpoint of step 5; there are: 1, 2, 3."),
         (["--at", "two"], "--at: should be a checkpoint's step, 'newest', 'latest' or 'best', not 'two'"),
-        (["--at", "newest"], "ppo.steps: 3 steps are done at this checkpoint; use more than that, not 3"),
         (["--at", "2", "--ppo.kl_coef", "-1"], "ppo.kl_coef: input should be greater than or equal to 0, not -1"),
-        (["--at", "2", "--data.overlong", "sometimes"], "data.overlong"),
     ):
         assert main(["fork", str(original), "--run-dir", str(tmp_path / "new"), *arguments]) == BAD_INPUT
         assert expected in capsys.readouterr().err
