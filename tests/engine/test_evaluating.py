@@ -94,7 +94,8 @@ def answers_of(stage: EvaluationStage) -> list[Answer]:
 
 def test_each_policy_answers_as_it_would_alone(tmp_path: Path) -> None:
     policies = setup(tmp_path)
-    config = evaluation(tmp_path, [*policies.values(), policies["policy"] + "/../policy"])  # the last is the first again
+    lines = [*policies.values(), policies["policy"] + "/../policy"]  # the last is the first again
+    config = evaluation(tmp_path, lines, evaluation={"seed": 1})
     stage = build(config)
     assert (stage.total_steps, stage.step_number) == (2, 0)
     found = answers_of(stage)
@@ -105,7 +106,7 @@ def test_each_policy_answers_as_it_would_alone(tmp_path: Path) -> None:
         trainer = build_trainer(alone, choose_compute(alone), quiet)[0]
         for step, prompts in enumerate((PROMPTS[:4], PROMPTS[4:])):
             places = [PROMPTS.index(prompt) for prompt in prompts]
-            generator = torch.Generator().manual_seed(step)
+            generator = torch.Generator().manual_seed(1_000_003 + step)
             tokens, _ = generate(trainer.models, trainer.prompts.batch(places).repeat(2), alone.generation, generator)
             own = [answer for answer in found if answer.policy == name and answer.place in places]
             assert [answer.response for answer in own] == decode_responses(trainer.models, tokens), name

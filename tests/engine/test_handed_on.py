@@ -26,7 +26,7 @@ from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 from rlhf_studio.engine.stages.supervised.training_loop import run_training
 from tests.engine.conftest import PROMPTS
-from tests.engine.small_models import config_of, save_policy, save_reward_model
+from tests.engine.small_models import save_policy, save_reward_model
 
 CPU = Compute(torch.device("cpu"), torch.float32)
 
@@ -62,25 +62,11 @@ def test_each_revision_is_asked_of_the_hub_for_its_own_model(
     }  # fmt: skip
 
 
-def test_the_rank_is_the_size_of_every_adapter() -> None:
-    """Of a matrix with i inputs and o outputs r (i + o) numbers learn. Llama, two layers: q, o 32 + 32; k, v 32 + 16; three of 32 + 64."""
-    model = add_lora(AutoModelForCausalLM.from_config(config_of("llama", 30)), LoraConfig(enabled=True, r=3))
-    adapters = [parameter for name, parameter in model.named_parameters() if "lora_" in name]
-    assert sum(parameter.numel() for parameter in adapters) == 2 * 3 * (2 * 64 + 2 * 48 + 3 * 96)
-    assert {min(parameter.shape) for parameter in adapters} == {3}
-
-
 def test_dropout_is_kept_with_the_adapter(tmp_path: Path) -> None:
-    """PPO runs with it off; whoever trains the adapter on finds it, and it acts: three quarters stay, each 4/3 as large."""
+    """PPO runs with it off; whoever trains the adapter on finds it."""
     base = AutoModelForCausalLM.from_pretrained(save_policy(tmp_path / "policy"))
-    model = add_lora(base, LoraConfig(enabled=True, r=3, dropout=0.25))
-    save_model(model, tmp_path / "saved", tmp_path / "base")
+    save_model(add_lora(base, LoraConfig(enabled=True, r=3, dropout=0.25)), tmp_path / "saved", tmp_path / "base")
     assert json.loads((tmp_path / "saved" / "adapter_config.json").read_text())["lora_dropout"] == 0.25
-    (first, *_) = (module for name, module in model.named_modules() if name.endswith("lora_dropout.default"))
-    values = first.train()(torch.ones(10_000))
-    kept = values[values > 0]
-    torch.testing.assert_close(kept, torch.full_like(kept, 4 / 3))
-    assert abs(len(kept) / 10_000 - 0.75) < 5 * math.sqrt(0.75 * 0.25 / 10_000)
 
 
 # --- prompts ------------------------------------------------------------------------------------------------------------------------

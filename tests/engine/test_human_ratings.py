@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.engine.process import control, rating
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE, STOPPED
@@ -225,3 +226,14 @@ def test_pauses_do_not_count_and_a_checkpoint_can_be_asked_for(tmp_path: Path, m
     assert states == ["paused"]
     saved = [event.data["step"] for event in RunReader(run_dir).events_since(0) if event.kind == "checkpoint"]
     assert saved == [0, 1], "the state from before the step that waits"
+
+
+def test_settings_that_cannot_be() -> None:
+    for field, settings in (
+        ("highest", {"lowest": 1.0, "highest": 1.0}),
+        ("points", {"points": 1}),
+        ("raters", {"raters": 0}),
+        ("time_limit", {"time_limit": 0}),
+    ):
+        with pytest.raises(ConfigError, match=field):
+            parse_config({"reward": {"components": [{"kind": "human", **settings}]}})
