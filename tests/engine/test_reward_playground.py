@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,19 +121,3 @@ def test_events_of_a_request(tmp_path: Path) -> None:
     told.clear()
     playground.ask(request(tmp_path / "none"))
     assert [event["event"] for event in told] == ["failed", "done"] and "cannot load" in told[0]["error"]
-
-
-@pytest.mark.long
-def test_the_process_answers_in_lines_and_ends_with_its_input(tmp_path: Path) -> None:
-    folder, *_ = saved(tmp_path, "gpt2")
-    lines = json.dumps(request(folder, response=None)) + "\n"
-    command = [sys.executable, "-m", "rlhf_studio", "playground-server"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(lines)
-    process.stdin.flush()
-    events = []
-    while not events or events[-1]["event"] != "done":
-        events.append(json.loads(process.stdout.readline()))
-    process.stdin.close()
-    assert process.wait(60) == 0 and "model" in [event["event"] for event in events]

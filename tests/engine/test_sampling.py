@@ -139,14 +139,6 @@ def test_each_episode_has_its_own_limit() -> None:
     assert stopped.lengths.tolist() == [1, 1, 1, 1]
 
 
-def test_a_finished_batch_ends_at_once() -> None:
-    chain = [[0.0, 0.0, 1.0, 0.0, 0.0], [1.0] * 5, [0.0, 1.0, 0.0, 0.0, 0.0], [1.0] * 5, [1.0] * 5]  # 0 -> 2 -> 1
-    model = TableModel(chain)
-    tokens = draw(model, 3, {"response_length": 5000}, stop_ids=(1,))
-    assert tokens.response_ids.tolist() == [[2, 1]] * 3
-    assert len(model.calls) == 2
-
-
 def test_what_the_model_is_asked_with_left_padding() -> None:
     """Positions and attention of every step by hand: one prompt of three tokens, one of one; the second stops after a token."""
     certain = [[0.0, 1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0], [1.0] * 5]

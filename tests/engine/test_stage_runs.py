@@ -18,12 +18,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config_io import parse_config
-from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.process.worker import run_engine
-from rlhf_studio.engine.stages.reward_training import score_texts
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
-from rlhf_studio.inputs.examples import read_demonstrations, read_pairs, split_held_out
+from rlhf_studio.inputs.examples import read_demonstrations, split_held_out
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.metrics.stages import STAGE_METRICS
 from rlhf_studio.runs.create import create_run
@@ -57,15 +55,10 @@ def weights(run_dir: Path) -> dict[str, torch.Tensor]:
     return {f"{file.relative_to(folder)}:{name}": tensor for file in files for name, tensor in load_file(file).items()}
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+@pytest.fixture(scope="session")
+def finished(small_runs: Path) -> dict[str, Path]:
     """One finished run of each stage."""
-    folder, runs = tmp_path_factory.mktemp("stages"), {}
-    torch.set_num_threads(1)
-    for stage in STAGES:
-        runs[stage] = make(folder / stage, settings(folder, stage))
-        assert run_engine(runs[stage], "train") == DONE
-    return runs
+    return {stage: small_runs / stage for stage in STAGES}
 
 
 def numbers(run_dir: Path) -> list[dict[str, float]]:
@@ -129,21 +122,6 @@ def test_running_out_of_memory_names_settings_of_the_stage(tmp_path: Path, monke
     assert ("generation." in cause) == (stage != "reward_model")
 
 
-def test_recorded_examples_have_the_log_probabilities_of_a_plain_forward_pass(finished: dict[str, Path]) -> None:
-    run_dir = finished["sft"]
-    model = AutoModelForCausalLM.from_pretrained(run_dir / "checkpoints" / "step-000008" / "policy").eval()
-    for record in RunReader(run_dir).rollouts(8):
-        tokens = RunReader(run_dir).rollout(8, record.sample).tokens
-        assert tokens is not None
-        ids = torch.tensor([[*tokens.prompt_ids.tolist(), *tokens.response_ids.tolist()]])
-        with torch.no_grad():
-            distribution = model(ids).logits[0].log_softmax(-1)
-        start = len(tokens.prompt_ids)
-        expected = [float(distribution[place - 1, ids[0, place]]) for place in range(start, ids.shape[1])]
-        assert tokens.arrays["logprobs"].tolist() == pytest.approx(expected, abs=1e-5)
-        assert record.length == len(expected) and math.isnan(record.score)
-
-
 def chat_run(tmp_path: Path, stage: str, row: dict[str, Any]) -> tuple[Path, list[str]]:
     """One step on one example that is a chat. Gives the run and the texts of its samples: one, or both responses of a pair."""
     source = tmp_path / "chats.jsonl"
@@ -168,7 +146,8 @@ ANSWER = "<|im_start|>assistant\n"
 
 def test_the_loss_of_a_sample_is_that_of_its_learned_tokens(tmp_path: Path) -> None:
     """Of a chat with two answers: the loss that transformers computes for both, without the user's turn between them."""
-    run_dir, _ = chat_run(tmp_path, "sft", {"instruction": "and now?", "output": "yes", "history": [["hello", "world"]]})
+    run_dir, texts = chat_run(tmp_path, "sft", {"instruction": "and now?", "output": "yes", "history": [["hello", "world"]]})
+    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}yes<|im_end|>"]
     folder = run_dir / "checkpoints" / "step-000001" / "policy"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     parts = [(TURNS[: TURNS.index("world")], False), ("world<|im_end|>\n", True)]
@@ -185,13 +164,10 @@ def test_the_loss_of_a_sample_is_that_of_its_learned_tokens(tmp_path: Path) -> N
     assert shown == pytest.approx(losses.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("stage", ["sft", "dpo"])
-def test_samples_show_who_says_what(tmp_path: Path, stage: str) -> None:
-    row = {"instruction": "and now?", "history": [["hello", "world"]]}
-    row |= {"output": "yes"} if stage == "sft" else {"chosen": "yes", "rejected": "no"}
-    run_dir, texts = chat_run(tmp_path, stage, row)
-    answers = ["yes"] if stage == "sft" else ["yes", "no"]
-    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}{answer}<|im_end|>" for answer in answers]
+def test_samples_show_who_says_what(tmp_path: Path) -> None:
+    row = {"instruction": "and now?", "history": [["hello", "world"]], "chosen": "yes", "rejected": "no"}
+    run_dir, texts = chat_run(tmp_path, "dpo", row)
+    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}{answer}<|im_end|>" for answer in ("yes", "no")]
     assert {record.prompt for _, record in RunReader(run_dir).watched()} <= {TURNS + ANSWER, TURNS[: TURNS.index("world")]}
 
 
@@ -213,19 +189,6 @@ def test_perplexity_is_that_of_the_saved_model_on_the_held_out_examples(finished
             total += float(model(input_ids=ids, labels=labels).loss) * (ids.shape[1] - len(prompt))
         count += ids.shape[1] - len(prompt)
     assert held_out and metrics["sft/eval_loss"] == pytest.approx(total / count, rel=1e-5)
-
-
-def test_a_reward_model_is_normalised_and_scores_as_in_ppo(finished: dict[str, Path]) -> None:
-    folder = model_of_run(str(finished["reward_model"]))
-    assert folder is not None
-    saved = json.loads((folder / "reward_model.json").read_text())["normalised"]
-    assert saved["source"] == "held-out and training examples" and saved["responses"] == 2 * 20  # few are held out
-    loaded = load_reward_model(str(finished["reward_model"]), "main", "", torch.float32, lambda text, fraction: None, "reward.components.0")
-    config = RunReader(finished["reward_model"]).config()
-    rows = read_pairs(config.data, lambda text: None).rows  # type: ignore[attr-defined]
-    texts = [row.prompt + response for row in rows for response in (row.chosen, row.rejected)]
-    scores = score_texts(loaded.model, loaded.tokenizer, texts)
-    assert float(scores.mean()) == pytest.approx(0, abs=1e-4) and float(scores.std()) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_fresh_model_has_new_weights_of_the_same_shape(tmp_path: Path) -> None:

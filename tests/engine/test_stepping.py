@@ -185,36 +185,28 @@ def test_stopping_inside_a_step_loses_nothing(
 def test_a_checkpoint_that_is_asked_for_inside_a_step(
     make_run: Callable[..., Path], whole: Path, monkeypatch: pytest.MonkeyPatch, phases: int
 ) -> None:
-    """It holds the state from before the step; after the update, which has moved the weights, it waits for the step's end."""
+    """It holds the state from before the step; after the update, which has moved the weights, it waits for the step's end.
+
+    Then the engine is killed while it waits: nothing is tidied up, what waited stays until the run goes on from that checkpoint.
+    """
     run_dir = make_run(engine={"checkpoint_every": 0})
-    at_each_wait(monkeypatch, answers(run_dir, "step", *["phase"] * phases, "checkpoint", "continue"))
-    monkeypatch.setattr(control.Control, "before_step", paused_at_first(run_dir, control.Control.before_step))
-    assert run_engine(run_dir, "train") == DONE
-    same(run_dir, whole)
-    written = 2 if phases == 5 else 1
-    assert [point.step for point in RunReader(run_dir).checkpoints()] == [written, STEPS]
-    said = [event.text for event in RunReader(run_dir).events_since(0) if "will be written" in event.text]
-    assert said == (["The checkpoint will be written when step 2 is done."] if phases == 5 else [])
-    for left in (run_dir / "checkpoints" / f"step-{STEPS:06d}").rglob("*.safetensors"):
-        left.write_bytes(b"damaged")
-    assert run_engine(run_dir, "resume") == DONE, "trained again from the checkpoint that was asked for"
-    same(run_dir, whole)
-
-
-def test_killed_while_it_waits_inside_a_step(make_run: Callable[..., Path], whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is tidied up: what waited stays until the run goes on."""
-    run_dir = make_run()
 
     def killed() -> None:
         raise KeyboardInterrupt
 
+    after = ["step", *["phase"] * 3] if phases == 5 else []  # to the end of step 2, and into step 3
     with monkeypatch.context() as patch:
-        at_each_wait(patch, answers(run_dir, "step", "step", "phase", "phase", "phase", killed))
+        at_each_wait(patch, answers(run_dir, "step", *["phase"] * phases, "checkpoint", *after, killed))
         patch.setattr(control.Control, "before_step", paused_at_first(run_dir, control.Control.before_step))
         with pytest.raises(KeyboardInterrupt):
             run_engine(run_dir, "train")
     reader = RunReader(run_dir)
-    assert (reader.status().state, reader.status().step, reader.scratch().phase) == ("interrupted", 2, "reference")
+    written = 2 if phases == 5 else 1
+    assert [point.step for point in reader.checkpoints()] == [written]
+    said = [event.text for event in reader.events_since(0) if "will be written" in event.text]
+    assert said == (["The checkpoint will be written when step 2 is done."] if phases == 5 else [])
+    waiting = "reference" if phases == 5 else "advantages"
+    assert (reader.status().state, reader.status().step, reader.scratch().phase) == ("interrupted", written, waiting)
     assert run_engine(run_dir, "resume") == DONE
     same(run_dir, whole)
 

@@ -93,13 +93,6 @@ def test_each_epoch_goes_through_all_items_once_in_a_new_order() -> None:
         trainer.step()
 
 
-def test_a_step_says_what_it_read() -> None:
-    trainer, items = make_trainer(), examples()
-    step = trainer.step()
-    assert step.tokens == sum(len(items[number].ids) for number in step.items)
-    assert step.count == sum(len(items[number].ids) - 2 for number in step.items)
-
-
 def test_most_steps() -> None:
     trainer = make_trainer(max_steps=3)
     assert trainer.total_steps == 3
@@ -122,11 +115,6 @@ def test_other_examples_are_refused() -> None:
     numbers, tensors = make_trainer().state()
     with pytest.raises(ValueError, match="saved with 7 examples, 7 of which count, but now there are 6 and 6"):
         make_trainer(count=6).restore(numbers, tensors)
-
-
-def test_changed_threads_are_told() -> None:
-    numbers, tensors = make_trainer().state()
-    assert "CPU threads: 99 before" in make_trainer().restore(numbers | {"threads": 99}, tensors)[0]
 
 
 def test_settings_changed_between_steps_are_used() -> None:

@@ -138,13 +138,13 @@ def test_enumeration_is_complete(tmp_path: Path) -> None:
 
 
 def test_ppo_comes_near_the_optimum(tmp_path: Path) -> None:
-    """Half the training of the tests below, which are run by hand: nine tenths of what there is to gain."""
-    trainer = make_trainer(tmp_path, 0, ppo_epochs=4, steps=50, batch_size=384, mini_batch_size=96, learning_rate=1e-2)
+    """A third of the training of the tests below, which are run by hand: four fifths of what there is to gain."""
+    trainer = make_trainer(tmp_path, 0, ppo_epochs=4, steps=60, batch_size=256, mini_batch_size=128, learning_rate=1e-2)
     before = critic_error(trainer, measure(trainer, 0))
     while not trainer.finished:
         trainer.step()
     exact = measure(trainer, 0)
-    assert share_of_the_optimum(exact) >= 0.9
+    assert share_of_the_optimum(exact) >= 0.8
     assert critic_error(trainer, exact) < 0.5 * before
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +18,7 @@ from rlhf_studio.engine.compute.fused import _tanh_gelu
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
+from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, draw_next
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, _example, _Step, trace_step
 from rlhf_studio.inputs.families import TESTED_FAMILIES
 from tests.engine.conftest import small_config
@@ -63,25 +62,6 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
             seen.append(ours.shifted_logits)
         trainer.step()
     assert not torch.allclose(*seen, atol=1e-4)  # the update did change what is computed
-
-
-def test_several_steps_with_rows_that_leave(make_trainer: Callable[..., Trainer]) -> None:
-    policy = (trainer := make_trainer()).models.policy
-    found = []
-    for step in (ready(trainer), functools.partial(draw_next, policy, trainer.config.generation)):
-        ids, attention, positions, uniforms, cache = _example(policy, rows=5, length=4)
-        cache.layers = [type(layer)(9) for layer in cache.layers]
-        with torch.no_grad():
-            policy.next_logits(torch.full((5, 4), 3), attention[:, :-1], torch.arange(4).expand(5, 4), cache)
-            first = step(StepInputs(ids, attention, positions, uniforms, cache))
-            kept = torch.tensor([0, 3])
-            cache.batch_select_indices(kept)
-            attention = torch.cat([attention[kept], torch.ones(2, 1, dtype=torch.int64)], dim=1)
-            inputs = StepInputs(first.tokens[kept, None], attention, positions[kept] + 1, uniforms[kept], cache)
-            found.append((first, step(inputs)))
-        assert cache.get_seq_length() == 6
-    for ours, own in zip(*found, strict=True):
-        assert_same(ours, own)
 
 
 def test_it_gives_the_same_bits_the_first_time_and_later(make_trainer: Callable[..., Trainer]) -> None:

@@ -120,7 +120,7 @@ def same(one: list[ProbeScore], other: list[ProbeScore]) -> bool:
     return bool(pairs) and all(np.array_equal(a[name], b[name]) for a, b in pairs for name in a)
 
 
-@pytest.mark.parametrize(("changes", "kept"), [({}, False), (PISSA, True), (FOLLOWS, True)], ids=["full", "pissa", "follows"])
+@pytest.mark.parametrize(("changes", "kept"), [(LORA, False), (FOLLOWS, True)], ids=["lora", "follows"])
 def test_a_resumed_run_goes_on_with_its_probes(
     make_trainer: Callable[..., Trainer], tmp_path: Path, changes: dict[str, Any], kept: bool
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_resumed_run_goes_on_with_its_probes(
 
 
 def test_so_many_answers_become_probes(make_trainer: Callable[..., Trainer]) -> None:
-    for asked, watched, expected in ((9, 3, 3), (0, 3, 0), (4, 0, 0)):
+    for asked, watched, expected in ((9, 3, 3), (0, 3, 0)):
         trainer = make_trainer(engine={"watch_prompts": watched, "probe_prompts": asked}, generation={"response_length": 2})
         trainer.first_answers()
         assert len(trainer.probes.texts() if trainer.probes else []) == expected == len(trainer.step().probes)

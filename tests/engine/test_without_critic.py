@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +13,10 @@ import torch
 
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.policy import Policy
-from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.types import StepSoFar
-from rlhf_studio.ppo.objective import ppo_objective
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.records import CRITIC_QUANTITIES, TOKEN_QUANTITIES
-from tests.engine.conftest import play
 from tests.engine.test_checkpoint import everything, metrics, resume, save
 
 pytestmark = pytest.mark.slow
@@ -53,31 +49,6 @@ def test_advantages_by_hand(make_trainer: Callable[..., Trainer], ppo: dict[str,
                 expected = (scores[place] - fmean(scores)) / (stdev(scores) + 1e-4)
             for name in ("advantages", "whitened_advantages"):
                 assert record.tokens.arrays[name].tolist() == pytest.approx([expected] * record.length, abs=1e-5)
-
-
-def test_grpo_charges_the_kl_in_the_loss(make_trainer: Callable[..., Trainer]) -> None:
-    """One step of plain gradient descent by hand: −A·ratio + β·k3, over all tokens of the batch."""
-    trainer = make_trainer(ppo={**GRPO, "kl_coef": 0.3, "mini_batch_size": 8, "ppo_epochs": 1, "cliprange": 0.9, "max_grad_norm": 0.0})
-    noise = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in trainer.models.policy.model.parameters():
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=noise))
-    rollout, policy = play(trainer, kl_coef=0.3), trainer.models.policy
-    assert float(rollout.rewards.sum()) == pytest.approx(float(rollout.scores.shaped.sum()), abs=1e-5)  # no KL in it
-    objective = functools.partial(ppo_objective, settings=objective_settings(trainer.config.ppo, 0.3))
-    result = trainer.updater.gradients.backward(rollout, torch.arange(8), objective)
-    found = [parameter.grad.clone() for parameter in policy.model_parameters() if parameter.grad is not None]
-    policy.zero_grad()
-    mask = rollout.tokens.mask
-    logits, values = policy.logits_and_values(rollout.tokens)
-    new = logits.log_softmax(-1).gather(1, rollout.tokens.response_ids[mask][:, None]).squeeze(1)
-    d = new - rollout.ref_logprobs[mask]
-    loss = -(rollout.advantages[mask] * (new - rollout.logprobs[mask]).exp()).mean() + 0.3 * ((-d).exp() - 1 + d).mean()
-    loss.backward()
-    expected = [parameter.grad for parameter in policy.model_parameters() if parameter.grad is not None]
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
-    assert values is None and float(result.sums.kl_loss) > 0
 
 
 @pytest.mark.parametrize(("ppo", "lora"), [(RLOO, {}), (GRPO, LORA)], ids=["rloo", "grpo"])

@@ -25,7 +25,6 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.live.payloads import settings_payload
 from rlhf_studio.ui.live.responses import answer_payload, tokens_payload
 from tests.engine.conftest import small_config
-from tests.engine.test_fork import tables, weights
 from tests.engine.test_processes import TWO, check_metrics, check_records, run
 
 pytestmark = pytest.mark.slow
@@ -50,13 +49,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_a_fork_without_changes_is_the_original(trained: Path, tmp_path: Path) -> None:
-    step = RunReader(trained).checkpoints()[0].step
-    fork = tmp_path / "fork"
-    assert main(["fork", str(trained), "--at", str(step), "--run-dir", str(fork)]) == DONE
-    assert tables(fork) == tables(trained) and weights(fork, 3) == weights(trained, 3)
-
-
 def test_the_inspector_gets_no_values(trained: Path) -> None:
     reader = RunReader(trained)
     config = reader.config()
@@ -79,13 +71,6 @@ def test_the_doctor_and_the_report_read_it(trained: Path) -> None:
     shown = report(story_of(reader))
     assert "Explained variance" not in shown
     assert "Clip fraction" in shown
-
-
-def test_the_model_card_says_what_trained_it(trained: Path, tmp_path: Path) -> None:
-    assert main(["export", str(trained), "--merged", str(tmp_path / "out")]) == DONE
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "trained with GRPO (group relative policy optimization) by" in card and "2402.03300" in card
-    assert "- grpo\n" in card and "- ppo\n" not in card and "Explained variance" not in card
 
 
 def test_its_log_is_the_run(trained: Path, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -16,14 +17,14 @@ from rlhf_studio.cli.engine import stop
 from rlhf_studio.cli.main import main
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process import control
+from rlhf_studio.engine.process import control, stopping, worker
+from rlhf_studio.engine.process.stopping import Signals
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages import ppo
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from rlhf_studio.runs import commands
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.errors import AlreadyRunning
-from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
@@ -71,31 +72,6 @@ def test_a_whole_run(make_run: Callable[..., Path]) -> None:
     assert "checkpoint" in kinds(run_dir)
 
 
-def test_recorded_numbers_fit_together(make_run: Callable[..., Path]) -> None:
-    """The identities that the inspector shows hold for what was stored: rewards, deltas, advantages, returns."""
-    run_dir = make_run(ppo={"steps": 2, "gamma": 0.9, "lam": 0.8, "kl_coef": 0.3})
-    run_engine(run_dir, "train")
-    reader = RunReader(run_dir)
-    for sample in range(3):
-        record = reader.rollout(2, sample)
-        tokens, arrays = record.tokens, {name: array.astype(float) for name, array in record.tokens.arrays.items()}
-        for place in range(record.length):
-            last = place == record.length - 1
-            expected = -tokens.kl_coef * (arrays["logprobs"][place] - arrays["ref_logprobs"][place]) + (record.score if last else 0)
-            assert arrays["rewards"][place] == pytest.approx(expected, abs=1e-5)
-            next_value, next_advantage = (0.0, 0.0) if last else (arrays["values"][place + 1], arrays["advantages"][place + 1])
-            delta = arrays["rewards"][place] + tokens.gamma * next_value - arrays["values"][place]
-            assert arrays["deltas"][place] == pytest.approx(delta, abs=1e-5)
-            assert arrays["advantages"][place] == pytest.approx(delta + tokens.gamma * tokens.lam * next_advantage, abs=1e-5)
-            assert arrays["returns"][place] == pytest.approx(arrays["advantages"][place] + arrays["values"][place], abs=1e-5)
-        assert record.kl == pytest.approx((arrays["logprobs"] - arrays["ref_logprobs"]).sum(), abs=1e-4)
-        assert record.score == pytest.approx(sum(record.parts.values()), abs=1e-5)
-        assert tokens.top_ids.shape == (record.length, 5)
-        chosen = {int(token): value for token, value in zip(tokens.top_ids[0], tokens.top_logprobs[0], strict=True)}
-        if int(tokens.response_ids[0]) in chosen:
-            assert chosen[int(tokens.response_ids[0])] == pytest.approx(float(arrays["logprobs"][0]), abs=1e-4)
-
-
 def test_a_signal_means_checkpoint_and_leave(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run()
     at_step(monkeypatch, 3, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -103,9 +79,6 @@ def test_a_signal_means_checkpoint_and_leave(make_run: Callable[..., Path], monk
     status = RunReader(run_dir).status()
     assert (status.state, status.step) == ("stopped", 3)
     assert RunReader(run_dir).checkpoints()[-1].step == 3
-    monkeypatch.undo()
-    assert run_engine(run_dir, "resume") == DONE
-    assert RunReader(run_dir).status().state == "finished"
 
 
 def test_discard_stops_without_a_checkpoint(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,20 +94,6 @@ def test_discard_stops_without_a_checkpoint(make_run: Callable[..., Path], monke
     monkeypatch.undo()
     assert run_engine(run_dir, "resume") == DONE
     assert [event.text for event in reader.events_since(0) if event.kind == "resume"] == ["Resumed from the checkpoint of step 2."]
-
-
-def test_pause_and_continue(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = make_run()
-    at_step(monkeypatch, 2, lambda: send_command(run_dir, "pause"))
-    seen: list[str] = []
-
-    def woken(seconds: float) -> None:
-        seen.append(RunReader(run_dir).status().state)
-        send_command(run_dir, "continue")
-
-    monkeypatch.setattr(control, "sleep", woken)
-    assert run_engine(run_dir, "train") == DONE
-    assert seen == ["paused"]
 
 
 def test_bad_input_found_while_loading(make_run: Callable[..., Path]) -> None:
@@ -190,13 +149,6 @@ def test_an_error_in_a_step_is_on_record(
     assert cause in RunReader(run_dir).status().cause
 
 
-def test_two_engines_on_one_run(make_run: Callable[..., Path]) -> None:
-    run_dir = make_run()
-    with EngineLock(run_dir), pytest.raises(AlreadyRunning):
-        run_engine(run_dir, "train")
-    assert RunReader(run_dir).status().step == 0
-
-
 def test_notes_for_people(make_run: Callable[..., Path]) -> None:
     run_dir = make_run(ppo={"steps": 1, "batch_size": 64, "mini_batch_size": 64}, generation={"top_k": 3})
     assert run_engine(run_dir, "train") == DONE
@@ -218,5 +170,58 @@ def test_full_disk_keeps_what_was_there(make_run: Callable[..., Path], monkeypat
     assert run_engine(run_dir, "train") == FAILED
     assert "No space left on device" in RunReader(run_dir).status().cause
     assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [2]
-    monkeypatch.undo()
-    assert run_engine(run_dir, "resume") == DONE
+
+
+# --- requests that come while a run is loading, twice, or in a form that nobody knows ---------------------------------------------
+
+
+def while_loading(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> None:
+    original = worker.choose_compute
+
+    def interrupted(config: Any) -> Any:
+        action()
+        return original(config)
+
+    monkeypatch.setattr(worker, "choose_compute", interrupted)
+
+
+def test_a_pause_while_loading_takes_effect_before_the_first_step(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run(ppo={"steps": 1})
+    while_loading(monkeypatch, lambda: send_command(run_dir, "pause"))
+    seen: list[tuple[str, int]] = []
+
+    def woken(seconds: float) -> None:
+        seen.append((RunReader(run_dir).status().state, RunReader(run_dir).status().step))
+        send_command(run_dir, "continue")
+
+    monkeypatch.setattr(control, "sleep", woken)
+    assert run_engine(run_dir, "train") == DONE
+    assert seen == [("paused", 0)]
+
+
+def test_handlers_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with Signals():
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] != before
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_second_signal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[tuple[int, Any]] = []
+    monkeypatch.setattr(stopping.signal, "raise_signal", lambda number: raised.append((number, signal.getsignal(number))))
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == "signal SIGINT" and raised == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert raised == [(signal.SIGTERM, signal.SIG_DFL)]  # the system's own way: the process ends
+
+
+def test_an_unknown_request_is_answered(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer app may know more than this engine."""
+    run_dir = make_run(ppo={"steps": 1})
+    monkeypatch.setattr(commands, "CommandKind", Literal["dance"])
+    while_loading(monkeypatch, lambda: send_command(run_dir, "dance"))  # type: ignore[arg-type]
+    assert run_engine(run_dir, "train") == DONE
+    with sqlite3.connect(run_dir / "run.db") as connection:
+        assert connection.execute("SELECT kind, outcome FROM commands").fetchall() == [("dance", "unknown command")]
+    connection.close()
