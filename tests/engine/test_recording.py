@@ -21,8 +21,6 @@ from rlhf_studio.runs.records import TOKEN_QUANTITIES
 from tests.engine.conftest import play
 from tests.engine.small_models import save_tokenizer
 
-pytestmark = pytest.mark.usefixtures("untraced")
-
 NAN = math.nan
 MASK = torch.tensor([[True, True, True], [True, False, False]])
 

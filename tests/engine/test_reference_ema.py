@@ -12,8 +12,6 @@ import torch
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.loop.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("untraced")
-
 
 @pytest.mark.parametrize(("family", "lora"), [("gpt2", {}), ("llama", {"enabled": True, "r": 4})], ids=["full", "lora"])
 def test_the_average_by_hand(make_trainer: Callable[..., Trainer], family: str, lora: dict[str, Any]) -> None:

@@ -20,8 +20,6 @@ from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 
-pytestmark = pytest.mark.usefixtures("untraced")
-
 LENGTH = {"components": [{"kind": "length"}], "scaling": "normalise"}
 
 

@@ -17,8 +17,6 @@ from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.types import Rollout, TokenBatch
 from tests.engine.conftest import play
 
-pytestmark = pytest.mark.usefixtures("untraced")
-
 
 def move_away(trainer: Trainer) -> None:
     """Give policy and reference something to disagree about, and the critic something to say."""

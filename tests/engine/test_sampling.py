@@ -255,6 +255,7 @@ def test_likely_tokens_stay_with_their_episodes_when_rows_leave() -> None:
     assert all(torch.equal(ours, plain) for ours, plain in zip(*found, strict=True))
 
 
+@pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize(("family", "lora"), [("gpt2", {}), ("llama", {"enabled": True, "r": 4})], ids=["full", "lora"])
 def test_the_fast_path_is_taken_and_equals_a_whole_pass(make_trainer: Callable[..., Trainer], family: str, lora: dict[str, Any]) -> None:
     trainer = make_trainer(family, lora=lora, model={"value_head_init": "normal"}, generation={"response_length": 12, "temperature": 0.7})

@@ -16,7 +16,7 @@ from rlhf_studio.engine.types import Rollout
 from tests.engine.conftest import play
 from tests.engine.test_lanes import with_lanes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced")]
 
 ENDS = {"response_length": 9, "response_length_min": 2}  # limits are drawn, and some rows end before them
 

@@ -21,7 +21,7 @@ from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from tests.engine.conftest import small_config, without_traced_step
+from tests.engine.conftest import small_config
 from tests.engine.kill_loop import final_weights
 
 STEPS = 4
@@ -73,13 +73,6 @@ def same(run_dir: Path, other: Path, steps: int = STEPS) -> None:
     ours, theirs = final_weights(run_dir, steps), final_weights(other, steps)
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert rows(run_dir) == rows(other)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _untraced() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        without_traced_step(patch)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from rlhf_studio.ppo.rewards import RunningMoments
 from tests.engine.small_models import save_policy, save_prompts
 from tests.engine.tiny_world import LONGEST, PLACE, PROMPTS, RESPONSES, WORDS, Exact, score_table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced")]
 
 BETA = 1.0
 SCALE = 2.0

@@ -24,7 +24,7 @@ from rlhf_studio.inputs.families import TESTED_FAMILIES
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced")]
 
 LORA = {"enabled": True, "r": 4}
 

@@ -27,7 +27,6 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
 from tests.engine.conftest import small_config
 
-pytestmark = pytest.mark.usefixtures("untraced")
 needs_tensorboard = pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed")
 WATCHED = [WatchRecord(0, "the film", " was **good**", 1.5, 0.25), WatchRecord(1, "a", "b", -2.0, None)]
 

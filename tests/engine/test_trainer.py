@@ -36,8 +36,6 @@ from rlhf_studio.runs.writer import RunWriter
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_tokenizer
 
-pytestmark = pytest.mark.usefixtures("untraced")
-
 SKIP = {"engine": {"non_finite": "skip"}, "ppo": {"kl_controller": "adaptive", "kl_target": 0.1, "kl_horizon": 100}}
 
 

@@ -16,8 +16,6 @@ from rlhf_studio.engine.types import Rollout, TokenBatch
 from tests.engine.conftest import play
 from tests.engine.learning import LORA, backward, flat_gradient, gradients, relative, shift
 
-pytestmark = pytest.mark.usefixtures("untraced")
-
 # --- the gradient ------------------------------------------------------------------------------------------------------------
 
 

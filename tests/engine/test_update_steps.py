@@ -20,8 +20,6 @@ from rlhf_studio.engine.types import NonFiniteError, TokenBatch
 from tests.engine.conftest import play
 from tests.engine.learning import LORA, changed, gradients, weights
 
-pytestmark = pytest.mark.usefixtures("untraced")
-
 # --- steps and schedules -----------------------------------------------------------------------------------------------------
 
 

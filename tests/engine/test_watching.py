@@ -24,8 +24,6 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ProbeScore
 from tests.engine.conftest import small_config
 
-pytestmark = pytest.mark.usefixtures("untraced")
-
 TEMPERATURE = 0.7
 LORA = {"lora": {"enabled": True, "r": 4}}
 PISSA = {"lora": {"enabled": True, "r": 4, "init_lora_weights": "pissa"}}

@@ -19,7 +19,7 @@ from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.records import CRITIC_QUANTITIES, TOKEN_QUANTITIES
 from tests.engine.test_checkpoint import everything, metrics, resume, save
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untraced")]
+pytestmark = pytest.mark.slow
 
 GROUP = 4
 RLOO = {"advantage": "rloo", "responses_per_prompt": GROUP}

@@ -24,8 +24,6 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
 
-pytestmark = pytest.mark.usefixtures("untraced")
-
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:

@@ -23,7 +23,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untraced")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
