@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rlhf_studio.engine.process import followers, stopping, worker
@@ -85,6 +86,8 @@ def test_c_code_that_does_not_return_is_ended_from_outside(run_dir: Path, monkey
     hang(monkeypatch, a_call_that_does_not_return)
     child = fork_engine(run_dir, "train")
     wait_until(lambda: loading(run_dir))
+    computed = psutil.Process(child).cpu_times().user
+    wait_until(lambda: psutil.Process(child).cpu_times().user > computed + 0.2)  # within the call: nothing before it takes as long
     os.kill(child, signal.SIGTERM)
     assert exit_code(child) == STOPPED
     text = "Stopped while loading, in the middle of a call that did not return: signal SIGTERM."
