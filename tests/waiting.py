@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +22,11 @@ def wait_until(condition: Callable[[], Any], seconds: float = 20.0, every: float
 
 
 def gone(pid: int) -> bool:
-    """Whether the process has ended, though perhaps nobody has collected it yet: that is the init process's task."""
+    """Whether the process has ended, though perhaps nobody has collected it yet: that is the init process's task.
+
+    Its first thread may have ended before the others: until they have too, its pipes are open.
+    """
     try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE) and len(os.listdir(f"/proc/{pid}/task")) == 1
+    except (psutil.NoSuchProcess, FileNotFoundError):
         return True

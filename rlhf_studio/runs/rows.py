@@ -376,7 +376,7 @@ def read_probe_scores(connection: sqlite3.Connection, condition: str) -> list[tu
 
 CHANGES = Table("changes", SettingChange, whole("step"), text("setting"), as_json("old"), as_json("new"), later=True)
 EVENTS = Table("events", EventRecord, *map(text, ("level", "kind", "text")), as_json("data", flags="data_flags", read=members))
-COMMANDS = Table("commands", dict, text("kind"), as_json("payload", flags="payload_flags"))
+COMMANDS: Table[dict[str, Any]] = Table("commands", dict, text("kind"), as_json("payload", flags="payload_flags"))
 """What the app asks of an engine; with its number it is a :class:`~rlhf_studio.runs.records.Command`."""
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import torch
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.loop import build, models
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import advantages_of, reference_pass, sample, score
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.stages.evaluating import loading
 from rlhf_studio.engine.types import PromptBatch, Rollout
 from rlhf_studio.ppo.rewards import shape_rewards
+from tests.built_once import built_once
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
 
 PROMPTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10", "w2 w11", "w12 w13 w14 w15", "w3 w3 w3 w3 w3"]
@@ -80,6 +84,40 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
     return make
 
 
+@pytest.fixture(scope="session")
+def small_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of each stage, built once: see :mod:`tests.small_runs`. Copy what a test changes."""
+    from tests.small_runs import build_small_runs
+
+    with untraced():
+        return built_once(tmp_path_factory, "small-runs", build_small_runs)
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+TRACED = models.traced
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """To trace a decoding step takes longer than all else that is built for a small run: here the model itself is asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (build, models, loading):
+            patch.setattr(module, "traced", lambda *_: (None, []))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _untraced() -> Iterator[None]:
+    with untraced():
+        yield
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of the traced decoding step: ``pytestmark = pytest.mark.usefixtures("traced")``."""
+    for module in (build, models, loading):
+        monkeypatch.setattr(module, "traced", TRACED)

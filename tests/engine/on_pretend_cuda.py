@@ -1,10 +1,10 @@
-"""Two steps of several kinds of runs on a GPU that pretends. ``python -m tests.engine.on_pretend_cuda FOLDER`` prints JSON."""
+"""Several kinds of runs on a GPU that pretends, in a child of this process, because it is changed for good."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig
 from rlhf_studio.config_io import parse_config
+from rlhf_studio.engine.compute import allocator
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.evaluating.loading import Policies
@@ -24,15 +25,37 @@ from tests.engine.conftest import small_config
 from tests.engine.stage_settings import settings
 
 ON_GPU = {"device": "cuda", "checkpoint_every": 2, "watch_prompts": 0, "record_samples": 2}
+SHORT = {"response_length": 3}
 PPO: dict[str, dict[str, Any]] = {
     "full": {"ppo": {"steps": 2, "kl_estimator": "full"}, "model": {"gradient_checkpointing": True}},
-    "lora": {"lora": {"enabled": True, "r": 2}, "critic": {"kind": "separate", "start": "policy"}, "generation": {"top_p": 0.9}},
-    "rloo": {"ppo": {"advantage": "rloo", "responses_per_prompt": 2, "reference_ema": 0.1}, "model": {"dtype": "float32"}},
+    "lora": {
+        "ppo": {"steps": 1},
+        "lora": {"enabled": True, "r": 2},
+        "critic": {"kind": "separate", "start": "policy"},
+        "generation": {**SHORT, "top_p": 0.9},
+    },
+    "rloo": {"ppo": {"steps": 1, "advantage": "rloo", "responses_per_prompt": 2, "reference_ema": 0.1}, "model": {"dtype": "float32"}},
 }
 
 
-def main(folder: Path) -> None:
+def play_on_pretend_cuda(folder: Path) -> dict[str, Any]:
+    """What :func:`play_all` has seen."""
+    child = os.fork()
+    if not child:
+        try:
+            (folder / "seen.json").write_text(json.dumps(play_all(folder)), encoding="utf-8")
+        except BaseException:  # noqa: BLE001 - else this copy of the process would go on above
+            (folder / "seen.json").write_text(json.dumps({"failure": traceback.format_exc()}), encoding="utf-8")
+        os._exit(0)
+    os.waitpid(child, 0)
+    return json.loads((folder / "seen.json").read_text(encoding="utf-8"))
+
+
+def play_all(folder: Path) -> dict[str, Any]:
     """Run what there is, in this process."""
+    for name in allocator.ALLOCATOR_VARIABLES:
+        os.environ.pop(name, None)
+    torch.set_float32_matmul_precision("high")  # as a variable of the environment may have set it
     pretend_cuda.install()
     torch.set_num_threads(1)
     kept: list[dict[str, Any]] = []
@@ -44,16 +67,17 @@ def main(folder: Path) -> None:
                     for waiting in policies._waiting.values() for copy in list(waiting.values())[:1])  # fmt: skip
 
     Policies._keep = look  # type: ignore[method-assign]
-    config = small_config(folder, "llama", engine={**ON_GPU, "probe_prompts": 0})
+    given = {"engine": {**ON_GPU, "probe_prompts": 0}, "generation": SHORT}
+    config = small_config(folder, "llama", **given)
     choose_compute(config)
-    ppo = {name: small_config(folder, "llama", engine={**ON_GPU, "probe_prompts": 0}, **given).model_dump() for name, given in PPO.items()}
+    ppo = {name: small_config(folder, "llama", **{**given, **own}).model_dump() for name, own in PPO.items()}
     found: dict[str, Any] = {
         "float32 products": torch.get_float32_matmul_precision(),
         "allocator": os.environ.get("PYTORCH_CUDA_ALLOC_CONF"),
         "runs": {name: play(folder, name, values) for name, values in ppo.items()},
     }
     (folder / "examples").mkdir()
-    values = settings(folder / "examples", "sft", epochs=1, batch_size=8)
+    values = settings(folder / "examples", "sft", epochs=1, batch_size=16)
     found["runs"]["sft"] = play(folder, "sft", values | {"engine": values["engine"] | ON_GPU})
     policies = "\n".join([str(folder / "policy"), str(folder / "full/checkpoints/step-000002/policy"), str(folder / "examples/policy")])
     questions = {"stage": "evaluation", "evaluation": {"policies": policies, "batch_size": 3, "samples": 1}, "engine": {"device": "cuda"}}
@@ -63,8 +87,7 @@ def main(folder: Path) -> None:
     talker = Held(NOTHING_ALLOWED, lambda text, share: None).get(folder / "full", 2)
     question = Question("w1 w2", True, GenerationConfig(response_length=3), seed=0)
     found["told"] = [event["event"] for event in answer(talker, question)]
-    found["waits"] = dict(pretend_cuda.WAITS)
-    print(json.dumps(found))
+    return found
 
 
 def play(folder: Path, name: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +96,3 @@ def play(folder: Path, name: str, values: dict[str, Any]) -> dict[str, Any]:
     run_engine(folder / name)
     status = RunReader(folder / name).status()
     return {"state": status.state, "device": status.device, "cause": status.cause}
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

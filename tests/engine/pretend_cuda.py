@@ -1,7 +1,7 @@
 """A GPU that is not there: tensors whose numbers lie on the CPU, and which say that they are on cuda:0.
 
 Such a tensor is refused where CUDA would refuse it: in an operation with a tensor of the CPU, with the other device's random generator, and
-as a numpy array. So a run of the engine shows its mistakes with devices on a machine without a GPU, and where it would wait for the device.
+as a numpy array. So a run of the engine shows its mistakes with devices on a machine without a GPU.
 Not seen: which number formats a kernel takes, CUDA's own list of what autocast converts, and fused AdamW, which becomes the plain one.
 bfloat16 is computed as autocast does on a CPU.
 
@@ -11,7 +11,6 @@ The process is changed for good: use it in a child process (:mod:`tests.engine.o
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,9 +24,6 @@ GPU = torch.device("cuda:0")
 PROJECT = f"{Path(__file__).parents[2]}/"
 COPIES = {"aten::copy_", "aten::_to_copy"}
 INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"}
-WAITING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::bincount", "aten::_unique2"}
-WAITS: Counter[str] = Counter()
-"""Lines of the project at which it would wait for the device, and how often."""
 
 
 class DeviceMismatch(RuntimeError):
@@ -85,7 +81,6 @@ class OnGpu(Tensor):
         return memo[id(self)]
 
     def tolist(self) -> Any:
-        WAITS[_where()] += 1
         return self.numbers.tolist()
 
     def numpy(self, *arguments: Any, **options: Any) -> Any:
@@ -106,8 +101,6 @@ class OnGpu(Tensor):
             return GPU
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         _refuse_mixed(name, args, [x for x in tensors if not isinstance(x, cls)], [x for x in tensors if isinstance(x, cls)])
-        if name in WAITING:
-            WAITS[_where()] += 1
         if "device" in kwargs:  # autograd knows only where the numbers lie; whoever moves a tensor calls a function (see _moved)
             kwargs["device"] = torch.device("cpu")
         args_, kwargs_ = tree_map(lambda x: x.numbers if isinstance(x, cls) else x, (args, kwargs))
@@ -200,7 +193,6 @@ def _moved(func: Any, name: str, x: Tensor, args: Any, kwargs: Any) -> Tensor:
         stays = {"dtype": dtype or x.dtype, "copy": copy}
         return x if dtype in (None, x.dtype) and not copy else Tensor.to(x, **stays)
     if isinstance(x, OnGpu):
-        WAITS[_where()] += 1
         numbers = x.numbers.clone()
         return numbers if dtype is None else numbers.to(dtype)
     converted = x if dtype in (None, x.dtype) else Tensor.to(x, dtype)

@@ -29,6 +29,7 @@ def settings(folder: Path, stage: str, lora: bool = False, family: str = "gpt2",
     """A run of eight steps, with checkpoints after every third."""
     if not (folder / "policy").exists():
         save_policy(folder / "policy", family, scale=4.0)
+    if not (folder / "pairs.jsonl").exists():
         write_examples(folder)
     source = "demonstrations.jsonl" if stage == "sft" else "pairs.jsonl"
     values: dict[str, Any] = {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,9 +23,10 @@ from tests.engine.conftest import small_config
 
 pytestmark = pytest.mark.slow
 
+STEPS = 4
 SETTINGS = {
     "ppo": {
-        "steps": 8, "batch_size": 8, "mini_batch_size": 2, "ppo_epochs": 2, "kl_controller": "adaptive", "kl_horizon": 20,
+        "steps": STEPS, "batch_size": 8, "mini_batch_size": 2, "ppo_epochs": 2, "kl_controller": "adaptive", "kl_horizon": 20,
         "kl_target": 0.3, "warmup_steps": 2, "lr_schedule": "cosine",
     },
     "reward": {"scaling": "normalise"},
@@ -60,35 +59,29 @@ def metrics(trainer: Trainer) -> dict[str, float]:
 
 @dataclass
 class Course:
-    """A whole run of eight steps, and by step: its checkpoint, its metrics, and copies of its tensors and numbers after that step."""
+    """A run of four steps that was played to its end: by step its checkpoint and metrics, and all that the trainer holds at the end."""
 
+    trainer: Trainer
     checkpoints: dict[int, Path] = field(default_factory=dict)
     rows: dict[int, dict[str, float]] = field(default_factory=dict)
-    tensors: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
-    numbers: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-    def note(self, trainer: Trainer, folder: Path) -> None:
-        step = trainer.progress.step
-        self.checkpoints[step] = save(trainer, folder, keep=9)
-        self.tensors[step] = {name: tensor.detach().clone() for name, tensor in everything(trainer).items()}
-        self.numbers[step] = copy.deepcopy(training_state(trainer).numbers)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 def course(folder: Path, lora: dict[str, object]) -> Course:
     torch.set_num_threads(1)  # as in every test here; a fixture of the module comes before the one that says so
     config = small_config(folder, lora=lora, **SETTINGS)
-    trainer, whole = build_trainer(config, choose_compute(config), lambda text, fraction: None)[0], Course()
-    whole.note(trainer, folder / "run")
-    while not trainer.finished:
-        row = metrics(trainer)
-        whole.rows[trainer.progress.step] = row
-        whole.note(trainer, folder / "run")
+    whole = Course(build_trainer(config, choose_compute(config), lambda text, fraction: None)[0])
+    while not whole.trainer.finished:
+        row = metrics(whole.trainer)
+        whole.rows[whole.trainer.progress.step] = row
+        whole.checkpoints[whole.trainer.progress.step] = save(whole.trainer, folder / "run")
+    whole.tensors = {name: tensor.detach().clone() for name, tensor in everything(whole.trainer).items()}
     return whole
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Course:
-    """Played once for all tests of this file; they must not change its folders."""
+    """Played once for all tests of this file. They must not change its folders, and not rely on the state of its trainer."""
     return course(tmp_path_factory.mktemp("full"), {})
 
 
@@ -98,83 +91,34 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Course:
     return course(tmp_path_factory.mktemp("lora"), LORA)
 
 
-@pytest.mark.parametrize(("name", "lora"), [("full", {}), ("adapted", LORA)], ids=["full", "lora"])
-@pytest.mark.parametrize("step", [1, 3, 5])
-def test_resume_is_exact(
-    make_trainer: Callable[..., Trainer], request: pytest.FixtureRequest, step: int, name: str, lora: dict[str, object]
-) -> None:
+def copied(whole: Course, run_dir: Path, *steps: int) -> list[Path]:
+    return [Path(shutil.copytree(whole.checkpoints[step], run_dir / "checkpoints" / whole.checkpoints[step].name)) for step in steps]
+
+
+@pytest.mark.parametrize("name", ["full", "adapted"])
+def test_resume_is_exact(make_trainer: Callable[..., Trainer], request: pytest.FixtureRequest, name: str) -> None:
     whole: Course = request.getfixturevalue(name)
-    resumed = make_trainer(lora=lora, **SETTINGS)
-    assert resume(resumed, whole.checkpoints[step]) == []
-    for later in range(step + 1, step + 4):
+    resumed = make_trainer(lora=LORA if name == "adapted" else {}, **SETTINGS)
+    assert resume(resumed, whole.checkpoints[2]) == []
+    for later in (3, 4):
         assert metrics(resumed) == whole.rows[later]
-    wanted, found = whole.tensors[step + 3], everything(resumed)
-    assert wanted.keys() == found.keys()
-    for key, tensor in wanted.items():
-        assert torch.equal(tensor, found[key]), key
+    found = everything(resumed)
+    assert whole.tensors.keys() == found.keys()
+    assert [key for key, tensor in whole.tensors.items() if not torch.equal(tensor, found[key])] == []
 
 
-@pytest.mark.parametrize("key", ["sampling", "shuffling"])
-def test_every_random_state_matters(make_trainer: Callable[..., Trainer], full: Course, key: str) -> None:
-    """Losing one random state must change the run; otherwise the test above proves nothing."""
-    resumed = make_trainer(**SETTINGS)
-    restore_policy(full.checkpoints[1], resumed.models.policy)
-    state = load_state(full.checkpoints[1], resumed.updater.optimizer)
-    state.tensors[key] = torch.Generator().manual_seed(99).get_state()
-    restore(resumed, state)
-    assert metrics(resumed) != full.rows[2]
-
-
-@pytest.mark.parametrize("key", ["controller", "moments", "prompts", "step"])
-def test_every_number_matters(make_trainer: Callable[..., Trainer], full: Course, key: str) -> None:
-    resumed = make_trainer(**SETTINGS)
-    restore_policy(full.checkpoints[2], resumed.models.policy)
-    state = load_state(full.checkpoints[2], resumed.updater.optimizer)
-    state.numbers[key] = full.numbers[0][key]
-    restore(resumed, state)
-    assert [metrics(resumed), metrics(resumed)] != [full.rows[3], full.rows[4]]
-
-
-def test_optimizer_state_matters(make_trainer: Callable[..., Trainer], full: Course) -> None:
-    resumed = make_trainer(**SETTINGS)
-    restore_policy(full.checkpoints[1], resumed.models.policy)
-    restore(resumed, load_state(full.checkpoints[1], make_trainer(**SETTINGS).updater.optimizer))
-    assert [metrics(resumed), metrics(resumed)] != [full.rows[2], full.rows[3]]
-
-
-def test_changed_threads_are_told(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
-    trainer = make_trainer(**SETTINGS)
-    folder = save(trainer, tmp_path / "run")
+def test_other_threads_and_another_device_are_told(full: Course) -> None:
     torch.set_num_threads(2)
-    assert "CPU threads: 1 before, 2 now" in resume(make_trainer(**SETTINGS), folder)[0]
-
-
-def test_another_device_is_told(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
-    trainer = make_trainer(**SETTINGS)
-    state = load_state(save(trainer, tmp_path / "run"), trainer.updater.optimizer)
+    state = load_state(full.checkpoints[4], full.trainer.updater.optimizer)
+    assert "CPU threads: 1 before, 2 now" in restore(full.trainer, state)[0]
     state.numbers["device"] = "cuda"
-    assert "was on cuda" in restore(trainer, state)[0]
+    assert "was on cuda" in restore(full.trainer, state)[0]
 
 
-def test_policy_folder_is_an_ordinary_model(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
-    trainer = make_trainer(**SETTINGS)
-    trainer.step()
-    model = AutoModelForCausalLM.from_pretrained(save(trainer, tmp_path / "run") / "policy")
-    ids = torch.tensor([[4, 5, 6]])
-    with torch.no_grad():
-        torch.testing.assert_close(
-            model(ids).logits, trainer.models.policy.model(ids).logits, rtol=0, atol=1e-6
-        )  # our GELU rounds otherwise
-    ours = trainer.models.policy.model.state_dict()
-    assert all(torch.equal(tensor, ours[name]) for name, tensor in model.state_dict().items())
-
-
-def test_old_checkpoints_are_pruned(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
-    trainer = make_trainer(**SETTINGS)
-    for _ in range(4):
-        trainer.step()
-        save(trainer, tmp_path / "run", keep=2)
-    assert [folder.name for folder in sorted((tmp_path / "run" / "checkpoints").iterdir())] == ["step-000003", "step-000004"]
+def test_policy_folder_is_an_ordinary_model(full: Course) -> None:
+    model = AutoModelForCausalLM.from_pretrained(full.checkpoints[4] / "policy")
+    saved = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    assert len(saved) > 10 and all(torch.equal(tensor, full.tensors[name]) for name, tensor in saved.items())
 
 
 def damage_flip(folder: Path) -> None:
@@ -211,22 +155,19 @@ DAMAGES = [damage_flip, damage_cut, damage_drop, damage_manifest, damage_no_mani
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_damaged_checkpoints_are_passed_over(full: Course, tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    folder = tmp_path / "run" / "checkpoints"
-    good, bad = (Path(shutil.copytree(full.checkpoints[step], folder / full.checkpoints[step].name)) for step in (0, 1))
+    good, bad = copied(full, tmp_path / "run", 1, 2)
     damage(bad)
     chosen, told = newest_valid(tmp_path / "run")
     assert chosen == good
-    assert len(told) == 1 and "step-000001" in told[0]
+    assert len(told) == 1 and "step-000002" in told[0]
 
 
 def test_files_that_are_not_named_are_never_loaded(
-    make_trainer: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_trainer: Callable[..., Trainer], full: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stray files do not spoil a checkpoint, and loaders that look around in its folder do not find them."""
     monkeypatch.chdir(tmp_path)
-    whole = make_trainer(**SETTINGS)
-    whole.step()
-    folder = save(whole, tmp_path / "run")
+    (folder,) = copied(full, tmp_path / "run", STEPS)
     planted = {
         ".DS_Store": b"\0\0\0\1Bud1",
         "policy/pytorch_model.bin": b"cos\nsystem\n(S'touch pwned'\ntR.",
@@ -240,8 +181,8 @@ def test_files_that_are_not_named_are_never_loaded(
     assert newest_valid(tmp_path / "run") == (folder, [])
     resumed = make_trainer(**SETTINGS)
     assert resume(resumed, folder) == []
-    wanted, found = everything(whole), everything(resumed)
-    assert all(torch.equal(tensor, found[name]) for name, tensor in wanted.items())
+    found = everything(resumed)
+    assert all(torch.equal(tensor, found[name]) for name, tensor in full.tensors.items())
     assert not (tmp_path / "pwned").exists() and all((folder / name).exists() for name in planted)
 
 
@@ -249,49 +190,93 @@ def test_no_checkpoint_at_all(tmp_path: Path) -> None:
     assert newest_valid(tmp_path) == (None, [])
 
 
-def test_weights_of_another_model_are_refused(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
-    full = save(make_trainer(**SETTINGS), tmp_path / "full")
-    adapters = save(make_trainer(lora=LORA, **SETTINGS), tmp_path / "adapters")
-    with pytest.raises(CheckpointError, match="step-000000"):
-        restore_policy(full, make_trainer(lora=LORA, **SETTINGS).models.policy)
+def test_what_is_unreadable_or_of_another_model_is_refused(
+    make_trainer: Callable[..., Trainer], full: Course, adapted: Course, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match="step-000004"):
+        restore_policy(full.checkpoints[4], adapted.trainer.models.policy)
     other = make_trainer(lora={**LORA, "r": 8}, **SETTINGS)
     with pytest.raises(CheckpointError, match="do not fit this model"):
-        restore_policy(adapters, other.models.policy)
-
-
-def test_unreadable_state_is_named(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
-    trainer = make_trainer(**SETTINGS)
-    folder = save(trainer, tmp_path / "run")
+        restore_policy(adapted.checkpoints[4], other.models.policy)
+    (folder,) = copied(full, tmp_path / "run", 1)
     (folder / "state.json").write_text("{")
-    with pytest.raises(CheckpointError, match="step-000000"):
-        load_state(folder, trainer.updater.optimizer)
+    with pytest.raises(CheckpointError, match="step-000001"):
+        load_state(folder, full.trainer.updater.optimizer)
 
 
-def test_a_failed_write_leaves_the_old_checkpoint(
-    make_trainer: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = make_trainer(**SETTINGS)
-    good = save(trainer, tmp_path / "run")
-    trainer.step()
+def test_a_failed_write_leaves_the_old_checkpoint(full: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (good,) = copied(full, tmp_path / "run", 3)
 
     def full_disk(folder: Path, *rest: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(folder_module, "_write_manifest", full_disk)
     with pytest.raises(OSError, match="No space left"):
-        save(trainer, tmp_path / "run")
+        save(full.trainer, tmp_path / "run")
     assert newest_valid(tmp_path / "run") == (good, [])
     monkeypatch.undo()
     assert newest_valid(tmp_path / "run")[0] == good
-    assert save(trainer, tmp_path / "run").name == "step-000001"
-    shutil.rmtree(tmp_path / "run")
+    assert save(full.trainer, tmp_path / "run").name == "step-000004"
 
 
-def test_a_state_of_the_first_versions_is_read(make_trainer: Callable[..., Trainer]) -> None:
+def test_a_state_of_the_first_versions_is_read(full: Course) -> None:
     """They called the warnings that were given once `said`."""
-    trainer = make_trainer(**SETTINGS)
-    state = training_state(trainer)
+    state = training_state(full.trainer)
     del state.numbers["told"]
     state.numbers["said"] = ["ratio"]
-    restore(trainer, state)
-    assert trainer.health.reported == {"ratio"}
+    restore(full.trainer, state)
+    assert full.trainer.health.reported == {"ratio"}
+
+
+# --- which folders stay, and which of them is the newest --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def save_at(full: Course, tmp_path: Path) -> Callable[..., Path]:
+    models = full.trainer.models
+    return lambda step, keep=2: save_checkpoint(tmp_path, step, models.policy, models.tokenizer, training_state(full.trainer), keep)
+
+
+def names(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+
+
+def test_a_damaged_later_checkpoint_takes_no_good_ones_place(save_at: Callable[..., Path], tmp_path: Path) -> None:
+    """Resumed from step 2 because step 7 is damaged; keeping "the last one" must keep step 4, which has just been written.
+
+    The damaged one may be the only trace of its steps: it stays until the run has passed it.
+    """
+    save_at(2)
+    damaged = save_at(7)
+    (damaged / "state.json").write_text("{}")
+    chosen, problems = newest_valid(tmp_path)
+    assert chosen is not None and chosen.name == "step-000002" and len(problems) == 1
+    save_at(4, keep=1)
+    assert names(tmp_path) == ["step-000004", "step-000007"]
+    assert newest_valid(tmp_path)[0] == tmp_path / "checkpoints" / "step-000004"
+    save_at(8, keep=1)
+    assert names(tmp_path) == ["step-000008"]
+    assert newest_valid(tmp_path) == (tmp_path / "checkpoints" / "step-000008", [])
+
+
+def test_what_a_killed_engine_left_is_removed(save_at: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / ".step-000003.part" / "policy").mkdir(parents=True)
+    save_at(5)
+    assert names(tmp_path) == ["step-000005"]
+
+
+def test_a_step_of_seven_digits_comes_after_one_of_six(save_at: Callable[..., Path], tmp_path: Path) -> None:
+    save_at(999_999)
+    assert save_at(1_000_000, keep=2).name == "step-1000000"
+    assert names(tmp_path) == ["step-1000000", "step-999999"]
+    assert newest_valid(tmp_path)[0] == tmp_path / "checkpoints" / "step-1000000"
+    save_at(1_000_000, keep=1)
+    assert names(tmp_path) == ["step-1000000"]
+
+
+def test_folders_of_other_names_are_left_alone(save_at: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step-mine").mkdir(parents=True)
+    save_at(1, keep=1)
+    save_at(2, keep=1)
+    assert names(tmp_path) == ["step-000002", "step-mine"]
+    assert newest_valid(tmp_path)[0] == tmp_path / "checkpoints" / "step-000002"

@@ -26,12 +26,6 @@ from tests.engine.test_evaluating import answers_of, build, evaluation, plain_lo
 from tests.runs.stage_helpers import write_stage_run
 
 
-@pytest.fixture(autouse=True)
-def _untraced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tracing a decoding step takes longer than these tests sample."""
-    monkeypatch.setattr(loading, "traced", lambda *models: (None, []))
-
-
 def test_the_first_texts_of_a_column_are_read(tmp_path: Path) -> None:
     policies = setup(tmp_path)
     (tmp_path / "texts.csv").write_text("body,text\nw1 w2,no\nw3,no\nw4,no\n")
@@ -45,14 +39,13 @@ def test_the_first_texts_of_a_column_are_read(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("count", "expected"), [(3, PROMPTS[::2]), (4, [PROMPTS[place] for place in (0, 1, 3, 4)]), (0, PROMPTS), (99, PROMPTS)]
-)
-def test_so_many_prompts_are_answered(tmp_path: Path, count: int, expected: list[str]) -> None:
+def test_so_many_prompts_are_answered(tmp_path: Path) -> None:
     """Spread evenly over those that are held out; 0: all."""
-    config = evaluation(tmp_path, [setup(tmp_path)["policy"]], evaluation={"prompts": count})
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
-    assert read_questions(config, ppo_settings(config), tokenizer, quiet).texts() == expected
+    policy = setup(tmp_path)["policy"]
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    for count, expected in ((3, PROMPTS[::2]), (4, [PROMPTS[place] for place in (0, 1, 3, 4)]), (0, PROMPTS), (99, PROMPTS)):
+        config = evaluation(tmp_path, [policy], evaluation={"prompts": count})
+        assert read_questions(config, ppo_settings(config), tokenizer, quiet).texts() == expected, count
 
 
 def test_prompts_that_are_held_out_themselves_need_no_warning(tmp_path: Path) -> None:
@@ -119,13 +112,6 @@ def test_two_revisions_of_one_model_are_two_policies(hub: dict[str, str], tmp_pa
     )
     assert [answer.response for answer in by_name] == [answer.response for answer in by_folder]
     assert len({answer.response for answer in by_name}) > 3
-
-
-def test_what_kl_refers_to_is_said_when_it_begins(tmp_path: Path) -> None:
-    policies = setup(tmp_path)
-    stage = build(evaluation(tmp_path, [policies["policy"], policies["other"]]))
-    (event,) = stage.begin(quiet).events
-    assert event.text == f"6 prompts for 2 policies: policy, other. KL and perplexity refer to {policies['policy']}."
 
 
 def test_what_an_evaluation_was_made_from_is_on_record(tmp_path: Path) -> None:

@@ -6,9 +6,6 @@ shorter than prompt and response together.
 
 from __future__ import annotations
 
-import functools
-import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -29,23 +26,14 @@ from tests.engine.small_models import save_policy
 
 pytestmark = pytest.mark.slow
 
-FAMILIES = ["gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "opt", "falcon", "bloom"]
+DAILY = ["gpt2", "llama", "gemma2", "opt", "bloom"]  # positions: learned, rotated, in a window (with capped logits), with an offset, none
+LONG = [pytest.param(family, marks=pytest.mark.long) for family in ("gpt_neox", "mistral", "qwen2", "qwen3", "phi3", "falcon")]
 LORA = {"enabled": True, "r": 4, "dropout": 0.3}
-MODES = pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
-EACH = pytest.mark.parametrize("family", FAMILIES)
 Build = Callable[..., Trainer]
 
 
 def no_timer(phase: str) -> nullcontext[None]:
     return nullcontext()
-
-
-@functools.cache
-def _policies() -> tempfile.TemporaryDirectory[str]:
-    folder = tempfile.TemporaryDirectory()
-    for family in FAMILIES:
-        save_policy(Path(folder.name) / family, family, spread=0.2)
-    return folder
 
 
 @pytest.fixture
@@ -54,7 +42,7 @@ def build(make_trainer: Build, tmp_path: Path) -> Build:
 
     def make(family: str, **changes: dict[str, object]) -> Trainer:
         if not (tmp_path / family).exists():
-            shutil.copytree(Path(_policies().name) / family, tmp_path / family)
+            save_policy(tmp_path / family, family, spread=0.2)
         return make_trainer("gpt2", model={"policy": str(tmp_path / family)}, **changes)
 
     return make
@@ -82,8 +70,7 @@ def assert_same_logits(ours: Tensor, model: torch.nn.Module, tokens: TokenBatch)
     torch.testing.assert_close(ours, expected, atol=5e-5, rtol=0)
 
 
-@MODES
-@EACH
+@pytest.mark.parametrize(("family", "lora"), [("gpt2", {}), ("gemma2", LORA)])  # all others: tests/families
 def test_two_updates_and_what_is_saved(build: Build, tmp_path: Path, family: str, lora: dict[str, object]) -> None:
     trainer = build(family, lora=lora)
     models = trainer.models
@@ -110,26 +97,33 @@ def _reference(trainer: Trainer, tokens: TokenBatch) -> tuple[Tensor, Tensor]:
         return reference(tokens)
 
 
-@EACH
-def test_log_probabilities_equal_an_unpadded_pass_of_the_plain_model(build: Build, tmp_path: Path, family: str) -> None:
+@pytest.mark.parametrize("family", [*DAILY, *LONG])
+def test_log_probabilities_gradients_and_samples_are_those_of_the_plain_model(build: Build, tmp_path: Path, family: str) -> None:
+    """Of each episode alone, without padding. The order of the words matters to the weights, and the window where there is one."""
     trainer = build(family, generation={"response_length": 6, "temperature": 0.7})
+    plain = plain_model(tmp_path / family)
+    assert_sharp(plain, tmp_path / family)
     rollout = collect(trainer.models, trainer.prompts.next_batch(8), 0.1, torch.Generator().manual_seed(0))
-    model = plain_model(tmp_path / family)
     for row, (prompt, response) in enumerate(episodes(rollout.tokens)):
-        expected = torch.log_softmax(alone(model, prompt, response) / 0.7, dim=-1).gather(1, response[:, None])[:, 0]
+        expected = torch.log_softmax(alone(plain, prompt, response) / 0.7, dim=-1).gather(1, response[:, None])[:, 0]
         torch.testing.assert_close(rollout.logprobs[row][: len(response)], expected, atol=5e-5, rtol=0)
 
+    assert_same_gradients(trainer, rollout.tokens, plain)
 
-@EACH
-def test_gradients_equal_those_of_the_plain_model(build: Build, tmp_path: Path, family: str) -> None:
+    coldest = trainer.config.generation.model_copy(update={"temperature": 1e-6})  # every sampled token is the likeliest
+    models = trainer.models.using(trainer.config.model_copy(update={"generation": coldest}))
+    tokens, _ = generate(models, trainer.prompts.batch(list(range(6))), coldest, torch.Generator().manual_seed(0))
+    for prompt, response in episodes(tokens):
+        logits = alone(plain, prompt, response)
+        chosen = logits.gather(1, response[:, None])[:, 0]
+        torch.testing.assert_close(chosen, logits.max(dim=-1).values, atol=5e-5, rtol=0)
+
+
+def assert_same_gradients(trainer: Trainer, tokens: TokenBatch, plain: PreTrainedModel) -> None:
     """Of log-probabilities and entropy, through whatever the family does to its logits (Gemma 2 caps them), padding or not."""
-    trainer = build(family, generation={"response_length": 6})
-    models = trainer.models
-    tokens, _ = generate(models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(1))
-    logprobs, entropy = consume_logits(models.policy(tokens)[0], tokens.response_ids[tokens.mask], 0.7)
+    policy = trainer.models.policy
+    logprobs, entropy = consume_logits(policy(tokens)[0], tokens.response_ids[tokens.mask], 0.7)
     (logprobs.sum() + 0.3 * entropy.sum()).backward()
-
-    plain = plain_model(tmp_path / family)
     total = torch.zeros(())
     for prompt, response in episodes(tokens):
         logits = plain(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
@@ -137,44 +131,18 @@ def test_gradients_equal_those_of_the_plain_model(build: Build, tmp_path: Path, 
         total = total + distribution.gather(1, response[:, None]).sum() - 0.3 * (distribution.exp() * distribution).sum()
     total.backward()
     expected = {name: parameter.grad for name, parameter in plain.named_parameters() if parameter.grad is not None}
-    found = {name: parameter.grad for name, parameter in models.policy.model.named_parameters() if parameter.grad is not None}
+    found = {name: parameter.grad for name, parameter in policy.model.named_parameters() if parameter.grad is not None}
     assert found.keys() == expected.keys() and len(found) > 12
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, atol=2e-3 * float(gradient.abs().max()) + 1e-5, rtol=1e-3)
 
 
-@EACH
-def test_sampling_follows_the_model(build: Build, tmp_path: Path, family: str) -> None:
-    """At a temperature near zero every sampled token is the likeliest one, by the plain model on each episode alone."""
-    trainer = build(family, generation={"response_length": 8, "temperature": 1e-6})
-    tokens, _ = generate(trainer.models, trainer.prompts.batch(list(range(6))), trainer.config.generation, torch.Generator().manual_seed(0))
-    model = plain_model(tmp_path / family)
-    for prompt, response in episodes(tokens):
-        logits = alone(model, prompt, response)
-        chosen = logits.gather(1, response[:, None])[:, 0]
-        torch.testing.assert_close(chosen, logits.max(dim=-1).values, atol=5e-5, rtol=0)
-
-
-@EACH
-def test_the_small_models_can_tell_a_wrong_order_and_a_window(tmp_path: Path, family: str) -> None:
-    """What makes the tests above sharp: swapped words, and for a windowed family a wider window, change the logits."""
-    folder = Path(_policies().name) / family
+@torch.no_grad()
+def assert_sharp(model: PreTrainedModel, folder: Path) -> None:
+    """Swapped words, and for a windowed family a wider window, change the logits."""
     ids, swapped = torch.tensor([[2, 3, 4, 5, 6, 7, 8]]), torch.tensor([[2, 3, 4, 6, 5, 7, 8]])
-    model = plain_model(folder)
-    with torch.no_grad():
-        logits = model(ids).logits[:, -1]
-        assert (logits - model(swapped).logits[:, -1]).abs().max() > 1e-3
-        if getattr(model.config, "sliding_window", None):
-            wide = AutoModelForCausalLM.from_pretrained(folder, sliding_window=64).eval()
-            assert (logits - wide(ids).logits[:, -1]).abs().max() > 1e-3
-
-
-def test_reference_stays_while_the_policy_moves(build: Build) -> None:
-    for lora in ({}, LORA):
-        trainer = build("gpt2", lora=lora)
-        batch = collect(trainer.models, trainer.prompts.batch([0, 1, 2, 3]), 0.1, torch.Generator().manual_seed(0)).tokens
-        with torch.no_grad():
-            before = _reference(trainer, batch)[0].clone()
-        trainer.step()
-        with torch.no_grad():
-            torch.testing.assert_close(_reference(trainer, batch)[0], before, rtol=0, atol=0)
+    logits = model(ids).logits[:, -1]
+    assert (logits - model(swapped).logits[:, -1]).abs().max() > 1e-3
+    if getattr(model.config, "sliding_window", None):
+        wide = AutoModelForCausalLM.from_pretrained(folder, sliding_window=64).eval()
+        assert (logits - wide(ids).logits[:, -1]).abs().max() > 1e-3

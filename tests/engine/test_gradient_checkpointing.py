@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from rlhf_studio.engine.loop import build
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora
 from tests.engine.small_models import config_of
-from tests.engine.test_families import FAMILIES
 
 IDS = torch.tensor([[2, 3, 4, 5, 6], [7, 8, 9, 2, 3]])
 
@@ -37,8 +35,7 @@ def make_model(family: str, lora: bool) -> nn.Module:
     return add_lora(model, LoraConfig(enabled=True, r=4)).eval() if lora else model
 
 
-@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "lora"), [("gpt2", False), ("gemma2", True), ("falcon", False)])
 def test_the_gradients_are_the_same(family: str, lora: bool) -> None:
     model = make_model(family, lora)
     expected = gradients(model)
@@ -74,8 +71,8 @@ def test_a_copy_uses_its_own_weights() -> None:
         torch.testing.assert_close(copied(IDS).logits, before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
-def test_a_run_is_the_same_with_and_without(make_trainer: Callable[..., Trainer], lora: dict[str, Any]) -> None:
+def test_a_run_is_the_same_with_and_without(make_trainer: Callable[..., Trainer]) -> None:
+    lora = {"enabled": True, "r": 4}
     plain = make_trainer("gpt2", lora=lora)
     saving = make_trainer("gpt2", lora=lora, model={"gradient_checkpointing": True})
     for _ in range(2):

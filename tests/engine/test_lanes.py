@@ -86,7 +86,8 @@ def with_lanes(trainer: Trainer, count: int) -> None:
         component.source._compute = trainer.compute
 
 
-@pytest.mark.parametrize("changes", [{}, {"lora": LORA}, {"critic": {"kind": "separate"}}], ids=["full", "lora", "critic"])
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("changes", [{"lora": LORA}, {"critic": {"kind": "separate"}}], ids=["lora", "critic"])
 def test_two_lanes_give_what_one_gives(make_trainer: Callable[..., Trainer], changes: dict) -> None:
     found = []
     for count in (1, 2):

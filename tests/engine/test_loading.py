@@ -71,12 +71,12 @@ def test_a_good_folder(tmp_path: Path) -> None:
     assert reports.lines == [(f"Loading {tmp_path / 'policy'}", None)]
 
 
-@pytest.mark.parametrize(("pad", "note"), [("<eos>", "pad token equals its end token"), (None, "has no pad token")])
-def test_odd_pad_tokens_are_noted(tmp_path: Path, pad: str | None, note: str) -> None:
+def test_odd_pad_tokens_are_noted(tmp_path: Path) -> None:
     folder = save_policy(tmp_path / "policy")
-    save_tokenizer(folder, pad=pad)  # type: ignore[arg-type]
-    (text,) = load(folder).notes
-    assert note in text
+    for pad, note in (("<eos>", "pad token equals its end token"), (None, "has no pad token")):
+        save_tokenizer(folder, pad=pad)  # type: ignore[arg-type]
+        (text,) = load(folder).notes
+        assert note in text
 
 
 def pickle_only(folder: Path) -> None:
@@ -97,35 +97,16 @@ def other_sizes(folder: Path) -> None:
     edit_config(folder, hidden_size=64)
 
 
-def impossible_sizes(folder: Path) -> None:
-    edit_config(folder, num_attention_heads=3)
-
-
-def unknown_kind(folder: Path) -> None:
-    edit_config(folder, model_type="nothing_known")
-
-
 def own_code(folder: Path) -> None:
     edit_config(folder, model_type="own", auto_map={"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"})
     (folder / "evil.py").write_text("raise SystemExit('ran the code of a model')")
-
-
-def broken_config(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
 
 
 def no_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
 
 
-def broken_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").write_text('{"a": 1}')
-
-
-DAMAGES = [
-    pickle_only, damaged_weights, short_weights, other_sizes, impossible_sizes, unknown_kind, own_code, broken_config, no_tokenizer,
-    broken_tokenizer,
-]  # fmt: skip
+DAMAGES = [pickle_only, damaged_weights, short_weights, other_sizes, own_code, no_tokenizer]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
@@ -172,15 +153,15 @@ def options(on_gpu: bool = False, **settings: Any) -> dict[str, Any]:
     return load_options(config, Compute(torch.device("cuda" if on_gpu else "cpu"), torch.bfloat16))
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_attention_is_as_chosen_and_gives_the_same(tmp_path: Path, attention: str) -> None:
+def test_attention_is_as_chosen_and_gives_the_same(tmp_path: Path) -> None:
     folder = save_policy(tmp_path, "llama", spread=0.2)
     assert options() == {}
-    chosen = load_causal_lm(str(folder), "main", torch.float32, Reports(), options=options(attention=attention)).model
-    assert chosen.config._attn_implementation == attention
     ids = torch.tensor([[2, 3, 4, 5, 6]])
-    with torch.no_grad():
-        torch.testing.assert_close(chosen(ids).logits, load(folder).model(ids).logits, atol=1e-5, rtol=0)
+    for attention in ("sdpa", "eager"):
+        chosen = load_causal_lm(str(folder), "main", torch.float32, Reports(), options=options(attention=attention)).model
+        assert chosen.config._attn_implementation == attention
+        with torch.no_grad():
+            torch.testing.assert_close(chosen(ids).logits, load(folder).model(ids).logits, atol=1e-5, rtol=0)
 
 
 def test_an_attention_that_the_model_has_not(tmp_path: Path) -> None:
@@ -189,12 +170,11 @@ def test_an_attention_that_the_model_has_not(tmp_path: Path) -> None:
     assert field == "model.attention" and "BloomForCausalLM does not support" in message
 
 
-@pytest.mark.parametrize("attention", ["auto", "sdpa"])
-def test_damage_is_not_blamed_on_attention(tmp_path: Path, attention: str) -> None:
+def test_damage_is_not_blamed_on_attention(tmp_path: Path) -> None:
     folder = save_policy(tmp_path, "llama")
     damaged_weights(folder)
-    action = lambda: load_causal_lm(str(folder), "main", torch.float32, Reports(), options=options(attention=attention))  # noqa: E731
-    assert refusal(action)[0] == "model.policy"
+    chosen = options(attention="sdpa")
+    assert refusal(lambda: load_causal_lm(str(folder), "main", torch.float32, Reports(), options=chosen))[0] == "model.policy"
 
 
 def test_quantized_weights_need_a_gpu() -> None:
@@ -214,14 +194,14 @@ def test_what_transformers_is_told_about_quantized_weights(monkeypatch: pytest.M
 # --- reward models -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", ["", "LABEL_7", "9"])
-def test_a_wrong_label_lists_the_labels(tmp_path: Path, label: str) -> None:
+def test_a_wrong_label_lists_the_labels(tmp_path: Path) -> None:
     folder = save_reward_model(tmp_path, labels=3)
     edit_config(folder, id2label={"0": "bad", "1": "fair", "2": "good"}, label2id={"bad": 0, "fair": 1, "good": 2})
-    field, message = refusal(lambda: load_reward(folder, label))
-    assert field == "reward.components.2.label"
-    assert message.endswith("its labels are bad, fair, good")
-    assert ("several outputs" in message) if not label else (repr(label) in message)
+    for label in ("", "LABEL_7", "9"):
+        field, message = refusal(lambda label=label: load_reward(folder, label))
+        assert field == "reward.components.2.label"
+        assert message.endswith("its labels are bad, fair, good")
+        assert ("several outputs" in message) if not label else (repr(label) in message)
 
 
 def test_labels_by_name_and_number(tmp_path: Path) -> None:
@@ -232,9 +212,8 @@ def test_labels_by_name_and_number(tmp_path: Path) -> None:
     assert load_reward(save_reward_model(tmp_path / "single")).label == 0
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_a_reward_model_without_its_head_is_refused(tmp_path: Path, family: str) -> None:
-    folder = save_reward_model(tmp_path, family)
+def test_a_reward_model_without_its_head_is_refused(tmp_path: Path) -> None:
+    folder = save_reward_model(tmp_path, "llama")
     drop_weight(folder, "score.weight")
     field, message = refusal(lambda: load_reward(folder))
     assert (field, message) == ("reward.components.2.model", f"{folder} has no weights for score.weight; it is not a trained reward model")
@@ -306,13 +285,6 @@ def test_failures_of_the_hub(monkeypatch: pytest.MonkeyPatch, error: Callable[[]
     assert field == "model.policy"
     assert message.startswith("cannot load someone/model: ") and part in message
     assert refusal(lambda: load_reward("someone/model"))[0] == "reward.components.2.model"
-
-
-def test_the_network_error_is_that_of_the_hub_client() -> None:
-    """Connection failures are not all OSError; the base class of the client's HTTP library covers them."""
-    assert issubclass(RepositoryNotFoundError, loading.NETWORK_ERROR)
-    assert loading.NETWORK_ERROR is not OSError
-    assert loading.NETWORK_ERROR.__name__ == "HTTPError"
 
 
 def test_download_progress_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,8 +52,7 @@ def make(make_trainer: Make, tmp_path: Path) -> Make:
     return built
 
 
-@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
-@pytest.mark.parametrize("family", ["gpt2", "gemma2"])
+@pytest.mark.parametrize(("family", "lora"), [("gpt2", {"enabled": True, "r": 4}), ("gemma2", {})], ids=["lora", "full"])
 def test_a_correct_model_passes_and_nothing_stays_changed(make: Make, family: str, lora: dict[str, Any]) -> None:
     trainer, other = make(family, lora=lora), make(family, lora=lora)
     before = torch.get_rng_state()
@@ -149,25 +148,19 @@ def save_judge(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
+def test_each_pass_is_looked_at(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = save_judge(tmp_path / "judge")
+    trainer = make(critic={"kind": "separate", "start": "policy"}, reward={"components": [{"kind": "reward_model", "model": str(judge)}]})
+    check_parity(trainer.models, trainer.prompts)
+    for broken, message in (
         (broken_update, r"model\.policy: .* log-probabilities in the forward pass of the update"),
         (broken_reference, r"model\.reference: .* log-probabilities of the reference"),
         (broken_critic, r"critic\.start: the critic .* values in the forward pass over the responses"),
         (broken_rewards, r"reward\.components\.0: .*judge cannot be used here: its scores"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_each_pass_is_looked_at(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None], message: str
-) -> None:
-    judge = save_judge(tmp_path / "judge")
-    trainer = make(critic={"kind": "separate", "start": "policy"}, reward={"components": [{"kind": "reward_model", "model": str(judge)}]})
-    check_parity(trainer.models, trainer.prompts)
-    broken(monkeypatch)
-    with pytest.raises(ParityError, match=message):
-        check_parity(trainer.models, trainer.prompts)
+    ):
+        with monkeypatch.context() as patch, pytest.raises(ParityError, match=message):
+            broken(patch)
+            check_parity(trainer.models, trainer.prompts)
 
 
 def test_every_model_of_an_ensemble_is_looked_at(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,10 +210,9 @@ def test_a_long_plan_is_reached_with_a_longer_prompt(make: Make, monkeypatch: py
     assert max(asked) == trainer.prompts.lengths[1] + 30 - 2  # the last token is not read to sample another
 
 
-@pytest.mark.parametrize("critic", [{}, {"kind": "separate", "start": "policy"}], ids=["shared", "separate"])
-def test_half_precision(make: Make, monkeypatch: pytest.MonkeyPatch, critic: dict[str, str]) -> None:
+def test_half_precision(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is right passes, although single numbers are off by more than float32 allows; padding that is attended to does not."""
-    trainer = make("llama", model={"dtype": "bfloat16"}, critic=critic, generation={"response_length": 20})
+    trainer = make("llama", model={"dtype": "bfloat16"}, critic={"kind": "separate", "start": "policy"}, generation={"response_length": 20})
     assert 1e-3 < check_parity(trainer.models, trainer.prompts).largest < 0.1
     check_before_training(trainer)
     assert not [event for event in trainer.step().events if event.level == "warning"]
@@ -229,7 +221,7 @@ def test_half_precision(make: Make, monkeypatch: pytest.MonkeyPatch, critic: dic
         check_parity(trainer.models, trainer.prompts)
 
 
-@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
+@pytest.mark.parametrize("lora", [{}, pytest.param({"enabled": True, "r": 4}, marks=pytest.mark.long)], ids=["full", "lora"])
 def test_a_deep_model_in_half_precision_is_held_to_its_own_rounding(
     make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict[str, Any]
 ) -> None:
@@ -295,7 +287,7 @@ def test_the_ratio_of_every_row_is_looked_at_before_the_first_update(make: Make,
     assert all(torch.equal(*pair) for pair in zip(trainer.models.policy.parameters(), weights, strict=True))
 
 
-@pytest.mark.parametrize(("lora", "dtype"), [({}, "float32"), ({"enabled": True, "r": 4}, "float32"), ({}, "bfloat16")])
+@pytest.mark.parametrize(("lora", "dtype"), [({"enabled": True, "r": 4}, "float32"), ({}, "bfloat16")])
 def test_a_kl_that_does_not_begin_at_0_stops_the_run(make: Make, lora: dict[str, Any], dtype: str) -> None:
     """The reference was meant to be the policy's own start, but something has changed it."""
     trainer = make(lora=lora, ppo={"steps": 3}, model={"dtype": dtype})
@@ -304,16 +296,9 @@ def test_a_kl_that_does_not_begin_at_0_stops_the_run(make: Make, lora: dict[str,
         with torch.no_grad():
             next(part for name, part in trainer.models.policy.named_parameters() if "lora_B" in name).add_(0.05)
     else:
-        next(iter(trainer.models.reference.frozen_copy.parameters())).data.mul_(1.01 if dtype == "float32" else 3)
+        next(iter(trainer.models.reference.frozen_copy.parameters())).data.mul_(3)
     with pytest.raises(ParityError, match=r"model\.reference: it has the policy's weights, but the KL does not begin at 0"):
         trainer.step()
-
-
-def test_another_reference_may_differ(make: Make, tmp_path: Path) -> None:
-    other = save_policy(tmp_path / "other", "gpt2", seed=5)
-    trainer = make(model={"reference": str(other)})
-    check_before_training(trainer)
-    assert abs(trainer.step().metrics["objective/kl"]) > 1e-3
 
 
 # --- the tolerance -----------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,10 @@ from rlhf_studio.engine.sampling.traced_step import CannotTrace, trace_step
 from rlhf_studio.estimate.cpu import LEAST_TOKENS
 from rlhf_studio.estimate.device import processor
 
-pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
+pytestmark = [
+    pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN"),
+    pytest.mark.usefixtures("traced"),
+]
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def packed(layers: list[nn.Module]) -> list[Tensor]:
     return [weights.packed for weights in prepacked(layers)]
 
 
-@pytest.mark.parametrize("shape", [(1, 40), (8, 40), (33, 40), (5, 1, 40)])
+@pytest.mark.parametrize("shape", [(1, 40), (33, 40), (5, 1, 40)])
 @torch.no_grad()
 def test_a_product_is_the_layers_own(shape: tuple[int, ...]) -> None:
     layers, x = small_layers(), torch.randn(shape)
@@ -112,8 +115,7 @@ def test_they_take_an_eighth_of_the_memory_at_most(
     assert len(layers_to_prepack(small_layers()[0], LEAST_TOKENS)) == chosen
 
 
-@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
-@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2", "gpt_neox"])
+@pytest.mark.parametrize(("family", "lora"), [("llama", {}), ("gpt2", {"enabled": True, "r": 4})], ids=["full", "lora"])
 def test_sampling_gives_the_models_own_numbers_after_updates_too(
     make_trainer: Callable[..., Trainer], matrices_of_any_size: None, family: str, lora: dict[str, Any]
 ) -> None:
@@ -150,13 +152,13 @@ def test_a_lane_of_its_own_takes_more_rows_where_reading_weights_is_most_of_a_st
     assert min_rows_per_lane(nn.ModuleList([large, small]), []) == 8
 
 
-@pytest.mark.parametrize(("traced", "parts"), [(True, [18]), (False, [9, 9])])
+@pytest.mark.parametrize(("with_step", "parts"), [(True, [18]), (False, [9, 9])])
 def test_threads_with_few_rows_of_a_large_model_sample_together(
-    make_trainer: Callable[..., Trainer], matrices_of_any_size: None, monkeypatch: pytest.MonkeyPatch, traced: bool, parts: list[int]
+    make_trainer: Callable[..., Trainer], matrices_of_any_size: None, monkeypatch: pytest.MonkeyPatch, with_step: bool, parts: list[int]
 ) -> None:
     trainer, played = make_trainer(generation={"response_length": LEAST_TOKENS}), []
     models = replace(trainer.models, compute=replace(trainer.compute, lanes=Lanes(2)))
-    if not traced:
+    if not with_step:
         models = replace(models, traced_step=None)
 
     def count(policy: Policy, prompt_ids: Tensor, *rest: Any, **named: Any) -> Any:

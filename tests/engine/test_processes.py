@@ -1,7 +1,8 @@
-"""Several processes train as one, on one machine or two: real processes, started by accelerate, on the CPU."""
+"""Several processes train as one, on the CPU: forked from this one; started by accelerate, on one machine or two, in the long tests."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,27 +11,33 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import psutil
 import pytest
 import torch
 import yaml
+from accelerate.state import AcceleratorState, PartialState
+from rlhf_studio.runs.start import StartMode
 from safetensors.torch import load_file
 
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE
 from rlhf_studio.cli.main import main
-from rlhf_studio.config import EngineConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config import EngineConfig, RunConfig
+from rlhf_studio.config_io import ConfigError, config_from_file
 from rlhf_studio.engine.compute import device as device_module
 from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.distributed.ranks import BUCKET, ONE_RANK, Ranks, _buckets
+from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.inputs.checks.machine import batch_split_problems
+from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.processes import launcher_command, wants_several
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
+from tests.engine.kill_loop import exit_code, fork_engine
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -68,37 +75,66 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     return [values for _, values in RunReader(folder).metrics_since(0, limit=100)]  # type: ignore[misc]
 
 
-def test_two_processes_are_one(tmp_path: Path) -> None:
-    """Losses, KL, scores and gradient norms of every step, the recorded tokens, and the final adapter.
+def in_two_processes(run_dir: Path, mode: StartMode) -> None:
+    """Two engines, forked from this process, which are connected as accelerate's launcher would; both must succeed."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    engines = []
+    for rank in ("0", "1"):
+        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.dict(os.environ, {**variables, "ACCELERATE_USE_CPU": "true", "GLOO_SOCKET_IFNAME": "lo"}))
+            for state in (PartialState, AcceleratorState):  # another test of this process may have used accelerate
+                stack.enter_context(mock.patch.dict(state._shared_state, clear=True))
+            engines.append(fork_engine(run_dir, mode))
+    assert [exit_code(engine) for engine in engines] == [0, 0], (run_dir / "engine.log").read_text()
 
-    Then once more from the checkpoint of step 2, with the processes on two machines: bit for bit the same.
-    """
+
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    """Losses, KL, scores and gradient norms of every step, the recorded tokens, and the final adapter; also gone on with from step 2."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder, engine in ((one, {"threads": 1}), (two, TWO)):
+        generation = {"batch_size": 3} if folder == two else {}  # of each process's four
+        settings = {"engine": {**engine, "watch_prompts": 2, "checkpoint_every": 2}, "generation": generation}
+        create_run(folder, config_from_file(write_config(tmp_path, folder.name, **settings)), name=folder.name, state="loading")
+    assert run_engine(one) == 0
+    in_two_processes(two, "train")
+    last = checkpoints(two)[-1]
+    ours, theirs = (load_file(folder / "policy" / "adapter_model.safetensors") for folder in (last, checkpoints(one)[-1]))
+    assert_same_course(two, one)
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, atol=1e-5, rtol=1e-4)
+
+    shutil.rmtree(last)  # as if both had been killed after step 2
+    in_two_processes(two, "resume")
+    assert_same_course(two, one)
+    again = load_file(checkpoints(two)[-1] / "policy" / "adapter_model.safetensors")
+    assert all(torch.equal(again[name], tensor) for name, tensor in ours.items())
+
+
+def assert_same_course(folder: Path, expected_in: Path) -> None:
+    """Three steps with the same numbers and texts."""
+    assert RunReader(folder).status().state == "finished"
+    check_metrics(folder, expected_in)
+    check_records(folder, expected_in, steps=3)
+    for step in (1, 2, 3):
+        pairs = zip(RunReader(folder).rollouts(step), RunReader(expected_in).rollouts(step), strict=True)
+        assert all((a.prompt, a.response) == (b.prompt, b.response) for a, b in pairs)
+
+
+@pytest.mark.long
+def test_started_by_accelerate_and_gone_on_with_on_two_machines(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     alone = write_config(tmp_path, "alone", engine={"threads": 1, "watch_prompts": 2})
     assert main(["train", "--config", str(alone), "--run-dir", str(one)]) == 0
-    engine = {**TWO, "watch_prompts": 2, "checkpoint_every": 2}
-    shared = write_config(tmp_path, "shared", engine=engine, generation={"batch_size": 3})  # of each process's four
+    shared = write_config(tmp_path, "shared", engine={**TWO, "watch_prompts": 2, "checkpoint_every": 2})
     run("train", "--config", shared, "--run-dir", two, "--ppo.steps", "3")
-    assert RunReader(two).status().state == "finished"
-    check_metrics(two, one)
-    check_records(two, one, steps=3)
-    for step in (1, 3):
-        pairs = zip(RunReader(two).rollouts(step), RunReader(one).rollouts(step), strict=True)
-        assert all((a.prompt, a.response) == (b.prompt, b.response) for a, b in pairs)
-    last = checkpoints(two)[-1]
-    weights = [load_file(folder / "policy" / "adapter_model.safetensors") for folder in (last, checkpoints(one)[-1])]
-    for name, tensor in weights[1].items():
-        torch.testing.assert_close(weights[0][name], tensor, atol=1e-5, rtol=1e-4)
-
-    shutil.rmtree(last)  # as if both had been killed after step 2
+    assert_same_course(two, one)
+    shutil.rmtree(checkpoints(two)[-1])
     first, second = on_two_machines("resume", two)
     assert "Resumed from the checkpoint of step 2" in first and "step 3/3" in first
     assert "step 3/3" not in second  # the first machine alone speaks and writes
-    assert RunReader(two).status().state == "finished"
-    check_metrics(two, one)
-    check_records(two, one, steps=3)
-    again = load_file(checkpoints(two)[-1] / "policy" / "adapter_model.safetensors")
-    assert all(torch.equal(again[name], tensor) for name, tensor in weights[0].items())
+    assert_same_course(two, one)
 
 
 def check_metrics(folder: Path, expected_in: Path, steps: int = 3) -> None:
@@ -258,7 +294,7 @@ def test_when_others_are_started(tmp_path: Path) -> None:
 
 
 def test_settings_that_processes_cannot_share() -> None:
-    config = small_config_of({"batch_size": 8, "mini_batch_size": 2})
+    config = RunConfig.model_validate({"ppo": {"batch_size": 8, "mini_batch_size": 2}})
     with (
         pytest.MonkeyPatch.context() as patch,
         pytest.raises(ConfigError, match="ppo.mini_batch_size: 2 episodes cannot be shared by 4 processes"),
@@ -268,9 +304,3 @@ def test_settings_that_processes_cannot_share() -> None:
         patch.setattr(device_module, "join_ranks", lambda cpu: four)
         choose_compute(config)
     assert list(batch_split_problems(config, 2)) == []
-
-
-def small_config_of(ppo: dict[str, Any]) -> Any:
-    from rlhf_studio.config import RunConfig
-
-    return RunConfig.model_validate({"ppo": ppo})

@@ -72,14 +72,14 @@ def test_the_order_depends_on_the_seed_alone() -> None:
     assert drawn(stream(20, seed=4), 20) != drawn(stream(20, seed=5), 20)
 
 
-@pytest.mark.parametrize("steps", [0, 1, 4, 9])
-def test_a_restored_stream_goes_on_exactly(steps: int) -> None:
-    whole = stream(10)
-    drawn(whole, *[3] * steps)
-    resumed = stream(10)
-    assert resumed.restore(whole.state()) == []
-    assert resumed.state() == whole.state()
-    assert drawn(resumed, *[3] * 12) == drawn(whole, *[3] * 12)
+def test_a_restored_stream_goes_on_exactly() -> None:
+    for steps in (0, 1, 4, 9):
+        whole = stream(10)
+        drawn(whole, *[3] * steps)
+        resumed = stream(10)
+        assert resumed.restore(whole.state()) == []
+        assert resumed.state() == whole.state()
+        assert drawn(resumed, *[3] * 12) == drawn(whole, *[3] * 12), steps
 
 
 def test_restoring_into_fewer_prompts_goes_on_with_the_next_pass() -> None:
@@ -111,20 +111,20 @@ def test_no_prompts_at_all() -> None:
         stream(0)
 
 
-@pytest.mark.parametrize(("count", "wanted", "rows"), [(10, 5, [0, 2, 4, 6, 8]), (3, 6, [0, 1, 2]), (7, 3, [0, 2, 4]), (5, 0, [])])
-def test_watched_prompts_are_spread_evenly(count: int, wanted: int, rows: list[int]) -> None:
-    batch = stream(count).watched(wanted)
-    assert [int(text) for text in (batch.texts if batch else [])] == rows
+def test_watched_prompts_are_spread_evenly() -> None:
+    for count, number, rows in ((10, 5, [0, 2, 4, 6, 8]), (3, 6, [0, 1, 2]), (7, 3, [0, 2, 4]), (5, 0, [])):
+        batch = stream(count).watched(number)
+        assert [int(text) for text in (batch.texts if batch else [])] == rows, (count, number)
 
 
 # --- held-out prompts ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_prompts_that_are_set_aside_are_watched_and_never_drawn(shuffle: bool) -> None:
-    prompts = stream(10, shuffle=shuffle, aside=[1, 4, 7])
-    assert Counter(drawn(prompts, *[3] * 14)) == dict.fromkeys((0, 2, 3, 5, 6, 8, 9), 6)
-    assert prompts.watched(2).texts == ["1", "4"] and prompts.watched(9).texts == ["1", "4", "7"]
+def test_prompts_that_are_set_aside_are_watched_and_never_drawn() -> None:
+    for shuffle in (True, False):
+        prompts = stream(10, shuffle=shuffle, aside=[1, 4, 7])
+        assert Counter(drawn(prompts, *[3] * 14)) == dict.fromkeys((0, 2, 3, 5, 6, 8, 9), 6)
+        assert prompts.watched(2).texts == ["1", "4"] and prompts.watched(9).texts == ["1", "4", "7"]
 
 
 def test_prompts_from_elsewhere_are_watched_and_all_of_the_others_drawn() -> None:
@@ -154,10 +154,9 @@ def test_the_same_prompt_is_never_on_both_sides() -> None:
     assert set_aside([[1]] * 1000, 0.05, seed=0) == []
 
 
-@pytest.mark.parametrize("steps", [0, 2, 5])
-def test_a_checkpoint_of_a_version_that_held_nothing_out_goes_on_in_its_own_order(steps: int) -> None:
+def test_a_checkpoint_of_a_version_that_held_nothing_out_goes_on_in_its_own_order() -> None:
     before = stream(10)
-    drawn(before, *[3] * steps)
+    drawn(before, *[3] * 5)  # in the middle of the second pass
     state = before.state()
     del state["aside"]
     resumed = stream(10, aside=[1, 4])
@@ -265,18 +264,18 @@ def test_a_text_cut_on_the_right_is_the_text_of_its_tokens(settings: dict[str, A
 # --- chats: the same ids as transformers' own way -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_the_same_ids_as_apply_chat_template(name: str, tmp_path: Path) -> None:
+def test_the_same_ids_as_apply_chat_template() -> None:
     """Special tokens come from the template alone: a tokenizer that adds its own to plain texts must not add them twice."""
-    tokenizer = with_start(byte_tokenizer())
-    tokenizer.eos_token, tokenizer.chat_template = "w1", TEMPLATES[name]
-    texts = ["Hello <b>you</b> é", "  w1 w2\n"]
-    prepared = made(texts, tokenizer, chat_template=True, system_text="Be brief.", max_prompt_tokens=4096)
-    for text, ids, shown in zip(texts, prepared.ids, prepared.texts, strict=True):
-        chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
-        assert ids == tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
-        assert shown == tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        assert ids.count(tokenizer.bos_token_id) == shown.count("w27")
+    tokenizer, texts = with_start(byte_tokenizer()), ["Hello <b>you</b> é", "  w1 w2\n"]
+    tokenizer.eos_token = "w1"
+    for name, template in TEMPLATES.items():
+        tokenizer.chat_template = template
+        prepared = made(texts, tokenizer, chat_template=True, system_text="Be brief.", max_prompt_tokens=4096)
+        for text, ids, shown in zip(texts, prepared.ids, prepared.texts, strict=True):
+            chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+            assert ids == tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"], name
+            assert shown == tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False), name
+            assert ids.count(tokenizer.bos_token_id) == shown.count("w27"), name
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:

@@ -201,11 +201,6 @@ def test_records_by_hand(tmp_path: Path) -> None:
     assert tokens.top_pieces == {1: "<eos>", 2: "w0", 3: "w1", 4: "w2"}
 
 
-def test_only_the_recorded_episodes(tmp_path: Path) -> None:
-    (only,) = records(tmp_path, two_episodes(recorded=1), [[-0.9, -2.0, -0.5]])
-    assert only.sample == 0
-
-
 @pytest.mark.parametrize(
     ("ratios", "ppo", "clipped"),
     [
@@ -222,36 +217,3 @@ def test_clipped_means_that_clipping_decided(tmp_path: Path, ratios: list[float]
     assert first.tokens.arrays["clipped"].tolist() == clipped
     assert second.tokens.arrays["clipped"].tolist() == [0]
     assert first.tokens.arrays["ratio"].tolist() == pytest.approx(ratios)
-
-
-def test_the_inspector_and_the_clip_fraction_count_the_same_tokens(make_trainer: Callable[..., Trainer]) -> None:
-    trainer = make_trainer(ppo={"ppo_epochs": 4, "learning_rate": 1e-2, "mini_batch_size": 8}, engine={"record_samples": 8})
-    rollout = play(trainer)
-    passes, backward = [], trainer.updater.gradients.backward
-
-    def counted(*args: Any, **options: Any) -> Any:
-        passes.append(backward(*args, **options))
-        return passes[-1]
-
-    trainer.updater.gradients.backward = counted  # type: ignore[method-assign]
-    stats = trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
-    found = Recorder(trainer.models.tokenizer, trainer.config).rollouts(rollout, stats.logprobs)
-    assert 0 < passes[-1].sums.clipped == sum(record.tokens.arrays["clipped"].sum() for record in found)
-
-
-def test_alternatives_are_the_likeliest_tokens(make_trainer: Callable[..., Trainer]) -> None:
-    """Against an unpadded pass of the plain model at the sampling temperature; the reference has moved away."""
-    trainer = make_trainer(generation={"response_length": 4, "temperature": 0.7})
-    trainer.step()
-    policy = trainer.models.policy.model
-    with trainer.models.reference.active() as reference:
-        models = {"top": policy, "ref_top": reference.model}
-    for record in trainer._recorder.rollouts((rollout := play(trainer)), rollout.logprobs[: rollout.recorded]):
-        tokens = record.tokens
-        ids = torch.tensor([[*tokens.prompt_ids, *tokens.response_ids]])
-        for name, model in models.items():
-            with torch.no_grad():
-                logits = model(ids).logits[0, len(tokens.prompt_ids) - 1 : -1]
-            best = (logits / 0.7).log_softmax(dim=-1).topk(5, dim=-1)
-            assert getattr(tokens, f"{name}_ids").tolist() == best.indices.tolist()
-            np.testing.assert_allclose(getattr(tokens, f"{name}_logprobs"), best.values.numpy(), atol=2e-5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,8 @@ from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel, build
 from rlhf_studio.engine.stages.reward_model.finish import (
     finish_reward_model,
     gather_ensemble,
-    member_folder,
     merged_reward_model,
     normalise,
-    save_ensemble,
     save_reward_model,
     score_rows,
 )
@@ -43,7 +40,6 @@ from tests.engine.small_models import save_reward_model as save_plain
 from tests.engine.test_trained_reward import save_byte_tokenizer
 
 CPU = Compute(torch.device("cpu"), torch.float32)
-FAMILIES = ["gpt2", "llama", "qwen2", "gpt_neox"]
 PROMPTS = ["A good film", "We saw", "The story is", "x"]
 RESPONSES = [" It was good, I liked it.", " a film.", " dull<|endoftext|>", " long and dull; dull, dull, dull<|endoftext|><|endoftext|>"]
 
@@ -92,11 +88,10 @@ def in_ppo(folder: Path, prompts: list[str], responses: list[str]) -> list[float
     return scorer(Episodes(prompts, responses, [True] * len(prompts), [1] * len(prompts))).tolist()
 
 
-@pytest.mark.parametrize("head", ["linear", "hidden"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "head"), [("gpt2", "hidden"), ("llama", "linear")])
 def test_one_score_everywhere(family: str, head: str, tmp_path: Path) -> None:
-    """In the stage, left- and right-padded; in PPO; after normalising, saving and loading; pad = end, and no pad."""
-    pad_is_end = family in ("gpt2", "qwen2")
+    """In the stage; in PPO; after normalising, saving and loading; pad = end, and no pad."""
+    pad_is_end = family == "gpt2"
     folder, tokenizer = byte_policy(tmp_path / "policy", family, pad_is_end=pad_is_end)
     built = build_reward_model(settings(folder, reward_model={"head": head}), CPU, silent)
     rows = [tokenizer(prompt + response)["input_ids"] for prompt, response in zip(PROMPTS, RESPONSES, strict=True)]
@@ -110,8 +105,6 @@ def test_one_score_everywhere(family: str, head: str, tmp_path: Path) -> None:
     expected = ((raw - raw.mean()) / raw.std()).tolist()
     assert score_rows(built.model, rows).tolist() == pytest.approx(expected, abs=2e-5)
     assert in_ppo(tmp_path / "reward", PROMPTS, RESPONSES) == pytest.approx(expected, abs=2e-5)
-    for side in ("left", "right"):
-        assert _padded(built.model, rows, side) == pytest.approx(expected, abs=2e-5), side
     loaded = load_reward_model(str(tmp_path / "reward"), "main", "", torch.float32, silent, "reward").model
     assert score_rows(loaded, rows).tolist() == pytest.approx(score_rows(built.model, rows).tolist(), abs=1e-5)
     again = build_reward_model(settings(tmp_path / "reward", reward_model={"head": head}), CPU, silent)
@@ -119,41 +112,9 @@ def test_one_score_everywhere(family: str, head: str, tmp_path: Path) -> None:
     assert all(parameter.requires_grad for parameter in again.model.parameters())
 
 
-def _padded(model: Any, rows: list[list[int]], side: str) -> list[float]:
-    """The head at each row's last real token, in one batch padded on that side with the end token, masks and positions given by hand."""
-    width = max(map(len, rows)) + 3
-    blank = [width - len(row) for row in rows]
-    left = side == "left"
-    ids = [[0] * gap + row if left else row + [0] * gap for row, gap in zip(rows, blank, strict=True)]
-    mask = [[0] * gap + [1] * len(row) if left else [1] * len(row) + [0] * gap for row, gap in zip(rows, blank, strict=True)]
-    real = torch.tensor(mask)
-    with torch.no_grad():
-        states = model.base_model(
-            input_ids=torch.tensor(ids), attention_mask=real, position_ids=(real.cumsum(1) - 1).clamp(min=0)
-        ).last_hidden_state
-        ends = [width - 1 if left else len(row) - 1 for row in rows]
-        return model.score(states)[range(len(rows)), ends, 0].tolist()
-
-
-def test_plain_transformers_refuses_a_hidden_layer_and_takes_a_linear_head(tmp_path: Path) -> None:
-    policy, tokenizer = byte_policy(tmp_path / "policy", "gpt2")
-    rows = [tokenizer(text)["input_ids"] for text in RESPONSES]
-    for head in ("linear", "hidden"):
-        built = build_reward_model(settings(policy, reward_model={"head": head}), CPU, silent)
-        finish_reward_model(built.model, tokenizer, built.head, rows, "", tmp_path / head)
-    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "linear").eval()
-    with torch.no_grad():
-        scores = [float(plain(input_ids=torch.tensor([row])).logits[0, 0]) for row in rows]
-    assert sum(scores) == pytest.approx(0, abs=1e-4) and torch.tensor(scores).std() == pytest.approx(1, abs=1e-4)
-    with pytest.raises(RuntimeError, match="ismatched"):
-        AutoModelForSequenceClassification.from_pretrained(tmp_path / "hidden")
-    assert "Plain transformers refuses it" in (tmp_path / "hidden" / "README.md").read_text()
-
-
-@pytest.mark.parametrize("head", ["linear", "hidden"])
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_lora_trains_adapters_and_head_and_merges_to_the_same_scores(family: str, head: str, tmp_path: Path) -> None:
-    policy, tokenizer = byte_policy(tmp_path / "policy", family)
+def test_lora_trains_adapters_and_head_and_merges_to_the_same_scores(tmp_path: Path) -> None:
+    head = "hidden"
+    policy, tokenizer = byte_policy(tmp_path / "policy", "llama")
     lora = {"enabled": True, "r": 2, "alpha": 4}
     built = build_reward_model(settings(policy, lora=lora, reward_model={"head": head}), CPU, silent)
     trained = {name for name, parameter in built.model.named_parameters() if parameter.requires_grad}
@@ -182,11 +143,10 @@ def test_lora_trains_adapters_and_head_and_merges_to_the_same_scores(family: str
         normalise(built.model, rows, "")
 
 
-@pytest.mark.parametrize("head", ["linear", "hidden"])
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_a_checkpoint_with_lora_on_a_reward_model_keeps_its_base(family: str, head: str, tmp_path: Path) -> None:
+def test_a_checkpoint_with_lora_on_a_reward_model_keeps_its_base(tmp_path: Path) -> None:
     """Trained on with LoRA, the base is a reward model that is saved once, with the head and the shift that it started with."""
-    policy, tokenizer = byte_policy(tmp_path / "policy", family)
+    head = "hidden"
+    policy, tokenizer = byte_policy(tmp_path / "policy", "gpt2")
     first = build_reward_model(settings(policy, reward_model={"head": head}), CPU, silent)
     rows = [tokenizer(text)["input_ids"] for text in RESPONSES]
     finish_reward_model(first.model, tokenizer, first.head, rows, "", tmp_path / "reward")
@@ -285,22 +245,6 @@ def built_small(folder: Path) -> BuiltRewardModel:
     return build_reward_model(settings(save_policy(folder)), CPU, silent)
 
 
-def test_an_ensemble_is_one_folder_for_the_reward_kind(tmp_path: Path) -> None:
-    built = built_small(tmp_path / "policy")
-    members = [member_folder(tmp_path / "all", member) for member in range(2)]
-    for member in members:
-        save_reward_model(built.model, built.tokenizer, member, built.head)
-    save_ensemble(tmp_path / "all", members)
-    reward = EnsembleReward(models=str(tmp_path / "all"))
-    assert reward.model_names() == [str(member) for member in members] and list(reward.problems(NOTHING_ALLOWED)) == []
-    problems: list[Problem] = []
-    assert len(check_component(reward, "reward.components.0", None, problems, NOTHING_ALLOWED)) == 2 and problems == []
-    check_component(RewardModelReward(model=str(tmp_path / "all")), "reward.components.0", None, problems, NOTHING_ALLOWED)
-    assert "is an ensemble of reward models" in problems[0].message
-    with pytest.raises(ValueError, match="at least two members"):
-        save_ensemble(tmp_path / "all", members[:1])
-
-
 def test_models_of_several_seeds_are_gathered_and_scored_together(tmp_path: Path) -> None:
     policy = save_policy(tmp_path / "policy", spread=0.2)
     folders = []
@@ -324,36 +268,16 @@ def test_models_of_several_seeds_are_gathered_and_scored_together(tmp_path: Path
     assert not (tmp_path / "other").exists()
 
 
-def test_files_are_described_without_loading(tmp_path: Path) -> None:
-    policy, tokenizer = byte_policy(tmp_path / "policy", "gpt2", pad_is_end=True)
-    built = build_reward_model(settings(policy, reward_model={"head": "hidden"}), CPU, silent)
-    head = replace(built.head, normalised=Normalisation(12, 0.5, 2.0, "held-out examples"))
-    save_reward_model(built.model, tokenizer, tmp_path / "reward", head)
-    told = describe_reward_model(str(tmp_path / "reward"))
-    assert told.architecture == "GPT2ForSequenceClassification" and list(told.files) == ["model.safetensors"]
-    assert told.head_weights == {"score.weight": (32, 32), "score.bias": (32,), "score.output.weight": (1, 32), "score.output.bias": (1,)}
-    assert (told.head, told.activation, told.normalised) == ("hidden", "gelu", Normalisation(12, 0.5, 2.0, "held-out examples"))
-    assert (told.pad_id, told.pad_token, told.end_id, told.end_token) == (None, "<|endoftext|>", 0, "<|endoftext|>")
-    assert told.scored.startswith("The last token's state is scored") and told.reads == "left" and told.longest == 64
-    assert any("plain transformers refuses" in note for note in told.notes)
-    world = describe_reward_model("bundled/world-reward")
-    assert (world.head, world.labels) == ("linear", ["LABEL_0"]) and "score.weight" in world.head_weights
-
-
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("{", "is not valid JSON"),
-        ("[]", "is not a JSON object"),
-        ('{"head": "deep"}', "it must be linear or hidden"),
-        ('{"head": "hidden", "activation": "exec"}', "it must be gelu or tanh"),
-        ('{"format": 2}', "a newer version"),
+        ("{", "is not valid JSON"), ("[]", "is not a JSON object"), ('{"head": "deep"}', "it must be linear or hidden"),
+        ('{"head": "hidden", "activation": "exec"}', "it must be gelu or tanh"), ('{"format": 2}', "a newer version"),
         ('{"normalised": {"std": 0}}', "must be null, or the numbers"),
         ('{"normalised": {"responses": 1, "mean": 0, "std": 0}}', "std above 0"),
-        ('{"criteria": {"a": "b"}}', "names with their weights"),
-        ('{"append_eos": 1}', "true or false"),
+        ('{"criteria": {"a": "b"}}', "names with their weights"), ('{"append_eos": 1}', "true or false"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_file_beside_the_weights_is_named(text: str, part: str, tmp_path: Path) -> None:
     built = built_small(tmp_path / "policy")
     save_reward_model(built.model, built.tokenizer, tmp_path / "reward", RewardFile())

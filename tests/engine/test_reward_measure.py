@@ -6,18 +6,13 @@ import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from rlhf_studio.analysis.reward_model.consistency import disagreement
-from rlhf_studio.config import RewardTrainingConfig
-from rlhf_studio.engine.stages.reward_model import measure as measure_module
 from rlhf_studio.engine.stages.reward_model.build import build_reward_model
-from rlhf_studio.engine.stages.reward_model.finish import merged_reward_model, normalise, score_rows
 from rlhf_studio.engine.stages.reward_model.measure import PairTexts, measure, padding_difference
 from rlhf_studio.engine.stages.reward_model.rewrites import capitals, punctuation, synonyms
 from rlhf_studio.world.gold import gold_score
@@ -42,9 +37,8 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_scores_are_those_of_single_rows_and_everything_is_recorded(family: str, tmp_path: Path) -> None:
-    model = build_reward_model(settings(save_policy(tmp_path, family, spread=0.2)), CPU, silent).model.train()
+def test_scores_are_those_of_single_rows_and_everything_is_recorded(tmp_path: Path) -> None:
+    model = build_reward_model(settings(save_policy(tmp_path, spread=0.2)), CPU, silent).model.train()
     told = measure(model, PAIRS, end=1, scale=2.0)
     model.eval()
     expected = [[by_hand(model, [*pair.prompt, *side, 1]) for pair, side in zip(PAIRS, sides, strict=True)] for sides in (
@@ -112,41 +106,3 @@ def test_a_model_that_reads_padding_is_found_out(tmp_path: Path) -> None:
 
     model.base_model.forward = sees_padding
     assert padding_difference(model, rows) > 1e-3
-
-
-@pytest.mark.long
-def test_an_ensemble_disagrees_more_about_responses_unlike_those_it_learned_from(tmp_path: Path) -> None:
-    """Three reward models learn from pairs that differ in sentiment; texts of words that none of them has seen divide them most."""
-    from rlhf_studio.engine.stages.supervised.training_loop import run_training
-
-    policy = save_policy(tmp_path, spread=0.2)
-    draw = random.Random(0)
-    known, strange = range(2, 14), range(16, 29)
-    good, bad = range(2, 8), range(8, 14)
-
-    def text(words: range) -> tuple[int, ...]:
-        return tuple(draw.choice(words) for _ in range(6))
-
-    train = [(text(good), text(bad)) for _ in range(256)]
-    held_out, unlike = [text(good if draw.random() < 0.5 else bad) for _ in range(128)], [text(strange) for _ in range(128)]
-    assert not set(known) & set(strange)
-
-    class Objective:
-        def count(self, items: Any) -> int:
-            return len(items)
-
-        def loss_sum(self, model: Any, items: Any) -> torch.Tensor:
-            scores = measure_module.last_token_logits(model, [side for pair in items for side in pair], None)[:, 0]
-            return -torch.nn.functional.logsigmoid(scores[0::2] - scores[1::2]).sum()
-
-    config = RewardTrainingConfig(epochs=3, batch_size=16, learning_rate=3e-3)
-    inside, outside = [], []
-    for member in range(3):
-        model = build_reward_model(settings(policy), CPU, silent, member).model
-        run_training(model, train, Objective(), SimpleNamespace(**config.model_dump(), seed=member))  # type: ignore[arg-type]
-        plain = merged_reward_model(model)
-        normalise(plain, held_out, "held-out responses")
-        inside.append(score_rows(plain, held_out).numpy())
-        outside.append(score_rows(plain, unlike).numpy())
-    told = disagreement(np.stack(inside).astype(float), np.stack(outside).astype(float))
-    assert told.ratio is not None and told.ratio > 1.5, told

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
-from transformers import DistilBertConfig, DistilBertForSequenceClassification, PreTrainedTokenizerFast
 
 from rlhf_studio.config import KeywordReward, LengthReward, RegexReward, RepetitionReward, RewardConfig, RewardModelReward
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer
@@ -55,24 +48,16 @@ def test_length_rule(tokens: int, score: float) -> None:
 @pytest.mark.parametrize(
     ("text", "score"),
     [
-        ("good", 1),
-        ("Good, GOOD and good!", 3),
+        ("good", 1), ("Good, GOOD and good!", 3),
         ("good good good good", 3),  # the cap
         ("goods ungood good_", 0),  # whole words only
         ("what a lovely day", 1),
         ("c++ is good", 2),  # signs are letters here, not patterns
-        ("c+", 0),
-        ("", 0),
-        ("größer", 1),
-        ("GRÖSSER Größer", 1),
+        ("c+", 0), ("", 0), ("größer", 1), ("GRÖSSER Größer", 1),
     ],
-)
+)  # fmt: skip
 def test_keyword_rule(text: str, score: float) -> None:
     assert keyword_rule(KeywordReward(words="good, lovely ,c++,, größer", cap=3))(text, 0) == score
-
-
-def test_keywords_without_a_word_earn_nothing() -> None:
-    assert keyword_rule(KeywordReward(words=" , ,"))("anything at all", 3) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -92,15 +77,11 @@ def test_a_costly_pattern_is_stopped() -> None:
 @pytest.mark.parametrize(
     ("text", "n", "score"),
     [
-        ("a b c d", 1, 0.0),
-        ("a a a a", 1, 0.75),
-        ("a b a b a b", 2, 1 - 2 / 5),
-        ("a b c a b c", 3, 1 - 3 / 4),
+        ("a b c d", 1, 0.0), ("a a a a", 1, 0.75), ("a b a b a b", 2, 1 - 2 / 5), ("a b c a b c", 3, 1 - 3 / 4),
         ("a  b\na b", 2, 1 - 2 / 3),  # any white space parts words
-        ("a b", 3, 0.0),
-        ("", 1, 0.0),
+        ("a b", 3, 0.0), ("", 1, 0.0),
     ],
-)
+)  # fmt: skip
 def test_repetition_rule(text: str, n: int, score: float) -> None:
     assert repetition_rule(RepetitionReward(n=n))(text, 0) == pytest.approx(score)
 
@@ -139,9 +120,7 @@ TEXTS = ["w1 w2 w3 w4 w5", "w6", "w7 w8", "w9 w10 w11", "w2 w2 w2 w2"]
 STOPPED = [True, False, True, True, False]
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-@pytest.mark.parametrize("pad", ["<pad>", "<eos>", None])
-@pytest.mark.parametrize("batch_size", [1, 2, 64])
+@pytest.mark.parametrize(("family", "pad", "batch_size"), [("gpt2", "<eos>", 2), ("llama", None, 64), ("llama", "<pad>", 1)])
 def test_a_batch_scores_as_each_text_alone(tmp_path: Path, family: str, pad: str | None, batch_size: int) -> None:
     """The end token is scored, not the token before it, whether pad is its own token, the end token, or missing."""
     folder = save_reward_model(tmp_path, family)
@@ -166,12 +145,7 @@ def test_the_end_token_is_appended_only_when_asked_and_only_once(tmp_path: Path)
     assert with_end([""], ["w1 w2 <eos>"], [True])[0] == pytest.approx(alone(without, [3, 4, 1]), abs=1e-5)
 
 
-def test_an_empty_text_has_a_score(tmp_path: Path) -> None:
-    scorer = make_scorer(save_reward_model(tmp_path))
-    assert scorer(["", ""], ["", "w1"], [True, True])[0] == pytest.approx(alone(scorer, [1]), abs=1e-5)
-
-
-@pytest.mark.parametrize(("length", "limit", "kept"), [(12, 8, 8), (12, 512, 12), (100, 512, 64)])
+@pytest.mark.parametrize(("length", "limit", "kept"), [(12, 8, 8), (100, 512, 64)])
 def test_long_texts_are_cut_on_the_left(tmp_path: Path, length: int, limit: int, kept: int) -> None:
     """By the setting, or by the model's 64 positions when those are fewer."""
     scorer = make_scorer(save_reward_model(tmp_path), max_tokens=limit)
@@ -197,22 +171,6 @@ def test_probability_of_a_single_output(tmp_path: Path) -> None:
     assert make_scorer(folder, output="probability")([""], ["w1 w2"], [True])[0] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_a_saved_head_bias_is_kept(tmp_path: Path, family: str) -> None:
-    folder = save_reward_model(tmp_path, family, labels=2)
-    before = make_scorer(folder, label="1")(
-        ["w1 "],
-        [
-            "w2",
-        ],
-        [True],
-    )
-    weights = load_file(folder / "model.safetensors")
-    save_file({**weights, "score.bias": torch.tensor([100.0, 0.75])}, folder / "model.safetensors", metadata={"format": "pt"})
-    after = make_scorer(folder, label="1")(["w1 "], ["w2"], [True])
-    assert float(after - before) == pytest.approx(0.75, abs=1e-5)
-
-
 def test_texts_are_tokenised_anew_for_a_model_with_other_ids(tmp_path: Path) -> None:
     """The same words in reverse order: the reward model must see its own ids, not the policy's."""
     folder = save_reward_model(tmp_path, words=WORDS[::-1])
@@ -220,37 +178,6 @@ def test_texts_are_tokenised_anew_for_a_model_with_other_ids(tmp_path: Path) -> 
     own = [WORDS[::-1].index(word) + 2 for word in ("w1", "w2", "w3")]
     assert own != ids_of("w1 w2 w3")
     assert scorer(["w1 "], ["w2 w3"], [True])[0] == pytest.approx(alone(scorer, own), abs=1e-5)
-
-
-def test_a_batch_that_uses_every_id(tmp_path: Path) -> None:
-    """No id is left to pad with, and the tokenizer has no pad token: each text is scored alone."""
-    words = ["w0", "w1", "w2"]
-    folder = save_reward_model(tmp_path, words=words)
-    save_tokenizer(folder, words, pad=None)  # type: ignore[arg-type]
-    scorer = make_scorer(folder)
-    texts = ["w0 w1 w2", "<pad> <eos>"]
-    scores = scorer(["", ""], texts, [True, True])
-    for score, ids in zip(scores.tolist(), ([2, 3, 4], [0, 1]), strict=True):
-        assert score == pytest.approx(alone(scorer, ids), abs=1e-5)
-
-
-def test_an_encoder_keeps_its_class_token_when_cut(tmp_path: Path) -> None:
-    """DistilBERT reads its answer off the first token, so a cut on the left must leave [CLS] there."""
-    vocabulary = {token: number for number, token in enumerate(["[PAD]", "[CLS]", "[SEP]", *WORDS])}
-    backend = Tokenizer(WordLevel(vocabulary, unk_token="[PAD]"))
-    backend.pre_tokenizer = WhitespaceSplit()
-    backend.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
-    PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]").save_pretrained(tmp_path)
-    torch.manual_seed(0)
-    sizes = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64}
-    DistilBertForSequenceClassification(DistilBertConfig(vocab_size=31, num_labels=2, **sizes)).save_pretrained(tmp_path)
-    scorer = make_scorer(tmp_path, label="1", max_tokens=8)
-    words = [f"w{number}" for number in range(12)]
-    scores = scorer([" ".join(words[:10]) + " ", "w1 "], [" ".join(words[10:]), "w2"], [True, True])
-    for score, middle in zip(scores.tolist(), (words[-6:], ["w1", "w2"]), strict=True):
-        ids = [1, *(WORDS.index(word) + 3 for word in middle), 2]
-        with torch.no_grad():
-            assert score == pytest.approx(float(scorer._model(torch.tensor([ids])).logits[0, 1]), abs=1e-5)
 
 
 def test_a_start_token_that_a_chat_template_wrote_stands_there_once(tmp_path: Path) -> None:
@@ -294,13 +221,10 @@ def test_reward_model_as_a_component(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (["", ""], ["length", "length 2"]),
-        (["a", "a", "a"], ["a", "a 2", "a 3"]),
-        (["a 2", "a", "a"], ["a 2", "a", "a 3"]),
-        (["good film", "good"], ["good film", "good"]),
-        (["a", "a", "a 2"], ["a", "a 2", "a 2 2"]),
+        (["", ""], ["length", "length 2"]), (["a", "a", "a"], ["a", "a 2", "a 3"]), (["a 2", "a", "a"], ["a 2", "a", "a 3"]),
+        (["good film", "good"], ["good film", "good"]), (["a", "a", "a 2"], ["a", "a 2", "a 2 2"]),
     ],
-)
+)  # fmt: skip
 def test_every_component_has_a_name_of_its_own(names: list[str], expected: list[str]) -> None:
     """Scores are kept by name: two of one name would be one."""
     settings = RewardConfig(components=[LengthReward(name=name) for name in names])
@@ -324,25 +248,11 @@ def test_clip_comes_after_scaling_and_the_penalty_last() -> None:
     assert shaped.tolist() == pytest.approx([0.5, 1.0, -1.0])
 
 
-def test_watching_does_not_touch_the_moments() -> None:
-    scorer = scorer_of(LENGTH, scaling="normalise")
-    scorer.parts(episodes([FOUR, TWO]))
-    assert scorer.moments.count == 0
-    scorer(episodes([FOUR, TWO]))
-    assert scorer.moments.count == 2
-
-
 def test_gold_is_the_worlds_own_score() -> None:
     responses = [" I loved the film.", " nonsense nonsense"]
     gold = scorer_of(LENGTH, gold="world")(episodes(responses, prompt="A film.")).gold
     assert gold is not None
     assert gold.tolist() == pytest.approx([gold_score("A film.", response) for response in responses])
-
-
-def test_a_rule_that_gives_up_names_the_component() -> None:
-    scorer = scorer_of({"kind": "regex", "pattern": "(a+)+$", "timeout": 0.01, "name": "ends in a"})
-    with pytest.raises(RewardError, match="component ends in a: the pattern"):
-        scorer(episodes(["a" * 5000 + "b"]))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -356,15 +266,6 @@ def test_a_score_that_is_no_number_names_component_prompt_and_response(monkeypat
 def test_a_pattern_that_is_none() -> None:
     with pytest.raises(ConfigError, match=r"reward.components.1.pattern: is not a valid regular expression"):
         scorer_of(LENGTH, {"kind": "regex", "pattern": "(("})
-
-
-def test_scores_of_a_run_follow_the_texts(make_trainer: Callable[..., Trainer]) -> None:
-    """End to end: what is recorded equals the reward model's answer to prompt and response together."""
-    trainer = make_trainer()
-    record = trainer.step()
-    folder = Path(trainer.config.reward.components[0].model)  # type: ignore[union-attr]
-    for rollout in record.rollouts:
-        assert rollout.score == pytest.approx(alone(make_scorer(folder), ids_of(rollout.prompt + rollout.response)), abs=1e-5)
 
 
 def test_a_component_cannot_change_the_runs_own_lists() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import math
 import socket
 import traceback
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import httpcore
@@ -22,7 +20,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds.scoring_server import ScoringServer
-from rlhf_studio.engine.rewards.outside import deadline, http_client
+from rlhf_studio.engine.rewards.outside import http_client
 from rlhf_studio.engine.rewards.scorer import RewardError, build_scorer
 from tests.engine.json_server import Handler, JsonServer
 
@@ -63,12 +61,6 @@ def test_texts_out_scores_in(judge: JsonServer) -> None:
     ]
 
 
-def test_servers_of_this_machine_are_asked_without_a_proxy(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9/")  # nobody is there
-    judge.answers = [(200, '{"scores": [1, 2]}')]
-    assert scorer_for(judge)(EPISODES).scores.tolist() == [1.0, 2.0]
-
-
 def test_a_key_is_sent_as_a_bearer_token_and_gets_into_no_log(judge: JsonServer, caplog: pytest.LogCaptureFixture) -> None:
     judge.answers = [(503, ""), (200, '{"scores": [1, 2]}')]
     permissions = Permissions(urls={"judge": judge.url}, keys={"judge": "k3y", "other": "other"})
@@ -95,15 +87,11 @@ def test_a_proxy_of_the_environment_is_used_or_refused(variable: str, monkeypatc
 @pytest.mark.parametrize(
     ("url", "proxy"),
     [
-        ("http://judge.example/x", "http://proxy.example:8"),
-        ("https://judge.example/x", None),
-        ("http://near.example", None),
-        ("http://localhost:1", None),
-        ("http://port.example:81/x", None),
-        ("http://user:word@port.example:81/x", None),
+        ("http://judge.example/x", "http://proxy.example:8"), ("https://judge.example/x", None), ("http://near.example", None),
+        ("http://localhost:1", None), ("http://port.example:81/x", None), ("http://user:word@port.example:81/x", None),
         ("http://port.example:82/x", "http://proxy.example:8"),
     ],
-)
+)  # fmt: skip
 def test_which_proxy(url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -136,18 +124,12 @@ def test_user_and_password_of_the_address_are_sent(judge: JsonServer) -> None:
     assert judge.seen[0]["key"] == "Basic dXNAZXI6cGFzcw==" and judge.seen[0]["path"] == "/score?key=s3cret"
 
 
-def test_references_are_sent_when_there_are_some_and_any_text_survives(judge: JsonServer) -> None:
+def test_references_and_chats_are_sent_when_there_are_some_and_any_text_survives(judge: JsonServer) -> None:
     judge.answers = [(200, '{"scores": [1]}')]
     strange = "\ud800\n\u2028\x00😀"
-    scorer_for(judge)(Episodes([strange], [strange], [True], [1], [strange]))
-    assert judge.seen[0]["body"] == {"prompts": [strange], "responses": [strange], "references": [strange]}
-
-
-def test_chats_are_sent_when_there_are_some(judge: JsonServer) -> None:
-    judge.answers = [(200, '{"scores": [1]}'), (200, '{"scores": [2]}')]
-    chats = [[{"role": "user", "content": text}] for text in "ab"]
-    scorer_for(judge, batch_size=1)(Episodes(["p", "q"], ["r", "s"], [True] * 2, [1] * 2, None, chats))
-    assert judge.seen[1]["body"] == {"prompts": ["q"], "responses": ["s"], "messages": [chats[1]]}
+    chat = [{"role": "user", "content": strange}]
+    scorer_for(judge)(Episodes([strange], [strange], [True], [1], [strange], [chat]))
+    assert judge.seen[0]["body"] == {"prompts": [strange], "responses": [strange], "references": [strange], "messages": [chat]}
 
 
 def test_large_batches_are_split_and_kept_in_order(judge: JsonServer) -> None:
@@ -155,40 +137,32 @@ def test_large_batches_are_split_and_kept_in_order(judge: JsonServer) -> None:
     texts = list("abcde")
     assert scorer_for(judge, batch_size=2)(Episodes(texts, texts, [True] * 5, [1] * 5)).scores.tolist() == [1, 2, 3, 4, 5]
     assert [request["body"]["responses"] for request in judge.seen] == [["a", "b"], ["c", "d"], ["e"]]
-
-
-def test_the_blame_is_put_on_the_right_text_of_a_later_request(judge: JsonServer) -> None:
     judge.answers = [(200, '{"scores": [1, 2]}'), (200, '{"scores": [3, null]}')]
-    texts = list("abcd")
     with pytest.raises(ComponentError) as caught:
-        scorer_for(judge, batch_size=2)(Episodes(texts, texts, [True] * 4, [1] * 4))
+        scorer_for(judge, batch_size=2)(Episodes(texts[:4], texts[:4], [True] * 4, [1] * 4))
     assert caught.value.row == 3
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503])
-def test_asking_again_with_growing_pauses(judge: JsonServer, status: int) -> None:
-    judge.answers = [(status, ""), (status, ""), (status, ""), (200, '{"scores": [1, 2]}')]
+def test_asking_again_with_growing_pauses(judge: JsonServer) -> None:
+    judge.answers = [(429, ""), (500, ""), (502, ""), (200, '{"scores": [1, 2]}'), (503, "")]
     pauses: list[float] = []
-    assert scorer_for(judge, pauses, retries=3)(EPISODES).scores.tolist() == [1.0, 2.0]
+    scorer = scorer_for(judge, pauses, retries=9)
+    assert scorer(EPISODES).scores.tolist() == [1.0, 2.0]
     assert pauses == [0.5, 1.0, 2.0]
-
-
-def test_pauses_do_not_grow_for_ever(judge: JsonServer) -> None:
-    judge.answers = [(503, "")]
-    pauses: list[float] = []
+    pauses.clear()
     with pytest.raises(ComponentError, match=r"the server judge: answered with status 503 \(asked 10 times\)"):
-        scorer_for(judge, pauses, retries=9)(EPISODES)
-    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30] and len(judge.seen) == 10
+        scorer(EPISODES)
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30] and len(judge.seen) == 14
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 422])
+@pytest.mark.parametrize("status", [400, 422])
 def test_a_refusal_is_final_and_names_the_status(judge: JsonServer, status: int) -> None:
     judge.answers = [(status, "")]
     assert str(failure(judge, retries=5)) == f"the server judge: answered with status {status}"
     assert len(judge.seen) == 1
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [302, 308])
 def test_redirects_are_not_followed(judge: JsonServer, status: int) -> None:
     judge.answers = [(status, "", {"Location": f"http://127.0.0.1:{judge.server_port}/elsewhere"})]
     assert f"answered with status {status}, a redirect" in str(failure(judge, retries=5))
@@ -226,6 +200,21 @@ def test_a_server_that_is_silent(judge: JsonServer, answer: tuple[Any, ...]) -> 
     assert "did not answer within 0.2 s (asked once)" in str(failure(judge, timeout=0.2))
 
 
+def test_headers_without_end(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit holds for the whole exchange, from the connection on: each read is quick, the whole is not."""
+    piece = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+    def drip(handler: Handler) -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                handler.wfile.write(piece)
+                if judge.release.wait(0.02):
+                    return
+
+    monkeypatch.setattr(Handler, "do_POST", drip)
+    assert "did not answer within 0.2 s (asked once)" in str(failure(judge, timeout=0.2))
+
+
 def test_a_server_that_takes_no_connection(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = scorer_for(judge, timeout=7)
     monkeypatch.setattr(scorer._client._pool, "stream", unreachable)
@@ -236,30 +225,6 @@ def test_a_server_that_takes_no_connection(judge: JsonServer, monkeypatch: pytes
 def unreachable(*arguments: Any, **options: Any) -> Any:
     """How httpcore tells of a connection that could not be made in time."""
     raise httpcore.ConnectTimeout("timed out")
-
-
-def test_a_server_that_drips(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each read is quick, the whole is not."""
-    judge.answers = [(200, '{"scores": [1, 2]}')]
-    clock = itertools.count(0.0, 7.0)
-    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    assert "did not answer within 30 s" in str(failure(judge))
-
-
-@pytest.mark.parametrize("piece", [b"X-More: 1\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
-def test_headers_without_end(judge: JsonServer, monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
-    """The limit holds for the whole exchange, from the connection on."""
-
-    def drip(handler: Handler) -> None:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" if piece.startswith(b"X") else b"")
-        with contextlib.suppress(OSError):
-            for _ in range(200):
-                handler.wfile.write(piece)
-                if judge.release.wait(0.02):
-                    return
-
-    monkeypatch.setattr(Handler, "do_POST", drip)
-    assert "did not answer within 0.2 s (asked once)" in str(failure(judge, timeout=0.2))
 
 
 def test_cookies_are_not_kept(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,11 +245,6 @@ def test_nobody_is_there() -> None:
     scorer = ScoringServer(HttpReward(server="judge", retries=2), permissions, FIELD, sleep=lambda seconds: None)
     with pytest.raises(ComponentError, match=r"^the server judge: cannot be reached: Connection refused \(asked 3 times\)$"):
         scorer(EPISODES)
-
-
-def test_a_server_that_speaks_no_http(judge: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Handler, "do_POST", lambda self: self.wfile.write(b"\x00\x01garbage\n\n"))
-    assert "cannot be reached: RemoteProtocolError" in str(failure(judge))
 
 
 def test_the_whole_message_names_component_and_status(judge: JsonServer) -> None:

@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from rlhf_studio.config import JudgeReward, Permissions, RewardConfig
+from rlhf_studio.config import JudgeReward, Permissions
 from rlhf_studio.config_io import ConfigError
-from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.process.worker import DONE, run_engine
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
-from rlhf_studio.engine.rewards.kinds import judge as judge_module
 from rlhf_studio.engine.rewards.kinds.judge import Judge, answer_text, grade_in
-from rlhf_studio.engine.rewards.scorer import RewardError, build_scorer
 from rlhf_studio.runs.create import create_run
 from tests.engine.conftest import small_config
 from tests.engine.json_server import JsonServer, Reply
@@ -84,12 +80,6 @@ def test_placeholders_are_filled_once(server: JsonServer) -> None:
     assert asked(server) == [f"{{response}}|{text}|{{prompt}}!|{text}|{{ x }}|{{{{}}}}|%s"]
 
 
-def test_any_text_survives(server: JsonServer) -> None:
-    strange = "\ud800\u2028\x00😀"
-    judge_of(server)(Episodes([strange], [strange], [True], [1]))
-    assert asked(server) == [f"P={strange} R={strange}."]
-
-
 def test_a_reference_is_needed_only_when_the_rubric_shows_it(server: JsonServer) -> None:
     judge_of(server)(episodes("a"))
     with pytest.raises(ComponentError, match="there are no reference texts"):
@@ -108,17 +98,6 @@ def test_the_same_thing_is_asked_once(server: JsonServer) -> None:
     server.answers = [(200, chat("Score: 1"))]
     assert judge(same).scores.tolist() == [7.0, 7.0, 7.0] and len(server.seen) == 2
     assert judge(episodes("new")).scores.tolist() == [1.0] and len(server.seen) == 3
-
-
-def test_what_is_remembered_is_bounded(server: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_module, "MOST_GRADES", 2)
-    judge = judge_of(server, concurrency=1)
-    assert judge(episodes("a", "b", "c")).scores.tolist() == [7.0] * 3  # more than are remembered
-    judge(episodes("x", "b", "c"))
-    assert asked(server)[3:] == ["P=p0 R=x."]
-    judge(episodes("a", "y", "c"))  # the oldest, a, was forgotten; x, b and c: only the last two of them were kept
-    assert asked(server)[4:] == ["P=p0 R=a.", "P=p1 R=y."]
-    assert len(judge._grades) == 2
 
 
 def test_a_batch_of_too_many_requests_is_not_sent(server: JsonServer) -> None:
@@ -187,23 +166,11 @@ def test_after_one_has_failed_for_good_the_others_do_not_ask_again(server: JsonS
 @pytest.mark.parametrize(
     ("text", "grade"),
     [
-        ("7", 7),
-        (" 7.5 \n", 7.5),
-        ("**7**", 7),
-        ("7/10", 7),
-        ("Score: 7", 7),
-        ("score = 7", 7),
-        ("**Score:** 7", 7),
-        ("**Score: 7/10**", 7),
-        ("Final score: 7.", 7),
-        ('{"score": 7}', 7),
-        ("There are 3 mistakes of 5.\nScore: 4", 4),
-        ("Score: 3\nOn second thoughts:\nScore: 6", 6),
-        ("Score: .5", 0.5),
-        ("Score: 10", 10),
-        ("Score: 0", 0),
+        ("7", 7), (" 7.5 \n", 7.5), ("**7**", 7), ("7/10", 7), ("Score: 7", 7), ("score = 7", 7), ("**Score:** 7", 7),
+        ("**Score: 7/10**", 7), ("Final score: 7.", 7), ('{"score": 7}', 7), ("There are 3 mistakes of 5.\nScore: 4", 4),
+        ("Score: 3\nOn second thoughts:\nScore: 6", 6), ("Score: .5", 0.5), ("Score: 10", 10), ("Score: 0", 0),
     ],
-)
+)  # fmt: skip
 def test_grades(text: str, grade: float) -> None:
     assert grade_in(text, 0, 10) == grade
 
@@ -242,16 +209,13 @@ def test_a_hostile_answer_takes_no_time() -> None:
 @pytest.mark.parametrize(
     ("answer", "part"),
     [
-        ({}, "not a chat completion"),
-        ({"choices": []}, "not a chat completion"),
-        ({"choices": "x"}, "not a chat completion"),
-        ({"choices": [3]}, "not a chat completion"),
-        ({"choices": [{"message": "x"}]}, "not a chat completion"),
+        ({}, "not a chat completion"), ({"choices": []}, "not a chat completion"), ({"choices": "x"}, "not a chat completion"),
+        ({"choices": [3]}, "not a chat completion"), ({"choices": [{"message": "x"}]}, "not a chat completion"),
         ({"choices": [{"message": {"content": None}}]}, "not a chat completion"),
         ({"choices": [{"message": {"content": " "}}]}, "not a chat completion"),
         (json.loads(chat("Score: 1", "length")), "cut off after 5 tokens; raise max_tokens"),
     ],
-)
+)  # fmt: skip
 def test_answers_that_are_no_chat_completions(answer: dict[str, Any], part: str) -> None:
     with pytest.raises(ComponentError, match=part):
         answer_text(answer, 5)
@@ -268,16 +232,6 @@ def test_a_silent_judge(server: JsonServer) -> None:
     server.answers = [("hang", "")]
     with pytest.raises(ComponentError, match=r"^the judge grader: did not answer within 0.2 s \(asked once\)$"):
         judge_of(server, timeout=0.2)(episodes("a"))
-
-
-def test_the_whole_message_names_component_and_text_and_no_secret(server: JsonServer) -> None:
-    server.answers = [(200, chat("I like it."))]
-    settings = RewardConfig.model_validate({"components": [{"kind": "judge", "server": "grader", "model": "m", "name": "taste"}]})
-    scorer = build_scorer(settings, Compute(torch.device("cpu"), torch.float32), lambda text, fraction: None, permissions(server))
-    with pytest.raises(RewardError) as caught:
-        scorer(episodes("a b"))
-    expected = "the judge grader: its answer has no line 'Score: NUMBER': 'I like it.' for the prompt 'p0' and the response 'a b'"
-    assert str(caught.value) == f"reward component taste: {expected}"
 
 
 def test_a_run_keeps_neither_address_nor_key(server: JsonServer, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from transformers import (
 from rlhf_studio.config import EnsembleReward, RewardConfig
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.rewards.kinds.ensemble import combine, member_names
+from rlhf_studio.engine.rewards.kinds.ensemble import combine
 from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
 from tests.engine.small_models import WORDS, save_reward_model
 
@@ -84,17 +84,15 @@ def scores_of(folder: Path, prompts: list[str], responses: list[str], compute: C
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("batch_size", [1, 3, 64])
-def test_an_encoder_scores_a_batch_as_transformers_scores_each_text(tmp_path: Path, family: str, batch_size: int) -> None:
+def test_an_encoder_scores_a_batch_as_transformers_scores_each_text(tmp_path: Path, family: str) -> None:
     folder = save_encoder(tmp_path, family)
-    found = scores_of(folder, PROMPTS, RESPONSES, batch_size=batch_size)
+    found = scores_of(folder, PROMPTS, RESPONSES, batch_size=3)
     expected = [plain(folder, prompt + response) for prompt, response in zip(PROMPTS, RESPONSES, strict=True)]
     assert found == pytest.approx(expected, abs=1e-5)
     assert statistics.pstdev(found) > 0.01  # the texts do differ
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("limit", [8, 512])
+@pytest.mark.parametrize(("family", "limit"), [("bert", 8), ("roberta", 512)])
 def test_a_long_text_is_cut_in_its_middle_between_class_and_separator(tmp_path: Path, family: str, limit: int) -> None:
     """By the setting, or by the 64 positions that each of the models has; RoBERTa has 66 rows for them."""
     folder = save_encoder(tmp_path, family)
@@ -104,23 +102,8 @@ def test_a_long_text_is_cut_in_its_middle_between_class_and_separator(tmp_path: 
     assert found == pytest.approx([plain(folder, " ".join(words[-kept:])), plain(folder, "w1 w2")], abs=1e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_texts_of_exactly_the_limit_are_whole(tmp_path: Path, family: str) -> None:
-    folder = save_encoder(tmp_path, family)
-    text = " ".join(f"w{place % 25}" for place in range(POSITIONS - 2))
-    assert scores_of(folder, [""], [text]) == pytest.approx([plain(folder, text)], abs=1e-5)
-
-
-def test_probability_of_a_sentiment_label(tmp_path: Path) -> None:
-    folder = save_encoder(tmp_path, "distilbert")
-    logits = torch.tensor([plain(folder, "w1 w2", label) for label in (0, 1)])
-    found = scores_of(folder, ["w1 "], ["w2"], output="probability")
-    assert found == pytest.approx([float(torch.exp(logits[1]) / torch.exp(logits).sum())], abs=1e-5)
-
-
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_the_response_alone_can_be_read(tmp_path: Path, family: str) -> None:
-    folder = save_reward_model(tmp_path, labels=2) if family == "gpt2" else save_encoder(tmp_path, family)
+def test_the_response_alone_can_be_read(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path, "bert")
     alone = scores_of(folder, PROMPTS, RESPONSES, reads="response")
     assert alone == pytest.approx(scores_of(folder, [""] * 4, RESPONSES), abs=1e-6)
     both = scores_of(folder, PROMPTS, RESPONSES)
@@ -151,29 +134,21 @@ def test_combining_by_hand() -> None:
     assert combine(scores, "mean_minus_std", 0.0).tolist() == [4.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("how", "expected"),
-    [
-        ("mean", lambda row: statistics.fmean(row)),
-        ("minimum", min),
-        ("mean_minus_std", lambda row: statistics.fmean(row) - 2 * statistics.pstdev(row)),
-    ],
-)
-def test_an_ensemble_of_different_families(tmp_path: Path, how: str, expected: Any) -> None:
+def test_an_ensemble_of_different_families(tmp_path: Path) -> None:
     folders = [save_encoder(tmp_path / family, family, seed=seed) for seed, family in enumerate(FAMILIES)]
     each = list(zip(*(scores_of(folder, PROMPTS, RESPONSES) for folder in folders), strict=True))
     component = {
         "kind": "ensemble",
         "models": f"{folders[0]}, {folders[1]}\n{folders[2]}\n",
         "label": "1",
-        "combine": how,
+        "combine": "mean_minus_std",
         "std_weight": 2.0,
         "weight": 3.0,
         "name": "judges",
     }
     scorer = build_scorer(RewardConfig.model_validate({"components": [component]}), CPU, lambda text, fraction: None)
     found = scorer(Episodes(PROMPTS, RESPONSES, [True] * 4, [1] * 4))
-    assert found.raw.tolist() == pytest.approx([3 * expected(row) for row in each], abs=1e-4)
+    assert found.raw.tolist() == pytest.approx([3 * (statistics.fmean(row) - 2 * statistics.pstdev(row)) for row in each], abs=1e-4)
     assert list(found.parts) == ["judges"]  # the members are shown beside the sum, not in it
     assert list(found.members) == [f"judges: {family}" for family in FAMILIES]
     for place, family in enumerate(FAMILIES):
@@ -196,18 +171,6 @@ def test_member_curves_can_be_left_out(tmp_path: Path) -> None:
     component = EnsembleReward(models=f"{folders[0]},{folders[1]}", label="1", member_curves=False)
     found = build_scorer(RewardConfig(components=[component]), CPU, lambda text, fraction: None)(Episodes(["w1"], ["w2"], [True], [1]))
     assert found.members == {} and len(found.parts) == 1
-
-
-@pytest.mark.parametrize(
-    ("models", "names"),
-    [
-        (["org/a", "b/"], ["a", "b"]),
-        (["x/rm", "y/rm", "z/other"], ["rm (1)", "rm (2)", "other"]),
-        (["C:\\models\\rm"], ["rm"]),
-    ],
-)
-def test_members_have_short_names_of_their_own(models: list[str], names: list[str]) -> None:
-    assert member_names(models) == names
 
 
 def test_a_member_that_cannot_be_loaded_is_named_at_the_setting(tmp_path: Path) -> None:

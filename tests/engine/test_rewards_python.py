@@ -21,7 +21,6 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds import python_function
 from rlhf_studio.engine.rewards.kinds.python_function import CHILD, PythonFunction
-from rlhf_studio.engine.rewards.outside.replies import checked_scores
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, build_scorer
 from tests.waiting import gone, wait_until
 
@@ -66,12 +65,6 @@ def test_references_when_there_are_some_and_only_what_it_takes(tmp_path: Path) -
     assert scores(function, Episodes(["p"] * 2, ["r"] * 2, [True] * 2, [1] * 2, None, chats)) == [2.0, 2.0]
 
 
-def test_any_text_survives(tmp_path: Path) -> None:
-    function = function_of(tmp_path, "def score(prompts, responses, **extra):\n    return [sum(map(ord, text)) for text in responses]\n")
-    strange = "\ud800\n\u2028\x00\u202e😀"
-    assert scores(function, Episodes([strange], [strange], [True], [1])) == [float(sum(map(ord, strange)))]
-
-
 def test_arrays_are_numbers_and_prints_are_no_answers(tmp_path: Path) -> None:
     function = function_of(
         tmp_path,
@@ -108,23 +101,16 @@ def test_it_sees_no_variable_that_it_does_not_need(tmp_path: Path, monkeypatch: 
     ("body", "cause", "row"),
     [
         ("raise ValueError('too sad')", "it raised ValueError: too sad (line 2)", None),
-        ("raise SystemExit('gone')", "it raised SystemExit: gone (line 2)", None),
         ("return [1.0, float('nan')]", "it gave nan", 1),
-        ("return [float('-inf'), 1]", "it gave -inf", 0),
         ("return [10 ** 400, 1]", "it gave a number that is too large", 0),
         ("return None", "it gave None and not a list of numbers", None),
         ("return [None, 1]", "it gave None, which is not a number", 0),
         ("return [1, 'good']", "it gave 'good', which is not a number", 1),
-        ("return 'ab'", "it gave 'ab' and not a list of numbers", None),
         ("return [True, 1]", "it gave True, which is not a number", 0),
         ("return [1.0]", "it gave 1 scores for 2 responses", None),
-        ("return 3.5", "it gave 3.5 and not a list of numbers", None),
-        ("return (1 for _ in responses)", "and not a list of numbers", None),
-        ("return [[1], [2]]", "it gave [1], which is not a number", 0),
         ("return [type('Odd', (), {'__repr__': lambda self: 1 / 0})(), 1]", "it gave a Odd, which is not a number", 0),
         ("return ['x' * 1000, 1]", "xxx..., which is not a number", 0),
         ("import os; os._exit(7)", "its process is gone: it ended with exit code 7", None),
-        ("import os; os.kill(os.getpid(), 11)", "its process is gone: it was ended by signal 11", None),
     ],
 )
 def test_a_function_that_misbehaves(tmp_path: Path, body: str, cause: str, row: int | None) -> None:
@@ -132,15 +118,6 @@ def test_a_function_that_misbehaves(tmp_path: Path, body: str, cause: str, row: 
     with pytest.raises(ComponentError) as caught:
         function(EPISODES)
     assert cause in str(caught.value) and caught.value.row == row
-
-
-def test_after_an_error_the_next_batch_is_scored(tmp_path: Path) -> None:
-    function = function_of(
-        tmp_path, "def score(prompts, responses):\n    if prompts[0] == 'bad':\n        raise ValueError\n    return [1] * len(prompts)\n"
-    )
-    with pytest.raises(ComponentError, match="ValueError"):
-        function(Episodes(["bad"], ["r"], [True], [1]))
-    assert scores(function) == [1.0, 1.0]
 
 
 def test_a_function_that_forges_answers(tmp_path: Path) -> None:
@@ -158,8 +135,7 @@ def test_a_function_that_forges_answers(tmp_path: Path) -> None:
             function_of(tmp_path, source.replace("LINE", repr(line)))(EPISODES)
 
 
-@pytest.mark.parametrize("body", ["while True: pass", "import threading; threading.Event().wait()"])
-def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Path, body: str) -> None:
+def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Path) -> None:
     function = function_of(
         tmp_path,
         "import subprocess, sys\n"
@@ -167,7 +143,7 @@ def test_a_function_that_never_returns_is_ended_with_all_it_started(tmp_path: Pa
         "    if prompts[0] != 'hang': return [1] * len(prompts)\n"
         "    child = subprocess.Popen([sys.executable, '-c', 'import threading; threading.Event().wait()'])\n"
         f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
-        f"    {body}\n",
+        "    while True: pass\n",
         timeout=1.0,
     )
     process = function._process
@@ -203,9 +179,7 @@ def test_the_whole_message_names_component_prompt_and_cause(tmp_path: Path, capf
     [
         ("def other(p, r): return []", {}, "function", "defines no score; it must, at its top level"),
         ("def f():\n    def score(p, r): return []", {}, "file", "it has no function called score"),
-        ("score = 3", {}, "file", "it has no function called score"),
         ("1 / 0\ndef score(p, r): return []", {}, "file", "it raised ZeroDivisionError: division by zero (line 1)"),
-        ("import no_such_module_here\ndef score(p, r): return []", {}, "file", "it raised ModuleNotFoundError"),
         ("def score(:", {}, "file", "is not valid Python"),
         ("def score(p, r): return []\nimport os; os._exit(3)", {}, "file", "its process is gone: it ended with exit code 3"),
     ],
@@ -215,13 +189,6 @@ def test_a_file_that_gives_no_function(tmp_path: Path, source: str, settings: di
         function_of(tmp_path, source, **settings)
     (problem,) = caught.value.problems
     assert problem.field == f"reward.components.0.{field}" and part in problem.message
-
-
-def test_a_file_with_another_ending(tmp_path: Path) -> None:
-    file = tmp_path / "rewards.txt"
-    file.write_text("def score(p, r): return []")
-    with pytest.raises(ConfigError, match="its name must end in .py"):
-        PythonFunction(PythonReward(file=str(file)), permissions_from_flags([str(file)], []), "reward.components.0")
 
 
 def test_only_files_of_the_list(tmp_path: Path) -> None:
@@ -239,35 +206,10 @@ def test_only_files_of_the_list(tmp_path: Path) -> None:
     assert (tmp_path / "was-run").exists()
 
 
-def test_a_process_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    with pytest.raises(ConfigError, match="its process could not be started"):
-        function_of(tmp_path, "def score(p, r): return []")
-
-
 def test_a_file_that_never_finishes_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_function, "START_SECONDS", 0.5)
     with pytest.raises(ConfigError, match="it did not answer within 0.5 s"):
         function_of(tmp_path, "import threading\nthreading.Event().wait()\ndef score(p, r): return []")
-
-
-@pytest.mark.parametrize(
-    ("answer", "cause", "row"),
-    [
-        ({}, 'no list "scores"', None),
-        ({"scores": {"0": 1}}, 'no list "scores"', None),
-        ({"scores": [1]}, "1 scores for 2 responses", None),
-        ({"scores": [1, True]}, "'True', which is not a number", 1),
-        ({"scores": [1, float("nan")]}, "nan, which is not a finite number", 1),
-        ({"scores": [10**400, 1]}, "which is not a finite number", 0),
-        ({"error": "x", "row": 7}, "x", None),
-        ({"error": "x", "row": "1"}, "x", None),
-    ],
-)
-def test_answers_are_checked_again_on_this_side(answer: dict[str, Any], cause: str, row: int | None) -> None:
-    with pytest.raises(ComponentError) as caught:
-        checked_scores(answer, 2)
-    assert cause in str(caught.value) and caught.value.row == row
 
 
 # --- it is not left behind -----------------------------------------------------------------------------------------------------

@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rlhf_studio.config import BleuReward, LexiconReward, RegexReward, RewardConfig, RougeReward
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.rewards.errors import ComponentError, quoted
 from rlhf_studio.engine.rewards.kinds.lexicon import NEGATIONS, bundled_words, lexicon_rule
 from rlhf_studio.engine.rewards.kinds.overlap import bleu, rouge
 from rlhf_studio.engine.rewards.kinds.rules import regex_rule
-from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, build_scorer
+from rlhf_studio.engine.rewards.scorer import Episodes, Scorer, build_scorer
 
 CPU = Compute(torch.device("cpu"), torch.float32)
 
@@ -38,25 +35,15 @@ def test_a_format_can_be_asked_of_the_whole_response(text: str, search: int, ful
     assert regex_rule(RegexReward(pattern=pattern, match="full"))(text, 0) == full
 
 
-def test_a_costly_pattern_is_stopped_in_a_full_match_too() -> None:
-    with pytest.raises(ComponentError, match="took longer than 0.01 s"):
-        regex_rule(RegexReward(pattern="(a+)+", match="full", timeout=0.01))("a" * 5000 + "b", 0)
-
-
 # --- sentiment by words --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "score"),
     [
-        ("a good film", 1 / 3),
-        ("Good, GOOD; good!", 1),
+        ("a good film", 1 / 3), ("Good, GOOD; good!", 1),
         ("good good good good good", 1),  # limited
-        ("a bad film", -1 / 3),
-        ("bad bad bad bad", -1),
-        ("good and bad", 0),
-        ("it was not good", -1 / 3),
-        ("it isn't bad", 1 / 3),
+        ("a bad film", -1 / 3), ("bad bad bad bad", -1), ("good and bad", 0), ("it was not good", -1 / 3), ("it isn't bad", 1 / 3),
         ("it isn\u2019t bad", 1 / 3),
         ("not a b c good", 1 / 3),  # three words lie between: beyond its reach
         ("not a b good", -1 / 3),
@@ -67,7 +54,7 @@ def test_a_costly_pattern_is_stopped_in_a_full_match_too() -> None:
         ("goodness badly-made", 0),  # whole words
         ("", 0),
     ],
-)
+)  # fmt: skip
 def test_lexicon_by_hand(text: str, score: float) -> None:
     settings = LexiconReward(use_bundled=False, positive="good", negative=" Bad ,")
     assert lexicon_rule(settings)(text, 0) == pytest.approx(score)
@@ -89,35 +76,26 @@ def test_the_bundled_lists_are_clean() -> None:
     assert all(word == word.strip().casefold() and " " not in word for word in positive | negative)
 
 
-@given(st.text(max_size=200))
-def test_lexicon_scores_stay_within_their_range(text: str) -> None:
-    assert -1.0 <= lexicon_rule(LexiconReward())(text, 0) <= 1.0
-
-
 # --- references --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("response", "reference", "settings", "score"),
     [
-        # 5 of 6 words and 3 of 5 pairs agree
         ("the cat sat on the mat", "the cat is on the mat", {"max_order": 2, "smoothing": "none"}, math.sqrt(5 / 6 * 3 / 5)),
         ("the cat sat on the mat", "the cat is on the mat", {"max_order": 1}, 5 / 6),
-        # all agrees, but 2 words for 3: exp(1 - 3/2)
         ("the cat", "the cat sat", {"max_order": 2}, math.exp(-0.5)),
         ("the cat sat on the mat", "the cat is on the mat", {"smoothing": "none"}, 0.0),  # no four words agree
-        ("the cat sat", "the cat sat", {}, 1.0),
-        ("The Cat", "the cat", {"max_order": 1}, 0.0),
+        ("the cat sat", "the cat sat", {}, 1.0), ("The Cat", "the cat", {"max_order": 1}, 0.0),
         ("The Cat", "the cat", {"max_order": 1, "lowercase": True}, 1.0),
         ("it ends.", "it ends !", {"max_order": 1, "tokenizer": "none"}, 0.5 * math.exp(-0.5)),
         ("it ends.", "it ends !", {"max_order": 1, "tokenizer": "13a"}, 2 / 3),
         ("ab", "ac", {"max_order": 1, "tokenizer": "char"}, 0.5),
         ("5\u20ac", "5 $", {"max_order": 1, "tokenizer": "13a"}, 0.0),  # for 13a the sign belongs to the number
-        ("5\u20ac", "5 $", {"max_order": 1, "tokenizer": "intl"}, 0.5),
-        ("", "the cat", {}, 0.0),
+        ("5\u20ac", "5 $", {"max_order": 1, "tokenizer": "intl"}, 0.5), ("", "the cat", {}, 0.0),
         ("  ", "", {"smoothing": "floor"}, 0.0),
     ],
-)
+)  # fmt: skip
 def test_bleu_by_hand(response: str, reference: str, settings: dict[str, Any], score: float) -> None:
     assert bleu(BleuReward(**settings))(response, reference) == pytest.approx(score, abs=1e-6)
 
@@ -135,13 +113,11 @@ def test_bleu_smoothing_fills_what_is_missing() -> None:
     ("settings", "score"),
     [
         ({"variant": "rouge1"}, 4 / 9),  # 2 common words of 3 and 6: p 2/3, r 1/3
-        ({"variant": "rouge1", "measure": "precision"}, 2 / 3),
-        ({"variant": "rouge1", "measure": "recall"}, 1 / 3),
+        ({"variant": "rouge1", "measure": "precision"}, 2 / 3), ({"variant": "rouge1", "measure": "recall"}, 1 / 3),
         ({"variant": "rouge2"}, 2 / 7),  # 1 common pair of 2 and 5
-        ({"variant": "rougeL"}, 4 / 9),
-        ({"variant": "rougeLsum"}, 4 / 9),
+        ({"variant": "rougeL"}, 4 / 9), ({"variant": "rougeLsum"}, 4 / 9),
     ],
-)
+)  # fmt: skip
 def test_rouge_by_hand(settings: dict[str, Any], score: float) -> None:
     assert rouge(RougeReward(**settings))("the cat sat", "the cat is on the mat") == pytest.approx(score)
 
@@ -163,12 +139,6 @@ def test_each_response_is_compared_with_its_own_reference() -> None:
     scorer = scorer_of({"kind": "bleu", "max_order": 1, "weight": 2.0}, {"kind": "rouge", "variant": "rouge1"})
     scores = scorer(Episodes(["", ""], ["a b", "c d"], [True, True], [2, 2], ["a b", "c e"]))
     assert scores.parts["bleu"].tolist() == pytest.approx([2.0, 1.0]) and scores.parts["rouge"].tolist() == pytest.approx([1.0, 0.5])
-
-
-@pytest.mark.parametrize("kind", ["bleu", "rouge"])
-def test_without_references_the_component_says_so(kind: str) -> None:
-    with pytest.raises(RewardError, match=f"component {kind}: there are no reference texts .* data.reference_column"):
-        scorer_of({"kind": kind})(Episodes(["p"], ["r"], [True], [1]))
 
 
 # --- penalties -----------------------------------------------------------------------------------------------------------------
@@ -197,17 +167,3 @@ def test_the_order_is_scale_clip_length_end() -> None:
     both = {"scaling": "scale", "score_clip": 1.5, "length_penalty": 0.1, "missing_eos_penalty": 3.0}
     assert shaped(**both) == pytest.approx([1.5 - 0.4, 1.0 - 0.2 - 3.0, -0.8])
     assert shaped(**both, missing_eos_mode="replace") == pytest.approx([1.1, -3.0, -0.8])
-
-
-# --- messages ------------------------------------------------------------------------------------------------------------------
-
-
-def test_messages_name_component_prompt_and_response_and_stay_short() -> None:
-    scorer = scorer_of({"kind": "regex", "pattern": "(a+)+$", "timeout": 0.01, "name": "ends in a"})
-    long = "a" * 5000 + "b"
-    with pytest.raises(RewardError) as caught:
-        scorer(Episodes(["fine", "why"], ["aa", long], [True, True], [1, 1]))
-    text = str(caught.value)
-    assert text.startswith("reward component ends in a: the pattern") and "for the prompt 'why' and the response 'aaa" in text
-    assert len(text) < 700
-    assert quoted("x" * 300) == repr("x" * 300) and len(quoted("x" * 301)) == 307

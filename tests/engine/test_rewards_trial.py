@@ -58,15 +58,6 @@ def test_clipping_holds_and_scaling_is_left_out_with_a_note(tmp_path: Path) -> N
     assert found["notes"] == ["Scaling needs the scores of a run; here it is left out."]
 
 
-def test_references_and_ensembles(tmp_path: Path) -> None:
-    folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
-    models = {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}", "combine": "minimum"}
-    config = config_of(tmp_path, models, {"kind": "rouge", "variant": "rouge1"})
-    ensemble, rouge = score(config, reference="w3 w2")["components"]
-    assert set(ensemble["members"]) == {"one", "two"} and ensemble["raw"] == min(ensemble["members"].values())
-    assert rouge["raw"] == 1.0
-
-
 def test_a_right_answer_and_a_judge(tmp_path: Path) -> None:
     server = JsonServer().start()
     server.answers = [(200, json.dumps({"choices": [{"message": {"content": "Score: 4"}}]}))]
@@ -109,12 +100,6 @@ def test_a_policy_whose_tokens_cannot_be_counted(tmp_path: Path) -> None:
     found = score(config)
     assert "tokens cannot be counted" in found["components"][0]["error"] and found["components"][1]["raw"] == 1.0
     assert found["tokens"] is None and "length penalty is left out" in found["notes"][0]
-
-
-def test_a_policy_without_a_fast_tokenizer(tmp_path: Path) -> None:
-    config = config_of(tmp_path, LENGTH)
-    (tmp_path / "policy" / "tokenizer.json").rename(tmp_path / "policy" / "vocab.json")
-    assert "has no tokenizer.json" in score(config)["components"][0]["error"]
 
 
 def test_what_stays_the_same_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,22 +158,11 @@ def test_the_command(settings: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [line.split() for line in out[3:]] == [["sum", "-"], ["final", "-"]]
 
 
-def test_the_command_shows_the_members_of_an_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
-    path = tmp_path / "run.yaml"
-    path.write_text(config_to_yaml(config_of(tmp_path, {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}"})), encoding="utf-8")
-    assert main(["score", "--config", str(path), "--prompt", "w1 ", "--response", "w2"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in out[2:4]] == ["  one", "  two"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
         (["--prompt", "a"], "--response"),
-        (["--prompt", "a", "--response", "b"], "give --recipe NAME"),
         (["--prompt", "a", "--response", "b", "--recipe", "world", "--reward.score_clip", "-1"], "reward.score_clip"),
-        (["--prompt", "a", "--response", "b", "--recipe", "world", "--reward-url", "x"], "NAME=URL"),
         (["--prompt", "a", "--response", "b", "--recipe", "world", "--engine.device", "cuda"], "engine.device: no CUDA GPU"),
     ],
 )
@@ -207,6 +181,7 @@ def request(config: RunConfig, **changes: Any) -> dict[str, Any]:
     return {"config": config.model_dump(mode="json"), "prompt": "w1 ", "response": "w2 w3", "reference": None, "stopped": True, **changes}
 
 
+@pytest.mark.long
 def test_the_process_of_the_app(tmp_path: Path) -> None:
     service = Service("score", environment=[("OMP_NUM_THREADS", "1")])
     try:

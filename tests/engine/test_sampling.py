@@ -90,19 +90,15 @@ def kept(row: list[float], temperature: float, top_k: int, top_p: float) -> list
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p"),
     [
-        (1.0, 0, 1.0),
-        (0.5, 0, 1.0),
         (2.0, 0, 1.0),
-        (1.0, 2, 1.0),
         (1.0, 0, 0.7),
         (0.7, 3, 0.8),
-        (1.0, 1, 1.0),
         (1.0, 0, 1e-9),
         (1.0, 99, 1.0),
     ],
 )
 def test_every_sequence_has_its_exact_probability(temperature: float, top_k: int, top_p: float) -> None:
-    number = 40_000
+    number = 20_000
     # Token 3's row is flat: which of its ties a cut keeps is arbitrary, so it gets a clear order here.
     table = [*TABLE[:3], [5.0, 4.0, 3.0, 2.0, 1.0], TABLE[4]]
     settings = {"response_length": 2, "temperature": temperature, "top_k": top_k, "top_p": top_p}
@@ -141,14 +137,6 @@ def test_each_episode_has_its_own_limit() -> None:
     assert tokens.response_ids.shape == (4, 5)
     stopped = draw(TableModel([[1e-30, 1.0, 1e-30, 1e-30, 1e-30]] * 5), 4, {"response_length": 9}, stop_ids=(1,), limits=limits)
     assert stopped.lengths.tolist() == [1, 1, 1, 1]
-
-
-def test_a_finished_batch_ends_at_once() -> None:
-    chain = [[0.0, 0.0, 1.0, 0.0, 0.0], [1.0] * 5, [0.0, 1.0, 0.0, 0.0, 0.0], [1.0] * 5, [1.0] * 5]  # 0 -> 2 -> 1
-    model = TableModel(chain)
-    tokens = draw(model, 3, {"response_length": 5000}, stop_ids=(1,))
-    assert tokens.response_ids.tolist() == [[2, 1]] * 3
-    assert len(model.calls) == 2
 
 
 def test_what_the_model_is_asked_with_left_padding() -> None:
@@ -200,7 +188,7 @@ def test_the_models_generation_config_does_not_leak(make_trainer: Callable[..., 
     trainer = make_trainer(generation={"response_length": 1})
     model = trainer.models.policy.model
     assert (model.generation_config.top_k, model.generation_config.repetition_penalty) == (0, None)  # it will be saved as the run samples
-    number = 6000
+    number = 3000
     batch = trainer.prompts.batch([1, 2, *[1] * number])  # the longest prompt pads the others
     tokens, _ = generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -267,8 +255,8 @@ def test_likely_tokens_stay_with_their_episodes_when_rows_leave() -> None:
     assert all(torch.equal(ours, plain) for ours, plain in zip(*found, strict=True))
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2", "gpt_neox"])
-@pytest.mark.parametrize("lora", [{}, {"enabled": True, "r": 4}], ids=["full", "lora"])
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize(("family", "lora"), [("gpt2", {}), ("llama", {"enabled": True, "r": 4})], ids=["full", "lora"])
 def test_the_fast_path_is_taken_and_equals_a_whole_pass(make_trainer: Callable[..., Trainer], family: str, lora: dict[str, Any]) -> None:
     trainer = make_trainer(family, lora=lora, model={"value_head_init": "normal"}, generation={"response_length": 12, "temperature": 0.7})
     trainer.step()  # adapters start at 0: let them move

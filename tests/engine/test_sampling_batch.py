@@ -16,7 +16,7 @@ from rlhf_studio.engine.types import Rollout
 from tests.engine.conftest import play
 from tests.engine.test_lanes import with_lanes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced")]
 
 ENDS = {"response_length": 9, "response_length_min": 2}  # limits are drawn, and some rows end before them
 
@@ -33,12 +33,13 @@ def played(make_trainer: Callable[..., Trainer], family: str, together: int, lan
     return play(trainer, size=16)
 
 
-@pytest.mark.parametrize("changes", [{}, {"lora": {"enabled": True}}, {"critic": {"kind": "separate"}}], ids=["full", "lora", "critic"])
-@pytest.mark.parametrize("family", ["gpt2", "bloom"])  # with a traced step, and through the model itself
+@pytest.mark.parametrize(  # with a traced step, and through the model itself
+    ("family", "changes"), [("gpt2", {"critic": {"kind": "separate"}}), ("bloom", {"lora": {"enabled": True}})]
+)
 def test_the_episodes_are_the_same(make_trainer: Callable[..., Trainer], family: str, changes: dict[str, Any]) -> None:
     whole = played(make_trainer, family, 0, **changes)
     assert len({int(length) for length in whole.tokens.lengths}) > 3  # parts of the batch end at different places
-    for together, lanes in ((1, 1), (3, 1), (5, 2)):
+    for together, lanes in ((1, 1), (5, 2)):
         parts = played(make_trainer, family, together, lanes, **changes)
         assert torch.equal(parts.tokens.mask, whole.tokens.mask)
         assert torch.equal(parts.tokens.response_ids, whole.tokens.response_ids)  # bit for bit, padding too
@@ -50,8 +51,7 @@ def test_the_episodes_are_the_same(make_trainer: Callable[..., Trainer], family:
         assert torch.equal(parts.top.ids[mask], whole.top.ids[mask])
 
 
-@pytest.mark.parametrize("family", ["gpt2", "bloom"])
-@pytest.mark.parametrize(("together", "lanes"), [(1, 1), (3, 1), (5, 2), (16, 2)])
+@pytest.mark.parametrize(("family", "together", "lanes"), [("gpt2", 3, 1), ("bloom", 5, 2)])
 def test_no_more_rows_than_that_are_sampled_at_once(
     make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, family: str, together: int, lanes: int
 ) -> None:

@@ -62,11 +62,9 @@ def lengths(stage: str) -> list[int]:
 @pytest.mark.parametrize(
     ("stage", "micro", "lora", "dropout"),
     [
-        ("sft", 4, False, 0.0),
         ("sft", 16, False, 0.0),
         ("sft", 8, True, 0.0),
         ("sft", 8, False, 0.1),
-        ("reward_model", 4, False, 0.0),
         ("reward_model", 16, False, 0.0),
         ("reward_model", 8, False, 0.1),
     ],

@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.cli.main import main
 from rlhf_studio.config_io import parse_config
-from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from rlhf_studio.inputs.examples import read_demonstrations, split_held_out
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.metrics.stages import STAGE_METRICS
 from rlhf_studio.runs.create import create_run
@@ -29,10 +29,7 @@ from rlhf_studio.runs.manifest import is_used
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.ui.live.responses import samples
 from tests.cases.chat_models import save_chat_model
-from tests.engine.small_models import save_reward_model
 from tests.engine.stage_settings import STAGES, settings
-
-WAYS = [*((stage, False) for stage in STAGES), ("sft", True), ("dpo", True), ("reward_model", True)]
 
 
 def make(run_dir: Path, values: dict[str, Any]) -> Path:
@@ -58,37 +55,36 @@ def weights(run_dir: Path) -> dict[str, torch.Tensor]:
     return {f"{file.relative_to(folder)}:{name}": tensor for file in files for name, tensor in load_file(file).items()}
 
 
-@pytest.mark.parametrize(("stage", "lora"), WAYS)
-def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, lora: bool) -> None:
+@pytest.fixture(scope="session")
+def finished(small_runs: Path) -> dict[str, Path]:
+    """One finished run of each stage."""
+    return {stage: small_runs / stage for stage in STAGES}
+
+
+def numbers(run_dir: Path) -> list[dict[str, float]]:
+    """What each step measured, but for what the clock and the machine decide."""
+    rows = [metrics for _, metrics in RunReader(run_dir).metrics_since(0)]
+    return [{name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))} for row in rows]
+
+
+@pytest.mark.parametrize(("stage", "lora"), [("sft", False), ("dpo", True), ("reward_model", True)])
+def test_an_interrupted_run_ends_with_the_same_weights(
+    finished: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, lora: bool
+) -> None:
     values = settings(tmp_path, stage, lora)
-    straight, broken = make(tmp_path / "straight", values), make(tmp_path / "broken", values)
-    assert run_engine(straight, "train") == DONE
+    straight, broken = finished[stage], make(tmp_path / "broken", values)
+    if lora:
+        straight = make(tmp_path / "straight", values)
+        assert run_engine(straight, "train") == DONE
     with monkeypatch.context() as patch:
         stop_before(patch, 5)  # in the middle of the second pass's first batches, after the checkpoint of step 3
         assert run_engine(broken, "train") == STOPPED
-    newest = Path(RunReader(broken).checkpoints()[-1].path)
-    shutil.rmtree(newest)  # as after a kill: the stop's own checkpoint is not there
+    shutil.rmtree(Path(RunReader(broken).checkpoints()[-1].path))  # as after a kill: the stop's own checkpoint is not there
     assert run_engine(broken, "resume") == DONE
     ours, theirs = weights(straight), weights(broken)
     assert ours.keys() == theirs.keys() and len(ours) > 10
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
-
-    def numbers(run_dir: Path) -> list[dict[str, float]]:
-        rows = [metrics for _, metrics in RunReader(run_dir).metrics_since(0)]
-        return [{name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))} for row in rows]
-
     assert numbers(straight) == numbers(broken)
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One finished run of each stage."""
-    folder, runs = tmp_path_factory.mktemp("stages"), {}
-    torch.set_num_threads(1)
-    for stage in STAGES:
-        runs[stage] = make(folder / stage, settings(folder, stage))
-        assert run_engine(runs[stage], "train") == DONE
-    return runs
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -98,7 +94,6 @@ def test_what_a_run_leaves_behind(finished: dict[str, Path], stage: str) -> None
     assert (status.state, status.stage, status.step, status.total_steps) == ("finished", stage, 8, 8)
     assert all(f"{stage}/loss" in row and "lr" in row and "time/total" in row for row in rows.values())
     assert [step for step, row in rows.items() if f"{stage}/eval_loss" in row] == [3, 6, 8]
-    assert stage == "sft" or all(f"{stage}/{name}" in row for row in rows.values() for name in ("accuracy", "margin"))
     assert list(reader.rollout_steps()) == [4, 8]
     made = next(event for event in reader.events_since(0) if event.kind == "ingredients")
     assert {one["setting"] for one in made.data["ingredients"]} == {"model.policy", "data.source"}
@@ -107,20 +102,14 @@ def test_what_a_run_leaves_behind(finished: dict[str, Path], stage: str) -> None
     assert model_of_run(str(finished[stage])) == finished[stage] / "checkpoints" / "step-000008" / kind
     if stage != "reward_model":
         assert {step for step, _ in reader.watched()} == {0, 4, 8} and {answer.sample for _, answer in reader.watched()} <= {0, 1}
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_number_that_the_pages_promise_is_recorded(finished: dict[str, Path], stage: str) -> None:
-    """Charts, tiles and the doctor's checks read these names; agreement with gold there is in the review world alone."""
-    rows = RunReader(finished[stage]).metrics_since(0)
+    # Charts, tiles and the doctor's checks read these names; agreement with gold is there in the review world alone.
     promised = {metric.name for metric in STAGE_METRICS if metric.name.startswith((f"{stage}/", "train/"))} - {"reward_model/gold_accuracy"}
-    assert promised <= {name for _, metrics in rows for name in metrics}
-    each = [{name for name in metrics if name.startswith(f"{stage}/") and "/eval_" not in name} for _, metrics in rows]
+    assert promised <= {name for row in rows.values() for name in row}
     own = {"accuracy", "margin", "chosen_mean", "rejected_mean"} if stage == "reward_model" else {"accuracy", "margin", "chosen_reward"}
-    assert stage == "sft" or all({f"{stage}/{name}" for name in own} <= names for names in each)
+    assert stage == "sft" or all({f"{stage}/{name}" for name in own} <= row.keys() for row in rows.values())
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["reward_model", "dpo"])
 def test_running_out_of_memory_names_settings_of_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     def step(trainer: SupervisedTrainer) -> StepNumbers:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -131,35 +120,6 @@ def test_running_out_of_memory_names_settings_of_the_stage(tmp_path: Path, monke
     cause = RunReader(run_dir).status().cause
     assert f"{stage}.micro_batch_size" in cause and "data.max_tokens" in cause and "ppo." not in cause
     assert ("generation." in cause) == (stage != "reward_model")
-
-
-def test_the_doctor_sees_pairs_that_are_told_apart_at_once(tmp_path: Path) -> None:
-    """A real run: what is chosen always begins with the same word, so that a few steps tell all pairs apart."""
-    values = settings(tmp_path, "reward_model", epochs=3, batch_size=8, learning_rate=0.03, eval_every=100)
-    values["engine"] = {"device": "cpu", "checkpoint_every": 0, "watch_every": 100}
-    source = Path(values["data"]["source"])
-    rows = [json.loads(line) for line in source.read_text().splitlines()] * 4
-    told = [{**row, "chosen": f" w15 w15 w{number % 9 + 1}", "rejected": f" w14 w{number % 7 + 1}"} for number, row in enumerate(rows)]
-    source.write_text("".join(json.dumps(row) + "\n" for row in told))
-    run_dir = make(tmp_path / "run", values)
-    assert run_engine(run_dir, "train") == DONE
-    found = {finding.check for finding in diagnose(RunReader(run_dir)).findings}
-    assert "told-apart-at-once" in found
-
-
-def test_recorded_examples_have_the_log_probabilities_of_a_plain_forward_pass(finished: dict[str, Path]) -> None:
-    run_dir = finished["sft"]
-    model = AutoModelForCausalLM.from_pretrained(run_dir / "checkpoints" / "step-000008" / "policy").eval()
-    for record in RunReader(run_dir).rollouts(8):
-        tokens = RunReader(run_dir).rollout(8, record.sample).tokens
-        assert tokens is not None
-        ids = torch.tensor([[*tokens.prompt_ids.tolist(), *tokens.response_ids.tolist()]])
-        with torch.no_grad():
-            distribution = model(ids).logits[0].log_softmax(-1)
-        start = len(tokens.prompt_ids)
-        expected = [float(distribution[place - 1, ids[0, place]]) for place in range(start, ids.shape[1])]
-        assert tokens.arrays["logprobs"].tolist() == pytest.approx(expected, abs=1e-5)
-        assert record.length == len(expected) and math.isnan(record.score)
 
 
 def chat_run(tmp_path: Path, stage: str, row: dict[str, Any]) -> tuple[Path, list[str]]:
@@ -186,7 +146,8 @@ ANSWER = "<|im_start|>assistant\n"
 
 def test_the_loss_of_a_sample_is_that_of_its_learned_tokens(tmp_path: Path) -> None:
     """Of a chat with two answers: the loss that transformers computes for both, without the user's turn between them."""
-    run_dir, _ = chat_run(tmp_path, "sft", {"instruction": "and now?", "output": "yes", "history": [["hello", "world"]]})
+    run_dir, texts = chat_run(tmp_path, "sft", {"instruction": "and now?", "output": "yes", "history": [["hello", "world"]]})
+    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}yes<|im_end|>"]
     folder = run_dir / "checkpoints" / "step-000001" / "policy"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     parts = [(TURNS[: TURNS.index("world")], False), ("world<|im_end|>\n", True)]
@@ -203,15 +164,11 @@ def test_the_loss_of_a_sample_is_that_of_its_learned_tokens(tmp_path: Path) -> N
     assert shown == pytest.approx(losses.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_samples_show_who_says_what(tmp_path: Path, stage: str) -> None:
-    row = {"instruction": "and now?", "history": [["hello", "world"]]}
-    row |= {"output": "yes"} if stage == "sft" else {"chosen": "yes", "rejected": "no"}
-    run_dir, texts = chat_run(tmp_path, stage, row)
-    answers = ["yes"] if stage == "sft" else ["yes", "no"]
-    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}{answer}<|im_end|>" for answer in answers]
-    if stage != "reward_model":
-        assert {record.prompt for _, record in RunReader(run_dir).watched()} <= {TURNS + ANSWER, TURNS[: TURNS.index("world")]}
+def test_samples_show_who_says_what(tmp_path: Path) -> None:
+    row = {"instruction": "and now?", "history": [["hello", "world"]], "chosen": "yes", "rejected": "no"}
+    run_dir, texts = chat_run(tmp_path, "dpo", row)
+    assert [text.strip() for text in texts] == [f"{TURNS}{ANSWER}{answer}<|im_end|>" for answer in ("yes", "no")]
+    assert {record.prompt for _, record in RunReader(run_dir).watched()} <= {TURNS + ANSWER, TURNS[: TURNS.index("world")]}
 
 
 def test_perplexity_is_that_of_the_saved_model_on_the_held_out_examples(finished: dict[str, Path]) -> None:
@@ -220,8 +177,6 @@ def test_perplexity_is_that_of_the_saved_model_on_the_held_out_examples(finished
     assert metrics["sft/eval_perplexity"] == pytest.approx(math.exp(metrics["sft/eval_loss"]))
     folder = run_dir / "checkpoints" / "step-000008" / "policy"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-    from rlhf_studio.inputs.examples import read_demonstrations, split_held_out
-
     config = RunReader(run_dir).config()
     _, held_out = split_held_out(read_demonstrations(config.data, lambda text: None).rows, config.data, 0)  # type: ignore[attr-defined]
     total, count = 0.0, 0
@@ -236,22 +191,6 @@ def test_perplexity_is_that_of_the_saved_model_on_the_held_out_examples(finished
     assert held_out and metrics["sft/eval_loss"] == pytest.approx(total / count, rel=1e-5)
 
 
-def test_a_reward_model_is_normalised_and_scores_as_in_ppo(finished: dict[str, Path]) -> None:
-    folder = model_of_run(str(finished["reward_model"]))
-    assert folder is not None
-    saved = json.loads((folder / "reward_model.json").read_text())["normalised"]
-    assert saved["source"] == "held-out and training examples" and saved["responses"] == 2 * 20  # few are held out
-    loaded = load_reward_model(str(finished["reward_model"]), "main", "", torch.float32, lambda text, fraction: None, "reward.components.0")
-    from rlhf_studio.engine.stages.reward_training import score_texts
-    from rlhf_studio.inputs.examples import read_pairs
-
-    config = RunReader(finished["reward_model"]).config()
-    rows = read_pairs(config.data, lambda text: None).rows  # type: ignore[attr-defined]
-    texts = [row.prompt + response for row in rows for response in (row.chosen, row.rejected)]
-    scores = score_texts(loaded.model, loaded.tokenizer, texts)
-    assert float(scores.mean()) == pytest.approx(0, abs=1e-4) and float(scores.std()) == pytest.approx(1, abs=1e-4)
-
-
 def test_a_fresh_model_has_new_weights_of_the_same_shape(tmp_path: Path) -> None:
     values = settings(tmp_path, "sft", max_steps=1)
     values["model"]["fresh"] = True
@@ -263,18 +202,6 @@ def test_a_fresh_model_has_new_weights_of_the_same_shape(tmp_path: Path) -> None
     assert {name: tensor.shape for name, tensor in made.items()} == {name: tensor.shape for name, tensor in old.items()}
     name = "transformer.wte.weight"
     assert not torch.allclose(made[name], old[name]) and 0.01 < float(made[name].std()) < 0.03  # GPT-2 draws with 0.02
-
-
-def test_training_goes_on_from_a_reward_model(tmp_path: Path) -> None:
-    values = settings(tmp_path, "reward_model", max_steps=1)
-    save_reward_model(tmp_path / "reward", "gpt2")
-    values["model"]["policy"] = str(tmp_path / "reward")
-    values["reward_model"] = {**values["reward_model"], "learning_rate": 1e-9, "normalise": 0}
-    run_dir = make(tmp_path / "run", values)
-    assert run_engine(run_dir, "train") == DONE
-    before = load_file(tmp_path / "reward" / "model.safetensors")["score.weight"]
-    after = load_file(model_of_run(str(run_dir)) / "model.safetensors")["score.weight"]  # type: ignore[operator]
-    assert torch.allclose(before, after, atol=1e-6)
 
 
 def test_a_run_keeps_to_the_step_that_another_run_had_reached(finished: dict[str, Path], tmp_path: Path) -> None:
@@ -291,20 +218,11 @@ def test_a_run_keeps_to_the_step_that_another_run_had_reached(finished: dict[str
     assert model_of_run(str(run_dir)) == later / "policy" and model_of_run(model.policy) == run_dir / "checkpoints/step-000008/policy"
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"data": {"source": "nowhere.jsonl"}}, "nowhere.jsonl"),
-        ({"model": {"policy": "no/such-folder"}}, "no/such-folder"),
-    ],
-)
-def test_what_cannot_be_loaded_ends_the_run_with_its_cause(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_loaded_ends_the_run_with_its_cause(tmp_path: Path) -> None:
     values = settings(tmp_path, "sft")
-    for section, own in change.items():
-        values[section] = {**values[section], **own}
-    run_dir = make(tmp_path / "run", values)
+    run_dir = make(tmp_path / "run", {**values, "data": {**values["data"], "source": "nowhere.jsonl"}})
     assert run_engine(run_dir, "train") == BAD_INPUT
-    assert RunReader(run_dir).status().state == "failed" and said in RunReader(run_dir).status().cause
+    assert RunReader(run_dir).status().state == "failed" and "nowhere.jsonl" in RunReader(run_dir).status().cause
 
 
 def test_the_best_checkpoint_is_that_with_the_lowest_held_out_loss(tmp_path: Path) -> None:
@@ -319,17 +237,13 @@ def test_the_best_checkpoint_is_that_with_the_lowest_held_out_loss(tmp_path: Pat
     assert kept == {best: True, 8: False}
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_run_is_taken_home_with_a_card_that_says_what_it_is(finished: dict[str, Path], tmp_path: Path, stage: str) -> None:
-    from rlhf_studio.cli.main import main
-
-    assert main(["export", str(finished[stage]), "--merged", str(tmp_path / "model"), "--html", str(tmp_path / "report.html")]) == DONE
-    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
-    words = {"sft": "by supervised fine-tuning", "reward_model": "on preferences (Bradley-Terry)", "dpo": "with DPO"}
-    assert words[stage] in card and "PPO (proximal" not in card
-    assert ("AutoModelForSequenceClassification" in card) == (stage == "reward_model")
-    assert (tmp_path / "model" / "generation_config.json").exists() == (stage != "reward_model")
-    kept, own = (load_file(folder / "model.safetensors") for folder in (tmp_path / "model", model_of_run(str(finished[stage]))))  # type: ignore[operator]
-    assert kept.keys() == own.keys() and all(torch.equal(kept[name], own[name]) for name in own)
-    report = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Learned" in report or "learned" in report
+def test_a_run_is_taken_home_as_what_it_is(finished: dict[str, Path], tmp_path: Path) -> None:
+    for stage, words in (("sft", "by supervised fine-tuning"), ("reward_model", "on preferences (Bradley-Terry)"), ("dpo", "with DPO")):
+        home = tmp_path / stage
+        assert main(["export", str(finished[stage]), "--merged", str(home)]) == DONE
+        card = (home / "README.md").read_text(encoding="utf-8")
+        assert words in card and "PPO (proximal" not in card, stage
+        assert ("AutoModelForSequenceClassification" in card) == (stage == "reward_model")
+        assert (home / "generation_config.json").exists() == (stage != "reward_model")
+        kept, own = (load_file(folder / "model.safetensors") for folder in (home, model_of_run(str(finished[stage]))))  # type: ignore[operator]
+        assert kept.keys() == own.keys() and all(torch.equal(kept[name], own[name]) for name in own), stage

@@ -49,7 +49,7 @@ def build(folder: Path, stage: str, model: dict[str, Any] | None = None, **train
 # --- models ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["sft", "reward_model"])
 def test_training_starts_from_the_named_model(stage: str, tmp_path: Path) -> None:
     built = build(tmp_path, stage).model.state_dict()
     named = {name: tensor for name, tensor in load_file(tmp_path / "policy" / "model.safetensors").items() if "lm_head" not in name}
@@ -153,9 +153,9 @@ def test_held_out_examples_come_from_where_they_are_named(dataset: Path, tmp_pat
 # --- the reward model --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("centering", "smoothing"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)])
-def test_the_loss_of_a_reward_model_from_its_scores(centering: float, smoothing: float, tmp_path: Path) -> None:
+def test_the_loss_of_a_reward_model_from_its_scores(tmp_path: Path) -> None:
     """-log σ(d) of the difference d = chosen - rejected, a share of it with the responses changed round, and c (chosen + rejected)²."""
+    centering, smoothing = 0.3, 0.2
     stage = build(tmp_path, "reward_model", centering=centering, label_smoothing=smoothing)
     with torch.no_grad():
         stage.model.score.weight.mul_(30)  # scores far enough apart that all of it counts
@@ -177,15 +177,13 @@ def test_an_end_token_behind_each_response_of_a_reward_model(tmp_path: Path) -> 
         assert (ended.prompt, ended.chosen, ended.rejected) == (plain.prompt, (*plain.chosen, end), (*plain.rejected, end))
 
 
-@pytest.mark.parametrize("chat", [False, True])
-@pytest.mark.parametrize("append_eos", [False, True])
-def test_rewritten_texts_are_read_as_the_pairs_were(append_eos: bool, chat: bool, tmp_path: Path) -> None:
+def test_rewritten_texts_are_read_as_the_pairs_were(tmp_path: Path) -> None:
     """The text of a pair, encoded as a rewritten one is, has the pair's ids: with a chat template, and an end token that may be there."""
-    values = settings(tmp_path, "reward_model", append_eos=append_eos)
+    values = settings(tmp_path, "reward_model", append_eos=True)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "policy")
     tokenizer.chat_template = "<eos>{% for one in messages %}{{ one['content'] }}<eos>{% endfor %}"
     tokenizer.save_pretrained(tmp_path / "policy")
-    values["data"]["chat_template"] = chat
+    values["data"]["chat_template"] = True
     stage = build_reward_stage(parse_config(values), CPU, quiet)[0]
     items = stage._pairs.held_out.items
     assert len(items) == 4
@@ -194,20 +192,20 @@ def test_rewritten_texts_are_read_as_the_pairs_were(append_eos: bool, chat: bool
         assert tuple(stage._encode(text.prompt, text.rejected)) == item.prompt + item.rejected
 
 
-@pytest.mark.parametrize(("count", "expected"), [(3, 3), (8, 8), (11, 11), (512, 40), (0, None)])
-def test_so_many_responses_are_normalised_on(count: int, expected: int | None, tmp_path: Path) -> None:
+def test_so_many_responses_are_normalised_on(tmp_path: Path) -> None:
     """Of the four held-out pairs, then of the sixteen others; 0 leaves the scores as they are."""
-    stage = build(tmp_path, "reward_model", normalise=count)
-    (tmp_path / "step").mkdir()
-    stage.fill(tmp_path / "step", tmp_path)
-    saved = json.loads((tmp_path / "step" / "reward_model" / "reward_model.json").read_text())["normalised"]
-    assert (saved and saved["responses"]) == expected
+    for count, expected in ((3, 3), (11, 11), (512, 40), (0, None)):
+        stage, folder = build(tmp_path, "reward_model", normalise=count), tmp_path / str(count)
+        folder.mkdir()
+        stage.fill(folder, tmp_path)
+        saved = json.loads((folder / "reward_model" / "reward_model.json").read_text())["normalised"]
+        assert (saved and saved["responses"]) == expected, count
 
 
 # --- DPO ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("beta", "smoothing", "named"), [(0.1, 0.0, True), (0.5, 0.0, True), (0.5, 0.2, True), (0.5, 0.2, False)])
+@pytest.mark.parametrize(("beta", "smoothing", "named"), [(0.1, 0.0, True), (0.5, 0.2, False)])
 def test_the_loss_of_dpo_from_its_log_probabilities(beta: float, smoothing: float, named: bool, tmp_path: Path) -> None:
     """Rafailov et al. 2023, equation 7, with plain forward passes of the policy and of the reference."""
     save_policy(tmp_path / "other", scale=4.0, seed=3)
@@ -235,10 +233,7 @@ def test_the_loss_of_dpo_from_its_log_probabilities(beta: float, smoothing: floa
 @pytest.mark.parametrize(
     ("family", "lora"),
     [
-        ("llama", {}),
         ("llama", {"init_lora_weights": "pissa"}),
-        ("llama", {"init_lora_weights": "olora"}),
-        ("gpt2", {"bias": "all"}),
         ("gpt2", {"bias": "lora_only"}),
     ],
 )

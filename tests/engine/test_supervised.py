@@ -62,8 +62,7 @@ def told(step: StepNumbers) -> tuple[Any, ...]:
     return (step.step, step.epoch, step.loss, step.learning_rate, step.grad_norm, step.count, step.tokens, step.items)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-@pytest.mark.parametrize("done", [0, 2, 4, 6])
+@pytest.mark.parametrize(("dropout", "done"), [(0.0, 0), (0.0, 2), (0.2, 4)])
 def test_a_restored_training_goes_on_bit_for_bit(dropout: float, done: int) -> None:
     """In the middle of an epoch (7 items, 2 a batch), at its end and before the start; in lanes, and with dropout."""
     whole = make_trainer(make_model(dropout))
@@ -94,13 +93,6 @@ def test_each_epoch_goes_through_all_items_once_in_a_new_order() -> None:
         trainer.step()
 
 
-def test_a_step_says_what_it_read() -> None:
-    trainer, items = make_trainer(), examples()
-    step = trainer.step()
-    assert step.tokens == sum(len(items[number].ids) for number in step.items)
-    assert step.count == sum(len(items[number].ids) - 2 for number in step.items)
-
-
 def test_most_steps() -> None:
     trainer = make_trainer(max_steps=3)
     assert trainer.total_steps == 3
@@ -123,11 +115,6 @@ def test_other_examples_are_refused() -> None:
     numbers, tensors = make_trainer().state()
     with pytest.raises(ValueError, match="saved with 7 examples, 7 of which count, but now there are 6 and 6"):
         make_trainer(count=6).restore(numbers, tensors)
-
-
-def test_changed_threads_are_told() -> None:
-    numbers, tensors = make_trainer().state()
-    assert "CPU threads: 99 before" in make_trainer().restore(numbers | {"threads": 99}, tensors)[0]
 
 
 def test_settings_changed_between_steps_are_used() -> None:
@@ -175,7 +162,7 @@ def test_dropout_takes_one_lane() -> None:
         assert passes._training_compute.lanes.count == lanes and passes.compute.lanes.count == 2
 
 
-@pytest.mark.parametrize("family", ["gpt2", "bloom", "falcon", "gpt_neox", "llama", "qwen2"])
+@pytest.mark.parametrize("family", ["bloom", "llama"])
 def test_layers_that_draw_random_numbers_are_known(tmp_path: Path, family: str) -> None:
     """Also those that read how much they drop from the configuration in every pass."""
     model = AutoModelForCausalLM.from_pretrained(save_policy(tmp_path / family, family)).train()
@@ -195,13 +182,12 @@ def test_a_stage_that_compares_two_passes_learns_without_the_models_dropout(tmp_
     assert without._learning == [] and without._training_compute.lanes.count == 2
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("own", [True, False])
-def test_gradient_checkpointing_changes_nothing(dropout: float, own: bool) -> None:
+def test_gradient_checkpointing_changes_nothing(own: bool) -> None:
     """Ours and transformers' own; with dropout the second forward pass must draw what the first one drew."""
     found = []
     for checkpointing in (False, True):
-        model = make_model(dropout)
+        model = make_model(0.3)
         if checkpointing and own:
             assert enable_gradient_checkpointing(model) == 2
         elif checkpointing:
@@ -225,8 +211,7 @@ class OneOf(Ranks):
         self.rank, self.size, self.sharded = rank, size, sharded
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("count", [7, 2, 1])
+@pytest.mark.parametrize(("count", "size"), [(7, 2), (2, 3)])
 def test_ranks_share_a_batch(count: int, size: int) -> None:
     """What the ranks find adds up to the whole batch, for every size of the batch; a rank without items has gradients of 0."""
     items, objective = examples(count), LanguageModelObjective()

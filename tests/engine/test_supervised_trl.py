@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes
-from rlhf_studio.engine.compute.packing import enable_packing
 from rlhf_studio.engine.stages.dpo import DPOObjective
 from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective, EncodedPair
 from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective
@@ -108,25 +107,23 @@ def agree(ours: tuple[float, torch.Tensor], theirs: tuple[float, torch.Tensor]) 
     assert float((ours[1] - theirs[1]).norm() / theirs[1].norm()) < EXACT
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_fine_tuning(family: str, trainer_of: Callable[..., Any], of_ours: Callable[..., Any]) -> None:
+def test_fine_tuning(trainer_of: Callable[..., Any], of_ours: Callable[..., Any]) -> None:
     rows = [{"input_ids": list(item.ids), "labels": list(item.labels)} for item in EXAMPLES]
-    model = make_model(family)
+    model = make_model("llama")
     ours = of_ours(copy.deepcopy(model), EXAMPLES, LanguageModelObjective())
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     agree(ours, of_trl(trainer_of("SFT", model, columns), rows))
 
 
-@pytest.mark.parametrize("centering", [0.0, 0.01])
-def test_reward_model(centering: float, trainer_of: Callable[..., Any], of_ours: Callable[..., Any]) -> None:
+def test_reward_model(trainer_of: Callable[..., Any], of_ours: Callable[..., Any]) -> None:
     rows = [
         {"chosen_ids": [*pair.prompt, *pair.chosen], "rejected_ids": [*pair.prompt, *pair.rejected], "margin": pair.margin}
         for pair in PAIRS
     ]
-    model = make_model("gpt2", labels=1)
+    model, centering = make_model("gpt2", labels=1), 0.01
     ours = of_ours(copy.deepcopy(model), PAIRS, BradleyTerryObjective(0, centering=centering))
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    agree(ours, of_trl(trainer_of("Reward", model, columns, center_rewards_coefficient=centering or None), rows))
+    agree(ours, of_trl(trainer_of("Reward", model, columns, center_rewards_coefficient=centering), rows))
 
 
 def test_dpo(trainer_of: Callable[..., Any], of_ours: Callable[..., Any]) -> None:
@@ -135,7 +132,3 @@ def test_dpo(trainer_of: Callable[..., Any], of_ours: Callable[..., Any]) -> Non
     ours = of_ours(copy.deepcopy(model), PAIRS, DPOObjective(0.3, reference=reference))
     texts = {"prompt": ["w1"], "chosen": [" w2"], "rejected": [" w3"]}
     agree(ours, of_trl(trainer_of("DPO", model, texts, beta=0.3), rows))
-
-
-def test_packing_is_in_use() -> None:
-    assert enable_packing(make_model("gpt2")) and enable_packing(make_model("llama", labels=1))

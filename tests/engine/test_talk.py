@@ -33,7 +33,6 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-LORA = {"enabled": True, "r": 4}
 TEMPLATE = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}{% if add_generation_prompt %}w9 {% endif %}"
 
 
@@ -59,16 +58,15 @@ def as_snapshot(run_dir: Path, step: int) -> Path:
     return run_dir
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return trained(tmp_path_factory.mktemp("talk"))
+@pytest.fixture(scope="session")
+def run(small_runs: Path) -> Path:
+    """Three steps, with a checkpoint of each. Its models are in ``models`` beside it."""
+    return small_runs / "ppo"
 
 
-@pytest.fixture(scope="module")
-def lora_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return trained(tmp_path_factory.mktemp("lora"), lora=LORA)
+@pytest.fixture(scope="session")
+def lora_run(small_runs: Path) -> Path:
+    return small_runs / "ppo-lora"
 
 
 @pytest.fixture
@@ -109,22 +107,21 @@ def check(events: list[dict[str, Any]], prompt: list[int], policy: Any, referenc
     assert end["kl"] == pytest.approx(float((ours - theirs)[range(len(ids)), ids].sum()), abs=1e-4)
 
 
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7, "top_k": 4}, {"top_p": 0.6}])
-def test_numbers_are_those_of_a_plain_forward_pass(run: Path, held: Held, settings: dict[str, Any]) -> None:
+def test_numbers_are_those_of_a_plain_forward_pass(run: Path, held: Held) -> None:
     talker = held.get(run, 3)
     prompt = talker.models.tokenizer("w1 w2 w3").input_ids
-    events = list(answer(talker, ask(**settings)))
+    events = list(answer(talker, ask(temperature=0.7, top_k=4)))
     policy = AutoModelForCausalLM.from_pretrained(checkpoint_dir(run, 3) / "policy")
-    reference = AutoModelForCausalLM.from_pretrained(run.parent / "policy")
-    check(events, prompt, policy, reference, settings.get("temperature", 1.0))
+    reference = AutoModelForCausalLM.from_pretrained(run.parent / "models" / "policy")
+    check(events, prompt, policy, reference, temperature=0.7)
     assert abs(events[-1]["kl"]) > 1e-3, "the run has learned nothing, so this test could not fail"
     assert all(token["value"] is not None for token in events[1:-1])
 
 
 def test_adapters_are_merged_and_the_base_is_the_reference(lora_run: Path, held: Held) -> None:
     talker = held.get(lora_run, 2)
-    base = AutoModelForCausalLM.from_pretrained(lora_run.parent / "policy")
-    again = AutoModelForCausalLM.from_pretrained(lora_run.parent / "policy")
+    base = AutoModelForCausalLM.from_pretrained(lora_run.parent / "models" / "policy")
+    again = AutoModelForCausalLM.from_pretrained(lora_run.parent / "models" / "policy")
     policy = PeftModel.from_pretrained(again, checkpoint_dir(lora_run, 2) / "policy")
     events = list(answer(talker, ask()))
     check(events, talker.models.tokenizer("w1 w2 w3").input_ids, policy, base)
@@ -158,17 +155,8 @@ def test_the_sides_of_a_pair_keep_their_own_number_formats(tmp_path: Path, held:
         assert not torch.is_autocast_enabled("cpu")
 
 
-def test_the_starting_policy_is_its_own_reference(run: Path, held: Held) -> None:
-    talker = held.get(run, None)
-    events = list(answer(talker, ask()))
-    assert events[-1]["kl"] == pytest.approx(0.0, abs=1e-5)
-    assert all(token["value"] is None for token in events[1:-1])
-    assert events[0]["kl_coef"] == RunReader(run).config().ppo.kl_coef
-
-
-@pytest.mark.parametrize("seed", [0, 7])
-def test_the_same_seed_gives_the_engines_own_answer(run: Path, held: Held, seed: int) -> None:
-    talker = held.get(run, 3)
+def test_the_same_seed_gives_the_engines_own_answer(run: Path, held: Held) -> None:
+    talker, seed = held.get(run, 3), 7
     settings = GenerationConfig(response_length=8, temperature=0.9, top_k=6, top_p=0.95)
     prompts, _ = read_prompt(talker, Question("w4", False, settings, seed))
     tokens, output = generate(talker.models, prompts, settings, torch.Generator().manual_seed(seed), recorded=1)
@@ -181,7 +169,7 @@ def test_the_same_seed_gives_the_engines_own_answer(run: Path, held: Held, seed:
 
 def test_the_score_is_that_of_the_reward_model(run: Path, held: Held) -> None:
     end = list(answer(held.get(run, 3), ask()))[-1]
-    folder = run.parent / "reward"
+    folder = run.parent / "models" / "reward"
     ids = AutoTokenizer.from_pretrained(folder)("w1 w2 w3" + end["response"], return_tensors="pt").input_ids
     with torch.no_grad():
         expected = float(AutoModelForSequenceClassification.from_pretrained(folder)(ids).logits[0, 0])
@@ -189,18 +177,11 @@ def test_the_score_is_that_of_the_reward_model(run: Path, held: Held) -> None:
     assert end["parts"] == {"reward_model": end["score"]}
 
 
-def test_rewards_that_are_not_allowed_leave_the_answer(tmp_path: Path, run: Path, held: Held) -> None:
-    copied = tmp_path / "run"
-    shutil.copytree(run, copied)
-    config = copied / "config.yaml"
+def test_rewards_that_are_not_allowed_leave_the_answer(tmp_path: Path, held: Held) -> None:
     (tmp_path / "mine.py").write_text("def score(prompts, responses, **extra): return [0.0] * len(responses)")
-    text = config.read_text()
-    own = f"components:\n  - kind: python\n    file: {tmp_path / 'mine.py'}\n"
-    start = text.index("components:")
-    rest = text[text.index("\n  ", text.index("kind: reward_model")) :]
-    after = next(place for place, line in enumerate(rest.splitlines()) if line and not line.startswith(("    ", "  -")))
-    config.write_text(text[:start] + own + "\n".join(rest.splitlines()[after:]) + "\n")
-    end = list(answer(held.get(copied, None), ask()))[-1]
+    config = small_config(tmp_path, reward={"components": [{"kind": "python", "file": str(tmp_path / "mine.py")}]})
+    create_run(tmp_path / "run", config, name="run", state="loading")
+    end = list(answer(held.get(tmp_path / "run", None), ask()))[-1]
     assert end["score"] is None and end["no_score"].startswith("There is no score: ") and end["response"]
 
 
@@ -255,10 +236,10 @@ def test_two_sides_are_answered_in_turn(run: Path, talk: Callable[..., list[dict
     assert talk(run, [None, 3], prompt=None) == []  # loaded already
 
 
-@pytest.mark.parametrize("prompt", ["", "\x00", "<img src=x onerror=alert(1)>", "w1 \ufffd {{x}} ${x}", "\u202ew1"])
-def test_hostile_prompts_are_answered_as_texts(run: Path, talk: Callable[..., list[dict[str, Any]]], prompt: str) -> None:
-    events = talk(run, [3], prompt)
-    assert [event["event"] for event in events if event["event"] in ("end", "failed")] == ["end"]
+def test_hostile_prompts_are_answered_as_texts(run: Path, talk: Callable[..., list[dict[str, Any]]]) -> None:
+    for prompt in ("", "\x00", "<img src=x onerror=alert(1)>", "w1 \ufffd {{x}} ${x}", "\u202ew1"):
+        events = talk(run, [3], prompt)
+        assert [event["event"] for event in events if event["event"] in ("end", "failed")] == ["end"], prompt
 
 
 def test_a_checkpoint_that_is_gone_costs_one_side(tmp_path: Path, run: Path, talk: Callable[..., list[dict[str, Any]]]) -> None:
@@ -346,19 +327,16 @@ def test_the_command_gives_the_same_answers(run: Path, held: Held, tmp_path: Pat
     assert main(["generate", str(run), "--start", "--prompt", "w1"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
+def test_bad_input_to_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, part in (
         ([], "give --prompt TEXT, or --prompts FILE"),
         (["--prompt", "x", "--temperature", "0"], "generation.temperature"),
         (["--prompt", "x", "--seed", "-1"], "engine.seed"),
         (["--prompts", "/no/such/file"], "there is no file"),
         (["--prompt", "\ud800"], "not valid UTF-8"),
-    ],
-)
-def test_bad_input_to_the_command(run: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], part: str) -> None:
-    assert main(["generate", str(run), *arguments]) == 2
-    assert part in capsys.readouterr().err
+    ):
+        assert main(["generate", str(run), *arguments]) == 2
+        assert part in capsys.readouterr().err
 
 
 @pytest.mark.long

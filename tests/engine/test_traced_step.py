@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,13 +18,13 @@ from rlhf_studio.engine.compute.fused import _tanh_gelu
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
+from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, draw_next
 from rlhf_studio.engine.sampling.traced_step import CannotTrace, _example, _Step, trace_step
 from rlhf_studio.inputs.families import TESTED_FAMILIES
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced")]
 
 LORA = {"enabled": True, "r": 4}
 
@@ -42,8 +41,10 @@ def assert_same(ours: Drawn, own: Drawn) -> None:
         torch.testing.assert_close(mine, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
-@pytest.mark.parametrize("family", sorted(TESTED_FAMILIES))
+@pytest.mark.parametrize(
+    ("family", "lora"),
+    [("gpt2", {}), ("llama", LORA), *(pytest.param(family, LORA, marks=pytest.mark.long) for family in sorted(TESTED_FAMILIES))],
+)
 def test_it_gives_the_models_own_numbers_after_updates_too(
     make_trainer: Callable[..., Trainer], tmp_path: Path, family: str, lora: dict[str, Any]
 ) -> None:
@@ -63,25 +64,6 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
     assert not torch.allclose(*seen, atol=1e-4)  # the update did change what is computed
 
 
-def test_several_steps_with_rows_that_leave(make_trainer: Callable[..., Trainer]) -> None:
-    policy = (trainer := make_trainer()).models.policy
-    found = []
-    for step in (ready(trainer), functools.partial(draw_next, policy, trainer.config.generation)):
-        ids, attention, positions, uniforms, cache = _example(policy, rows=5, length=4)
-        cache.layers = [type(layer)(9) for layer in cache.layers]
-        with torch.no_grad():
-            policy.next_logits(torch.full((5, 4), 3), attention[:, :-1], torch.arange(4).expand(5, 4), cache)
-            first = step(StepInputs(ids, attention, positions, uniforms, cache))
-            kept = torch.tensor([0, 3])
-            cache.batch_select_indices(kept)
-            attention = torch.cat([attention[kept], torch.ones(2, 1, dtype=torch.int64)], dim=1)
-            inputs = StepInputs(first.tokens[kept, None], attention, positions[kept] + 1, uniforms[kept], cache)
-            found.append((first, step(inputs)))
-        assert cache.get_seq_length() == 6
-    for ours, own in zip(*found, strict=True):
-        assert_same(ours, own)
-
-
 def test_it_gives_the_same_bits_the_first_time_and_later(make_trainer: Callable[..., Trainer]) -> None:
     """TorchScript looks at the first calls and then goes over its program again: a run that was resumed would be at another call."""
     policy = (trainer := make_trainer()).models.policy
@@ -99,10 +81,11 @@ def test_it_keeps_nothing_of_its_example(make_trainer: Callable[..., Trainer]) -
     assert step is not None and list(step._script._c._retrieve_traced_inputs()) == []
 
 
-@pytest.mark.parametrize("changed", [{"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}])
-def test_other_settings_are_drawn_without_it(make_trainer: Callable[..., Trainer], changed: dict[str, Any]) -> None:
+def test_other_settings_are_drawn_without_it(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer()
-    settings = trainer.config.generation.model_copy(update=changed)
+    for changed in ({"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}):
+        assert trainer.models.traced_step.ready(trainer.config.generation.model_copy(update=changed)) is None  # type: ignore[union-attr]
+    settings = trainer.config.generation.model_copy(update={"temperature": 0.5})
     step = trainer.models.traced_step
     assert step is not None and step.ready(trainer.config.generation) is not None and step.ready(settings) is None
     batch = trainer.prompts.batch([0, 1, 2, 3])
@@ -174,24 +157,16 @@ def test_a_trace_that_keeps_a_number_of_the_example_is_refused(
         trace_step(policy, GenerationConfig())
 
 
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (RuntimeError("not for tracing\nand more"), "not for tracing"),
-        (ValueError("too many values"), "too many values"),
-        (TypeError(), "TypeError"),
-    ],
-)
-def test_a_model_that_cannot_be_traced_is_refused(
-    make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
-) -> None:
-    def fail(self: _Step, *inputs: Tensor) -> tuple[Tensor, ...]:
-        raise error
-
+def test_a_model_that_cannot_be_traced_is_refused(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_trainer().models.policy
-    monkeypatch.setattr(_Step, "forward", fail)
-    with pytest.raises(CannotTrace, match=rf"its step cannot be traced \({told}\)"):
-        trace_step(policy, GenerationConfig())
+    for error, told in ((RuntimeError("not for tracing\nand more"), "not for tracing"), (TypeError(), "TypeError")):
+
+        def fail(self: _Step, *inputs: Tensor, error: Exception = error) -> tuple[Tensor, ...]:
+            raise error
+
+        monkeypatch.setattr(_Step, "forward", fail)
+        with pytest.raises(CannotTrace, match=rf"its step cannot be traced \({told}\)"):
+            trace_step(policy, GenerationConfig())
 
 
 def test_only_one_cpu_with_full_precision_traces(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:

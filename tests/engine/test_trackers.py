@@ -120,16 +120,6 @@ def test_trackio_calls(calls: Calls, tmp_path: Path) -> None:
     assert calls[4:] == [("trackio.init().finish", (), {})]
 
 
-@pytest.mark.parametrize("resumed_at", [None, 4])
-def test_a_resumed_run_is_the_same_run_with_its_own_steps(calls: Calls, tmp_path: Path, resumed_at: int | None) -> None:
-    trackers = Trackers(["wandb", "trackio"], tracked(tmp_path / "run-1", resumed_at), pytest.fail)
-    trackers.step(StepRecord(5, {"lr": 0.1}, []))
-    starts = [keywords for path, _, keywords in calls if path.endswith("init")]
-    assert (starts[0]["id"], starts[0]["resume"], starts[1]["name"], starts[1]["resume"]) == ("run-1", "allow", "run-1", "allow")
-    logged = [(path, args, keywords) for path, args, keywords in calls if path.endswith("log")]
-    assert logged == [("wandb.init().log", ({"step": 5, "lr": 0.1},), {}), ("trackio.init().log", ({"lr": 0.1},), {"step": 5})]
-
-
 # --- failures ------------------------------------------------------------------------------------------------------------------
 
 
@@ -150,13 +140,6 @@ def test_a_failing_tracker_becomes_one_warning(calls: Calls, tmp_path: Path, mon
     assert events[0].text.startswith("Reporting to trackio has ended (RuntimeError: no network xxx") and len(events[0].text) < 420
     assert [args[0]["step"] for path, args, _ in calls if path == "wandb.init().log"] == [1, 2]  # the other one goes on
     assert calls[-1][0] == "wandb.init().finish"
-
-
-def test_a_package_that_is_gone_since_the_check_is_a_failure_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    events: list[EventRecord] = []
-    Trackers(["wandb"], tracked(tmp_path), events.append).step(StepRecord(1, {}, []))
-    assert len(events) == 1 and "ModuleNotFoundError" in events[0].text
 
 
 # --- the setting and the door ------------------------------------------------------------------------------------------------------

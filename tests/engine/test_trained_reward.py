@@ -77,8 +77,7 @@ def save_models(folder: Path, family: str, *, add_pad: bool) -> PreTrainedTokeni
     return tokenizer
 
 
-@pytest.mark.parametrize("add_pad", [False, True], ids=["no pad", "added pad"])
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize(("family", "add_pad"), [("gpt2", False), ("llama", True)])
 def test_ppo_with_a_reward_model_and_a_critic_of_our_own_training(
     family: str, add_pad: bool, make_trainer: Callable[..., Trainer], tmp_path: Path
 ) -> None:

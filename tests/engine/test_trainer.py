@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM,
 from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop import trainer as trainer_module
-from rlhf_studio.engine.loop.build import build_trainer, pad_id
+from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import Updater
@@ -114,14 +113,6 @@ def test_skipping_ends_after_too_many(make_trainer: Callable[..., Trainer]) -> N
         trainer.step()
 
 
-def test_a_policy_that_cannot_be_sampled_ends_the_run_in_any_case(make_trainer: Callable[..., Trainer]) -> None:
-    trainer = make_trainer(**SKIP)
-    with torch.no_grad():
-        trainer.models.policy.model.get_output_embeddings().weight.fill_(math.nan)
-    with pytest.raises(NonFiniteError, match="the policy's logits are not finite in episode 0, response token 0"):
-        trainer.step()
-
-
 # --- the KL controller -------------------------------------------------------------------------------------------------------
 
 
@@ -136,11 +127,6 @@ def test_the_controller_hears_every_steps_kl(make_trainer: Callable[..., Trainer
         expected *= 1 + error * 8 / 40
     assert trainer.controller.coef == pytest.approx(expected)
     assert expected != 0.5
-
-
-def test_a_fixed_coefficient_stays(make_trainer: Callable[..., Trainer]) -> None:
-    trainer = make_trainer(ppo={"kl_coef": 0.3})
-    assert [trainer.step().metrics["objective/kl_coef"] for _ in range(2)] == [0.3, 0.3]
 
 
 # --- what a person is told -----------------------------------------------------------------------------------------------------
@@ -205,10 +191,9 @@ def test_watching_does_not_disturb_the_run(make_trainer: Callable[..., Trainer])
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("every", "steps"), [(2, [2, 4, 5]), (1, [1, 2, 3, 4, 5]), (9, [5])])
-def test_when_watched_prompts_are_answered(make_trainer: Callable[..., Trainer], every: int, steps: list[int]) -> None:
-    trainer = make_trainer(ppo={"steps": 5, "ppo_epochs": 1}, engine={"watch_every": every}, generation={"response_length": 1})
-    assert [record.step for record in (trainer.step() for _ in range(5)) if record.watched] == steps
+def test_when_watched_prompts_are_answered(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(ppo={"steps": 5, "ppo_epochs": 1}, engine={"watch_every": 2}, generation={"response_length": 1})
+    assert [record.step for record in (trainer.step() for _ in range(5)) if record.watched] == [2, 4, 5]
 
 
 # --- building ------------------------------------------------------------------------------------------------------------------
@@ -220,7 +205,7 @@ def build(folder: Path, **changes: Any) -> tuple[Trainer, list[str]]:
 
 
 def test_stop_tokens(tmp_path: Path) -> None:
-    for wanted, expected in (("eos", (1,)), ("none", ()), ("5", (5,)), ("0", (0,)), ("29, 5", (5, 29))):
+    for wanted, expected in (("eos", (1,)), ("none", ()), ("29, 5, 0", (0, 5, 29))):
         trainer, _ = build(tmp_path, generation={"stop_token": wanted})
         assert trainer.models.stop_ids == expected
 
@@ -243,16 +228,6 @@ def test_a_tokenizer_without_an_end(tmp_path: Path) -> None:
         build(tmp_path)
     trainer, _ = build(tmp_path, generation={"stop_token": "none"})
     assert trainer.step().metrics["tokens/cut_off"] == 0.0
-
-
-@pytest.mark.parametrize(("pad", "eos", "expected"), [("<pad>", "<eos>", 0), ("<eos>", "<eos>", 1), (None, "<eos>", 1), (None, None, 0)])
-def test_any_id_will_do_for_padding(tmp_path: Path, pad: str | None, eos: str | None, expected: int) -> None:
-    tokenizer = save_tokenizer(tmp_path, pad=pad)  # type: ignore[arg-type]
-    tokenizer.eos_token = eos
-    model = SimpleNamespace(get_input_embeddings=lambda: torch.nn.Embedding(2, 1))
-    assert pad_id(tokenizer, model) == expected
-    without_end = SimpleNamespace(get_input_embeddings=lambda: torch.nn.Embedding(1, 1))
-    assert pad_id(tokenizer, without_end) == 0
 
 
 def save_qwen2(folder: Path) -> None:
@@ -284,12 +259,11 @@ def test_a_pad_token_that_the_model_has_no_row_for(tmp_path: Path) -> None:
     assert unused_id(model, [[0, 1]], tokenizer.pad_token_id) == 2 and unused_id(model, [[0, 1]], 5) == 5
 
 
-@pytest.mark.parametrize("pad", ["<eos>", None])
-def test_a_run_does_not_care_which_token_pads(tmp_path: Path, pad: str | None) -> None:
-    """Pad equal to eos, or no pad at all: the same run, number for number, as with a pad token of its own."""
+def test_a_run_does_not_care_which_token_pads(tmp_path: Path) -> None:
+    """Without a pad token, which is then the end token: the same run, number for number, as with one of its own."""
     small_config(tmp_path)
     found = []
-    for choice in ("<pad>", pad):
+    for choice in ("<pad>", None):
         for folder in ("policy", "reward"):
             save_tokenizer(tmp_path / folder, pad=choice)  # type: ignore[arg-type]
         # A rule, since a reward model's text would show a <pad> that is not special.
@@ -303,8 +277,8 @@ def test_a_run_does_not_care_which_token_pads(tmp_path: Path, pad: str | None) -
 
 def test_two_runs_of_one_seed_are_the_same_run(make_trainer: Callable[..., Trainer]) -> None:
     def run(seed: int) -> list[float]:
-        trainer = make_trainer(lora={"enabled": True, "r": 4}, engine={"seed": seed})
-        return [value for _ in range(2) for name, value in trainer.step().metrics.items() if name.startswith(("objective/", "loss/"))]
+        trainer = make_trainer(engine={"seed": seed})
+        return [value for name, value in trainer.step().metrics.items() if name.startswith(("objective/", "loss/"))]
 
     assert run(3) == run(3)
     assert run(3) != run(4)
@@ -318,18 +292,3 @@ def test_a_resumed_run_says_that_the_prompts_have_changed(make_trainer: Callable
     assert not [change for change in restore(make_trainer(), state) if "prompts" in change]
     (tmp_path / "prompts.txt").write_text("w1\nw2\n")
     assert "the prompts have changed since: there were 6 and now there are 2" in restore(make_trainer(), state)
-
-
-def test_a_run_on_chats_says_what_it_left_out(tmp_path: Path) -> None:
-    config = small_config(tmp_path)
-    (tmp_path / "policy" / "chat_template.jinja").write_text("w20 {% for m in messages %}{{ m.content }} {% endfor %}w21")
-    rows = ["w1 w2", "", "w1 w2", "w3 w4 w5 w6"]
-    (tmp_path / "chats.csv").write_text("prompt,answer\n" + "".join(f"{text},ref {row}\n" for row, text in enumerate(rows)))
-    chosen = {"prompts": str(tmp_path / "chats.csv"), "reference_column": "answer", "chat_template": True, "drop_duplicates": True}
-    config = small_config(tmp_path, data={**chosen, "max_prompt_tokens": 5, "overlong": "drop"})
-    trainer, notes = build_trainer(config, choose_compute(config), lambda text, fraction: None)
-    assert notes[0] == "3 of 4 rows were left out: 1 blank, 1 repeated, 1 with more than 5 tokens."
-    batch = trainer.prompts.next_batch(1)
-    assert (batch.texts, batch.references) == (["w20 w1 w2 w21"], ["ref 0"])
-    assert trainer.models.tokenizer.convert_ids_to_tokens(batch.ids[0].tolist()) == ["w20", "w1", "w2", "w21"]
-    assert math.isfinite(trainer.step().metrics["objective/scores"])

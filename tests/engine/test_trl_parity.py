@@ -86,9 +86,7 @@ def close(ours: Tensor, theirs: Tensor, **tolerance: float) -> None:
 # --- where both mean the same ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("estimator", "temperature", "whiten_rewards"), [("k1", 1.0, False), ("k3", 1.0, False), ("k1", 0.7, True)], ids=str
-)
+@pytest.mark.parametrize(("estimator", "temperature", "whiten_rewards"), [("k3", 1.0, False), ("k1", 0.7, True)], ids=str)
 def test_first_update_agrees(folder: Path, estimator: str, temperature: float, whiten_rewards: bool) -> None:
     """Responses of full length: rewards, KL, scores, values, advantages, returns and both losses."""
     shared = {"kl_estimator": estimator, "whiten_rewards": whiten_rewards}
@@ -112,27 +110,9 @@ def test_first_update_agrees(folder: Path, estimator: str, temperature: float, w
     assert stats.sums.mean_entropy == pytest.approx(logged["policy/entropy_avg"], rel=1e-5)
 
 
-def test_four_passes_give_the_same_policy(folder: Path) -> None:
-    """Without the value loss (TRL's critic is another model) four passes must end in the same weights, clipping included."""
-    passes = {"vf_coef": 0.0, "learning_rate": 3e-3}
-    run, trainer, rollout = both(
-        folder, ours={"ppo": {**passes, "ppo_epochs": 4}, "generation": {"stop_token": "none"}}, **passes, num_ppo_epochs=4
-    )
-    stats = update(trainer, rollout)
-    assert stats.optimizer_steps == run.optimizer_steps == 4
-    logged = run.metrics[0]
-    assert logged["policy/clipfrac_avg"] > 0.05
-    assert stats.sums.clip_fraction == pytest.approx(logged["policy/clipfrac_avg"], abs=1e-6)
-    assert stats.sums.approx_kl == pytest.approx(logged["policy/approxkl_avg"], rel=1e-4)
-    assert stats.sums.mean_policy_loss == pytest.approx(logged["loss/policy_avg"], abs=1e-5)
-    for name, tensor in trainer.models.policy.model.state_dict().items():
-        close(tensor, run.weights[name], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("estimator", ["k1", "k3"])
-def test_a_whole_update_with_a_critic_of_its_own(folder: Path, estimator: str) -> None:
+def test_a_whole_update_with_a_critic_of_its_own(folder: Path) -> None:
     """Four passes, both losses: policy and critic must end in the same weights. TRL's value head has no bias: ours is held at 0."""
-    passes = {"learning_rate": 3e-3, "kl_estimator": estimator, "vf_coef": 0.3}
+    passes = {"learning_rate": 3e-3, "kl_estimator": "k3", "vf_coef": 0.3}
     ours = {"ppo": {**passes, "ppo_epochs": 4}, "critic": {"kind": "separate", "start": "policy"}, "generation": {"stop_token": "none"}}
     run, trainer, rollout = both(folder, ours=ours, **passes, num_ppo_epochs=4)
     close(rollout.values, run.rollouts[0]["values"])

@@ -53,16 +53,14 @@ def by_hand(trainer: Trainer, rollout: Rollout, kl_coef: float) -> Tensor:
 @pytest.mark.parametrize(
     "ppo",
     [
-        {},
         {"entropy_coef": 0.3, "cliprange": 0.1, "cliprange_high": 0.4, "vf_coef": 0.7},
         {"kl_placement": "loss", "kl_estimator": "k2"},
         {"kl_placement": "loss", "kl_estimator": "k3", "vf_coef": 0.0},
     ],
-    ids=["plain", "entropy and clip-higher", "k2 in the loss", "k3 in the loss"],
+    ids=["entropy and clip-higher", "k2 in the loss", "k3 in the loss"],
 )
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_gradient_against_a_loss_written_out(make_trainer: Callable[..., Trainer], family: str, ppo: dict[str, Any]) -> None:
-    trainer = make_trainer(family, ppo={"mini_batch_size": 8, **ppo}, generation={"response_length": 6, "temperature": 0.8})
+def test_gradient_against_a_loss_written_out(make_trainer: Callable[..., Trainer], ppo: dict[str, Any]) -> None:
+    trainer = make_trainer("llama", ppo={"mini_batch_size": 8, **ppo}, generation={"response_length": 6, "temperature": 0.8})
     shift(trainer, seed=1)
     rollout = play(trainer)
     shift(trainer)
@@ -73,14 +71,13 @@ def test_gradient_against_a_loss_written_out(make_trainer: Callable[..., Trainer
     assert relative(ours, by_hand(trainer, rollout, 0.2)) < 1e-5
 
 
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
-def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer], lora: dict[str, Any]) -> None:
+def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer]) -> None:
     """Lengths differ, so a mean of means would be off by far more than rounding."""
     ppo = {"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k3"}
     found = []
-    for size in (4, 2, 1):
+    for size in (4, 1):
         lengths = {"response_length": 6, "response_length_min": 2}
-        trainer = make_trainer(lora=lora, ppo={"micro_batch_size": size, **ppo}, generation=lengths)
+        trainer = make_trainer(ppo={"micro_batch_size": size, **ppo}, generation=lengths)
         shift(trainer, seed=1)
         rollout = play(trainer)
         shift(trainer)
@@ -93,29 +90,6 @@ def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer], lora
         assert stats.sums.tokens == whole_stats.sums.tokens
         assert stats.sums.policy_loss == pytest.approx(whole_stats.sums.policy_loss, rel=1e-4, abs=1e-4)
         assert stats.largest_log_ratio == pytest.approx(whole_stats.largest_log_ratio, rel=1e-4)
-
-
-def test_what_lies_under_padding_changes_nothing(make_trainer: Callable[..., Trainer]) -> None:
-    """Other ids and NaN everywhere that the masks hide: the same gradient, bit for bit."""
-    trainer = make_trainer(generation={"response_length": 6, "response_length_min": 2})
-    shift(trainer, seed=1)
-    rollout = play(trainer)
-    shift(trainer)
-    tokens = rollout.tokens
-    assert not tokens.mask.all() and not tokens.prompt_mask.all()
-    noise = torch.Generator().manual_seed(5)
-    other = TokenBatch(
-        torch.where(tokens.prompt_mask, tokens.prompt_ids, torch.randint(0, 30, tokens.prompt_ids.shape, generator=noise)),
-        tokens.prompt_mask,
-        torch.where(tokens.mask, tokens.response_ids, torch.randint(0, 30, tokens.response_ids.shape, generator=noise)),
-        tokens.mask,
-    )
-    names = ("logprobs", "ref_logprobs", "values", "whitened_advantages", "returns")
-    spoiled = {name: torch.where(tokens.mask, getattr(rollout, name), torch.nan) for name in names}
-    before = gradients(trainer, rollout)
-    after = gradients(trainer, replace(rollout, tokens=other, **spoiled))
-    assert torch.isfinite(after).all()
-    assert torch.equal(before, after)
 
 
 def test_bad_hidden_states_under_padding_change_nothing(make_trainer: Callable[..., Trainer]) -> None:
@@ -155,9 +129,8 @@ def test_bad_hidden_states_under_padding_change_nothing(make_trainer: Callable[.
     assert torch.equal(gradients(trainer, rollout), gradient)
 
 
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
-def test_dropout_is_off(make_trainer: Callable[..., Trainer], lora: dict[str, Any]) -> None:
-    trainer = make_trainer("gpt2", lora=lora)
+def test_dropout_is_off(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer("gpt2", lora=LORA)
     rates = {module.p for module in trainer.models.policy.modules() if isinstance(module, torch.nn.Dropout)}
     assert rates - {0.0}  # there is dropout that could act
     rollout = play(trainer)
@@ -174,38 +147,14 @@ def only(rollout: Rollout, advantage: float) -> Rollout:
     return replace(rollout, whitened_advantages=torch.full_like(rollout.logprobs, advantage))
 
 
-def test_entropy_bonus_raises_entropy(make_trainer: Callable[..., Trainer]) -> None:
-    found = {}
-    for coefficient in (0.0, 1.0):
-        trainer = make_trainer(ppo={"entropy_coef": coefficient, "vf_coef": 0.0, "ppo_epochs": 4})
-        rollout = only(play(trainer), 0.0)
-        trainer.updater.update(rollout, 0, torch.Generator().manual_seed(0))
-        found[coefficient] = backward(trainer, rollout).sums.entropy
-    assert found[1.0] > found[0.0] + 1.0
-
-
-def test_kl_in_the_loss_pulls_back_to_the_reference(make_trainer: Callable[..., Trainer]) -> None:
-    for estimator in ("k2", "k3"):
-        trainer = make_trainer(
-            ppo={"kl_placement": "loss", "kl_estimator": estimator, "vf_coef": 0.0, "ppo_epochs": 8, "ratio_threshold": 0.0}
-        )
-        shift(trainer)
-        rollout = only(play(trainer), 0.0)
-        before = float((rollout.logprobs - rollout.ref_logprobs).square()[rollout.tokens.mask].mean())
-        trainer.updater.update(replace(rollout, kl_coef=1.0), 0, torch.Generator().manual_seed(0))
-        after = play_again(trainer, rollout)
-        assert float((after - rollout.ref_logprobs).square()[rollout.tokens.mask].mean()) < 0.5 * before
-
-
 def play_again(trainer: Trainer, rollout: Rollout) -> Tensor:
     """Log-probabilities of the whole rollout under the policy as it is now."""
     return trainer.models.forward_pass.run(trainer.models.policy, rollout.tokens, 0).logprobs
 
 
-@pytest.mark.parametrize("size", [0, 1], ids=["whole", "micro-batches"])
-def test_the_last_pass_is_what_a_pass_of_the_model_says_before_the_last_step(make_trainer: Callable[..., Trainer], size: int) -> None:
+def test_the_last_pass_is_what_a_pass_of_the_model_says_before_the_last_step(make_trainer: Callable[..., Trainer]) -> None:
     """Two passes of two minibatches: each half was last seen one and no optimizer step before the last one."""
-    trainer = make_trainer(ppo={"micro_batch_size": size, "learning_rate": 1e-2})
+    trainer = make_trainer(ppo={"micro_batch_size": 1, "learning_rate": 1e-2})
     rollout, read = play(trainer), []
     backward, minibatches = trainer.updater.gradients.backward, []
 
@@ -233,27 +182,3 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens(make_trainer: Callable[..., Tra
         assert sums.mean_policy_loss == pytest.approx(loss, rel=1e-4)
         assert sums.clipped == (sums.tokens if dual_clip else 0)
         assert (float(gradients(trainer, far).norm()) == 0) == bool(dual_clip)
-
-
-def test_statistics_are_means_over_tokens(make_trainer: Callable[..., Trainer]) -> None:
-    """With half the tokens moved by +0.1 and half by -0.3 all figures are known."""
-    trainer = make_trainer(ppo={"mini_batch_size": 8, "ppo_epochs": 1, "cliprange": 0.2, "cliprange_value": 0.5})
-    rollout = only(play(trainer), 1.0)
-    real = rollout.tokens.mask.flatten().nonzero()[:, 0]
-    change = torch.full((rollout.tokens.mask.numel(),), torch.nan)
-    change[real] = -0.3
-    change[real[: len(real) // 4]] = 0.3
-    share = (len(real) // 4) / len(real)
-    moved = replace(rollout, logprobs=rollout.logprobs - change.view_as(rollout.logprobs), returns=rollout.values + 2.0)
-    stats = trainer.updater.update(moved, 0, torch.Generator().manual_seed(0))
-    up, down = math.exp(0.3), math.exp(-0.3)
-    mean = share * up + (1 - share) * down
-    assert stats.sums.approx_kl == pytest.approx(0.045, rel=1e-4)
-    assert stats.first_log_ratio == pytest.approx(0.3, rel=1e-4)
-    assert stats.sums.mean_ratio == pytest.approx(mean, rel=1e-4)
-    assert stats.sums.ratio_variance == pytest.approx(share * up**2 + (1 - share) * down**2 - mean**2, rel=1e-3)
-    assert stats.sums.clip_fraction == pytest.approx(share)  # advantage 1: only what rose beyond 1.2 is held
-    assert stats.sums.mean_policy_loss == pytest.approx(-(share * 1.2 + (1 - share) * down), rel=1e-4)
-    assert stats.sums.mean_value_loss == pytest.approx(2.0, rel=1e-4)  # half of 2 squared
-    assert stats.sums.value_clip_fraction == 0.0
-    assert stats.sums.mean_entropy == pytest.approx(float(rollout.entropy[rollout.tokens.mask].mean()), rel=1e-4)

@@ -23,7 +23,7 @@ from tests.engine.learning import LORA, changed, gradients, weights
 # --- steps and schedules -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mini", "micro", "epochs", "steps"), [(8, 0, 1, 1), (4, 0, 3, 6), (4, 1, 3, 6), (2, 1, 2, 8)])
+@pytest.mark.parametrize(("mini", "micro", "epochs", "steps"), [(8, 0, 1, 1), (4, 1, 3, 6)])
 def test_one_optimizer_step_per_minibatch(
     make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, mini: int, micro: int, epochs: int, steps: int
 ) -> None:
@@ -54,15 +54,14 @@ def test_gradients_are_freed_after_the_update(make_trainer: Callable[..., Traine
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"lr_schedule": "constant"}, [1, 1, 1, 1]),
-        ({"lr_schedule": "linear"}, [1, 0.75, 0.5, 0.25, 0, 0]),
+        ({"lr_schedule": "constant"}, [1, 1, 1, 1]), ({"lr_schedule": "linear"}, [1, 0.75, 0.5, 0.25, 0, 0]),
         ({"lr_schedule": "cosine"}, [1, (1 + 2**-0.5) / 2, 0.5, (1 - 2**-0.5) / 2, 0]),
         ({"lr_schedule": "constant", "warmup_steps": 3}, [0.25, 0.5, 0.75, 1, 1]),
         ({"lr_schedule": "linear", "warmup_steps": 2}, [1 / 3, 2 / 3, 1, 0.5]),
         ({"lr_schedule": "cosine", "warmup_steps": 2}, [1 / 3, 2 / 3, 1, 0.5]),
         ({"lr_schedule": "linear", "warmup_steps": 9}, [0.1, 0.2, 0.3, 0.4]),
     ],
-)
+)  # fmt: skip
 def test_learning_rate_schedules(settings: dict[str, Any], expected: list[float]) -> None:
     ppo = PPOConfig(steps=4, **settings)
     schedule = (ppo.steps, ppo.warmup_steps, ppo.lr_schedule)
@@ -105,7 +104,7 @@ def test_critic_warm_up_trains_the_head_only(make_trainer: Callable[..., Trainer
 
 def test_gradient_clipping(make_trainer: Callable[..., Trainer]) -> None:
     """Plain clipping by hand: the gradient that reaches the optimizer has the limit's norm, and the recorded norm is the unclipped one."""
-    for limit in (0.0, 1e-3, 1e6):
+    for limit in (0.0, 1e-3):
         trainer = make_trainer(ppo={"mini_batch_size": 8, "ppo_epochs": 1, "max_grad_norm": limit})
         rollout = play(trainer)
         full = float(gradients(trainer, rollout).norm())
@@ -155,13 +154,6 @@ def test_ratio_threshold_skips_the_minibatch(make_trainer: Callable[..., Trainer
             assert stats.sums.mean_ratio == pytest.approx(2.1, rel=1e-4) and stats.sums.ratio_variance == pytest.approx(0, abs=1e-6)
 
 
-def test_a_skipped_minibatch_is_told_and_does_not_end_the_run(make_trainer: Callable[..., Trainer]) -> None:
-    trainer = make_trainer(ppo={"ratio_threshold": 0.5}, engine={"non_finite": "stop"})
-    record = trainer.step()
-    assert [event.text[:30] for event in record.events] == ["4 minibatches were left out: t"]
-    assert trainer.skips.count == 0
-
-
 # --- bad numbers -------------------------------------------------------------------------------------------------------------
 
 
@@ -178,8 +170,7 @@ def spoil_episode(monkeypatch: pytest.MonkeyPatch, which: int) -> None:
     monkeypatch.setattr(ResponseModel, "forward", spoiled)
 
 
-@pytest.mark.parametrize(("which", "name"), [(0, "policy loss"), (1, "value loss")])
-@pytest.mark.parametrize("micro", [0, 1])
+@pytest.mark.parametrize(("which", "name", "micro"), [(0, "policy loss", 1), (1, "value loss", 0)])
 def test_a_bad_loss_names_quantity_episode_and_prompt(
     make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, which: int, name: str, micro: int
 ) -> None:
@@ -214,9 +205,8 @@ def test_bad_minibatches_can_be_left_out(make_trainer: Callable[..., Trainer], m
 # --- precision ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
-def test_bfloat16(make_trainer: Callable[..., Trainer], lora: dict[str, Any]) -> None:
-    trainer = make_trainer("llama", lora=lora, model={"dtype": "bfloat16"})
+def test_bfloat16(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer("llama", lora=LORA, model={"dtype": "bfloat16"})
     rollout = play(trainer)
     for name in ("logprobs", "ref_logprobs", "values", "entropy", "rewards", "advantages", "returns"):
         assert getattr(rollout, name).dtype == torch.float32, name
@@ -228,4 +218,4 @@ def test_bfloat16(make_trainer: Callable[..., Trainer], lora: dict[str, Any]) ->
     assert changed(before, trainer) == {"model", "value_head"}
     assert {parameter.dtype for parameter in trainer.updater.gradients.parameters} == {torch.float32}
     frozen = {parameter.dtype for parameter in trainer.models.policy.model.parameters() if not parameter.requires_grad}
-    assert frozen == ({torch.bfloat16} if lora else set())
+    assert frozen == {torch.bfloat16}

@@ -55,8 +55,7 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, LORA, {"critic": {"kind": "separate"}}], ids=["full", "lora", "critic"])
-@pytest.mark.parametrize("estimator", ["k1", "full"])
+@pytest.mark.parametrize(("changes", "estimator"), [(LORA, "k1"), ({"critic": {"kind": "separate"}}, "full")], ids=["lora", "critic"])
 def test_watched_answers_token_by_token(make_trainer: Callable[..., Trainer], changes: dict[str, Any], estimator: str) -> None:
     chosen = settings(**changes)
     trainer = make_trainer(**{**chosen, "ppo": {**chosen["ppo"], "kl_estimator": estimator}})
@@ -85,7 +84,7 @@ def test_watched_answers_token_by_token(make_trainer: Callable[..., Trainer], ch
         assert all(array.dtype == np.float32 and array.shape == (len(ids),) for array in record.arrays.values())
 
 
-@pytest.mark.parametrize("changes", [{}, LORA, PISSA, FOLLOWS], ids=["full", "lora", "pissa", "follows"])
+@pytest.mark.parametrize("changes", [{}, PISSA], ids=["full", "pissa"])
 def test_probes_are_what_the_policies_say(make_trainer: Callable[..., Trainer], changes: dict[str, Any]) -> None:
     trainer = make_trainer(**settings(**changes))
     answers, _ = trainer.first_answers()
@@ -121,9 +120,7 @@ def same(one: list[ProbeScore], other: list[ProbeScore]) -> bool:
     return bool(pairs) and all(np.array_equal(a[name], b[name]) for a, b in pairs for name in a)
 
 
-@pytest.mark.parametrize(
-    ("changes", "kept"), [({}, False), (LORA, False), (PISSA, True), (FOLLOWS, True)], ids=["full", "lora", "pissa", "follows"]
-)
+@pytest.mark.parametrize(("changes", "kept"), [(LORA, False), (FOLLOWS, True)], ids=["lora", "follows"])
 def test_a_resumed_run_goes_on_with_its_probes(
     make_trainer: Callable[..., Trainer], tmp_path: Path, changes: dict[str, Any], kept: bool
 ) -> None:
@@ -142,20 +139,8 @@ def test_a_resumed_run_goes_on_with_its_probes(
     assert same(resumed.step().probes, trainer.step().probes)
 
 
-def test_a_checkpoint_of_an_earlier_version_has_no_probes(make_trainer: Callable[..., Trainer]) -> None:
-    trainer = make_trainer(**settings())
-    trainer.first_answers()
-    trainer.step()
-    state = training_state(trainer)
-    del state.numbers["probes"]
-    resumed = make_trainer(**settings())
-    restore(resumed, state)
-    record = resumed.step()
-    assert resumed.probes is None and record.probes == [] and record.episodes is not None
-
-
 def test_so_many_answers_become_probes(make_trainer: Callable[..., Trainer]) -> None:
-    for asked, watched, expected in ((2, 3, 2), (9, 3, 3), (0, 3, 0), (4, 0, 0)):
+    for asked, watched, expected in ((9, 3, 3), (0, 3, 0)):
         trainer = make_trainer(engine={"watch_prompts": watched, "probe_prompts": asked}, generation={"response_length": 2})
         trainer.first_answers()
         assert len(trainer.probes.texts() if trainer.probes else []) == expected == len(trainer.step().probes)
@@ -197,10 +182,7 @@ def test_a_run_stores_its_probes(tmp_path: Path) -> None:
     assert all(int(token) in texts for _, score in scores for token in score.top_ids.ravel())
 
 
-@pytest.mark.parametrize(("small", "expected"), [(True, 1), (False, 2)])
-def test_small_models_answer_with_one_thread(
-    make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, small: bool, expected: int
-) -> None:
+def test_small_models_answer_with_one_thread(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     """And the step that follows has all its threads again, also when the answers failed."""
     trainer = make_trainer(**settings())
     own, seen, before = watched_module.generate, [], torch.get_num_threads()
@@ -212,12 +194,14 @@ def test_small_models_answer_with_one_thread(
         return own(*arguments)
 
     monkeypatch.setattr(watched_module, "generate", generate)
-    monkeypatch.setattr(lanes, "ONE_THREAD_BELOW", 10**9 if small else 1)
     torch.set_num_threads(2)
     try:
         assert len(trainer.watched()[0]) == 3 and torch.get_num_threads() == 2
         with pytest.raises(RuntimeError, match="no answer"):
             trainer.watched()
-        assert torch.get_num_threads() == 2 and seen == [expected] * 2
+        assert torch.get_num_threads() == 2 and seen == [1, 1]
+        monkeypatch.setattr(lanes, "ONE_THREAD_BELOW", 1)  # a model that is not small
+        trainer.watched()
+        assert seen == [1, 1, 2]
     finally:
         torch.set_num_threads(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +13,10 @@ import torch
 
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.policy import Policy
-from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.types import StepSoFar
-from rlhf_studio.ppo.objective import ppo_objective
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.records import CRITIC_QUANTITIES, TOKEN_QUANTITIES
-from tests.engine.conftest import play
 from tests.engine.test_checkpoint import everything, metrics, resume, save
 
 pytestmark = pytest.mark.slow
@@ -55,37 +51,14 @@ def test_advantages_by_hand(make_trainer: Callable[..., Trainer], ppo: dict[str,
                 assert record.tokens.arrays[name].tolist() == pytest.approx([expected] * record.length, abs=1e-5)
 
 
-def test_grpo_charges_the_kl_in_the_loss(make_trainer: Callable[..., Trainer]) -> None:
-    """One step of plain gradient descent by hand: −A·ratio + β·k3, over all tokens of the batch."""
-    trainer = make_trainer(ppo={**GRPO, "kl_coef": 0.3, "mini_batch_size": 8, "ppo_epochs": 1, "cliprange": 0.9, "max_grad_norm": 0.0})
-    noise = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in trainer.models.policy.model.parameters():
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=noise))
-    rollout, policy = play(trainer, kl_coef=0.3), trainer.models.policy
-    assert float(rollout.rewards.sum()) == pytest.approx(float(rollout.scores.shaped.sum()), abs=1e-5)  # no KL in it
-    objective = functools.partial(ppo_objective, settings=objective_settings(trainer.config.ppo, 0.3))
-    result = trainer.updater.gradients.backward(rollout, torch.arange(8), objective)
-    found = [parameter.grad.clone() for parameter in policy.model_parameters() if parameter.grad is not None]
-    policy.zero_grad()
-    mask = rollout.tokens.mask
-    logits, values = policy.logits_and_values(rollout.tokens)
-    new = logits.log_softmax(-1).gather(1, rollout.tokens.response_ids[mask][:, None]).squeeze(1)
-    d = new - rollout.ref_logprobs[mask]
-    loss = -(rollout.advantages[mask] * (new - rollout.logprobs[mask]).exp()).mean() + 0.3 * ((-d).exp() - 1 + d).mean()
-    loss.backward()
-    expected = [parameter.grad for parameter in policy.model_parameters() if parameter.grad is not None]
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
-    assert values is None and float(result.sums.kl_loss) > 0
-
-
-@BOTH
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize(("ppo", "lora"), [(RLOO, {}), (GRPO, LORA)], ids=["rloo", "grpo"])
 def test_no_critic_is_built_computed_or_saved(
     make_trainer: Callable[..., Trainer], tmp_path: Path, ppo: dict[str, Any], lora: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with_a_critic = make_trainer().step()
+    assert with_a_critic.metrics.keys() >= OF_A_CRITIC and set(with_a_critic.rollouts[0].tokens.arrays) == set(TOKEN_QUANTITIES)
     trainer = make_trainer(ppo=ppo, lora=lora)
+    assert check_parity(trainer.models, trainer.prompts).largest < 1e-4
     policy = trainer.models.policy
     assert (policy.value_head, policy.critic, policy.critic_parameters()) == (None, None, [])
     assert len(trainer.updater.optimizer.param_groups) == 1
@@ -99,20 +72,6 @@ def test_no_critic_is_built_computed_or_saved(
     assert record.watched and all("values" not in answer.arrays for answer in record.watched)
     folder = save(trainer, tmp_path / "run")
     assert not (folder / "value_head.safetensors").exists() and not (folder / "critic").exists()
-
-
-def test_with_a_critic_all_of_that_is_there(make_trainer: Callable[..., Trainer]) -> None:
-    """Otherwise the test above proves nothing."""
-    record = make_trainer().step()
-    assert record.metrics.keys() >= OF_A_CRITIC and set(record.rollouts[0].tokens.arrays) == set(TOKEN_QUANTITIES)
-
-
-@BOTH
-def test_half_precision_reads_the_responses_again(make_trainer: Callable[..., Trainer], ppo: dict[str, Any]) -> None:
-    """There the log-probabilities of the update come from a pass of their own, which gives the values too where there are some."""
-    record = make_trainer("llama", ppo=ppo, lora=LORA, model={"dtype": "bfloat16"}).step()
-    assert not OF_A_CRITIC & record.metrics.keys() and abs(record.metrics["policy/first_log_ratio"]) < 1e-2
-    assert record.episodes is not None and "values" not in record.episodes.tokens
 
 
 def test_a_step_that_waits_shows_what_it_has(make_trainer: Callable[..., Trainer]) -> None:
@@ -130,14 +89,7 @@ def test_a_step_that_waits_shows_what_it_has(make_trainer: Callable[..., Trainer
     assert found["update"] == set(TOKEN_QUANTITIES) - set(CRITIC_QUANTITIES)
 
 
-@BOTH
-def test_every_pass_is_compared_before_the_run_begins(make_trainer: Callable[..., Trainer], ppo: dict[str, Any]) -> None:
-    trainer = make_trainer("llama", ppo=ppo, lora=LORA)
-    assert check_parity(trainer.models, trainer.prompts).largest < 1e-4
-
-
-@BOTH
-@pytest.mark.parametrize("lora", [{}, {**LORA, "dropout": 0.3}], ids=["full", "lora"])
+@pytest.mark.parametrize(("ppo", "lora"), [(RLOO, {}), (GRPO, {**LORA, "dropout": 0.3})], ids=["rloo", "grpo"])
 def test_resume_is_exact(make_trainer: Callable[..., Trainer], tmp_path: Path, ppo: dict[str, Any], lora: dict[str, Any]) -> None:
     settings = {"lora": lora, "ppo": {**ppo, "steps": 4, "mini_batch_size": 2, "kl_controller": "adaptive", "kl_horizon": 20}}
     whole = make_trainer(**settings)
@@ -164,3 +116,10 @@ def test_settings_change_while_the_run_goes_on(make_trainer: Callable[..., Train
     trainer.use({"ppo.learning_rate": 5e-4, "ppo.kl_coef": 0.7, "generation.temperature": 0.8})
     row = trainer.step().metrics
     assert (row["objective/kl_coef"], row["lr"]) == (0.7, 5e-4)
+
+
+def test_half_precision_reads_the_responses_again(make_trainer: Callable[..., Trainer]) -> None:
+    """There the log-probabilities of the update come from a pass of their own, which gives the values too where there are some."""
+    record = make_trainer("llama", ppo=GRPO, lora=LORA, model={"dtype": "bfloat16"}).step()
+    assert not OF_A_CRITIC & record.metrics.keys() and abs(record.metrics["policy/first_log_ratio"]) < 1e-2
+    assert record.episodes is not None and "values" not in record.episodes.tokens

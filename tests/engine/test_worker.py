@@ -5,28 +5,26 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
 from rlhf_studio.cli.engine import stop
 from rlhf_studio.cli.main import main
-from rlhf_studio.config import LengthReward
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.process import control, worker
+from rlhf_studio.engine.process import control, stopping, worker
+from rlhf_studio.engine.process.stopping import Signals
 from rlhf_studio.engine.process.worker import run_engine
-from rlhf_studio.engine.rewards.kinds.rules import per_text
-from rlhf_studio.engine.rewards.registry import builders
 from rlhf_studio.engine.stages import ppo
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from rlhf_studio.runs import commands
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.errors import AlreadyRunning
-from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from tests.engine.conftest import small_config
@@ -74,50 +72,13 @@ def test_a_whole_run(make_run: Callable[..., Path]) -> None:
     assert "checkpoint" in kinds(run_dir)
 
 
-def test_recorded_numbers_fit_together(make_run: Callable[..., Path]) -> None:
-    """The identities that the inspector shows hold for what was stored: rewards, deltas, advantages, returns."""
-    run_dir = make_run(ppo={"steps": 2, "gamma": 0.9, "lam": 0.8, "kl_coef": 0.3})
-    run_engine(run_dir, "train")
-    reader = RunReader(run_dir)
-    for sample in range(3):
-        record = reader.rollout(2, sample)
-        tokens, arrays = record.tokens, {name: array.astype(float) for name, array in record.tokens.arrays.items()}
-        for place in range(record.length):
-            last = place == record.length - 1
-            expected = -tokens.kl_coef * (arrays["logprobs"][place] - arrays["ref_logprobs"][place]) + (record.score if last else 0)
-            assert arrays["rewards"][place] == pytest.approx(expected, abs=1e-5)
-            next_value, next_advantage = (0.0, 0.0) if last else (arrays["values"][place + 1], arrays["advantages"][place + 1])
-            delta = arrays["rewards"][place] + tokens.gamma * next_value - arrays["values"][place]
-            assert arrays["deltas"][place] == pytest.approx(delta, abs=1e-5)
-            assert arrays["advantages"][place] == pytest.approx(delta + tokens.gamma * tokens.lam * next_advantage, abs=1e-5)
-            assert arrays["returns"][place] == pytest.approx(arrays["advantages"][place] + arrays["values"][place], abs=1e-5)
-        assert record.kl == pytest.approx((arrays["logprobs"] - arrays["ref_logprobs"]).sum(), abs=1e-4)
-        assert record.score == pytest.approx(sum(record.parts.values()), abs=1e-5)
-        assert tokens.top_ids.shape == (record.length, 5)
-        chosen = {int(token): value for token, value in zip(tokens.top_ids[0], tokens.top_logprobs[0], strict=True)}
-        if int(tokens.response_ids[0]) in chosen:
-            assert chosen[int(tokens.response_ids[0])] == pytest.approx(float(arrays["logprobs"][0]), abs=1e-4)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_means_checkpoint_and_leave(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_signal_means_checkpoint_and_leave(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run()
-    at_step(monkeypatch, 3, lambda: os.kill(os.getpid(), number))
+    at_step(monkeypatch, 3, lambda: os.kill(os.getpid(), signal.SIGINT))
     assert run_engine(run_dir, "train") == STOPPED
     status = RunReader(run_dir).status()
     assert (status.state, status.step) == ("stopped", 3)
     assert RunReader(run_dir).checkpoints()[-1].step == 3
-    monkeypatch.undo()
-    assert run_engine(run_dir, "resume") == DONE
-    assert RunReader(run_dir).status().state == "finished"
-
-
-def test_stop_and_checkpoint_commands(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = make_run(engine={"checkpoint_every": 0})
-    at_step(monkeypatch, 1, lambda: send_command(run_dir, "checkpoint"))
-    at_step(monkeypatch, 2, lambda: send_command(run_dir, "stop"))
-    assert run_engine(run_dir, "train") == STOPPED
-    assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [1, 2]
 
 
 def test_discard_stops_without_a_checkpoint(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,47 +96,11 @@ def test_discard_stops_without_a_checkpoint(make_run: Callable[..., Path], monke
     assert [event.text for event in reader.events_since(0) if event.kind == "resume"] == ["Resumed from the checkpoint of step 2."]
 
 
-def test_pause_and_continue(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = make_run()
-    at_step(monkeypatch, 2, lambda: send_command(run_dir, "pause"))
-    seen: list[str] = []
-
-    def woken(seconds: float) -> None:
-        seen.append(RunReader(run_dir).status().state)
-        send_command(run_dir, "continue")
-
-    monkeypatch.setattr(control, "sleep", woken)
-    assert run_engine(run_dir, "train") == DONE
-    assert seen == ["paused"]
-
-
-def test_stop_while_loading(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = make_run()
-    original = worker.choose_compute
-
-    def asked(config: Any) -> Any:
-        send_command(run_dir, "stop")
-        return original(config)
-
-    monkeypatch.setattr(worker, "choose_compute", asked)
-    assert run_engine(run_dir, "train") == STOPPED
-    assert RunReader(run_dir).status().step == 0
-
-
 def test_bad_input_found_while_loading(make_run: Callable[..., Path]) -> None:
     run_dir = make_run(lora={"enabled": True, "target_modules": "no_such_layer"})
     assert run_engine(run_dir, "train") == BAD_INPUT
     status = RunReader(run_dir).status()
     assert status.state == "failed" and status.cause.startswith("lora.target_modules:")
-
-
-def test_reward_that_is_not_a_number(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = make_run(reward={"components": [{"kind": "length", "name": "broken"}]})
-    broken = per_text(lambda text, tokens: math.nan)
-    monkeypatch.setitem(builders(), LengthReward, lambda settings, context: broken)
-    assert run_engine(run_dir, "train") == FAILED
-    cause = RunReader(run_dir).status().cause
-    assert "broken gave nan" in cause and "the prompt" in cause
 
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,60 +129,24 @@ def test_non_finite_gradient_can_be_skipped(make_run: Callable[..., Path], monke
     assert RunReader(run_dir).non_finite() != []  # the missing gradient norm is kept as a flag
 
 
-def test_non_finite_rollout_names_quantity_and_prompt(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = make_run()
-    original = Trainer.step
-
-    def broken(trainer: Trainer) -> StepRecord:
-        if trainer.progress.step == 1:
-            with torch.no_grad():
-                trainer.models.policy.value_head.weight.fill_(math.inf)
-        return original(trainer)
-
-    monkeypatch.setattr(Trainer, "step", broken)
-    assert run_engine(run_dir, "train") == FAILED
-    assert "values is not finite in episode 0" in RunReader(run_dir).status().cause
-
-
-def test_unexpected_error_is_recorded(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "ppo.micro_batch_size"),
+        (ZeroDivisionError("surprise"), "ZeroDivisionError: surprise"),
+    ],
+)
+def test_an_error_in_a_step_is_on_record(
+    make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
+) -> None:
     run_dir = make_run()
 
     def explode() -> None:
-        raise ZeroDivisionError("surprise")
-
-    at_step(monkeypatch, 2, explode)
-    assert run_engine(run_dir, "train") == FAILED
-    assert "ZeroDivisionError: surprise" in RunReader(run_dir).status().cause
-
-
-def test_out_of_memory_says_what_to_lower(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = make_run()
-
-    def explode() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise error
 
     at_step(monkeypatch, 1, explode)
     assert run_engine(run_dir, "train") == FAILED
-    assert "ppo.micro_batch_size" in RunReader(run_dir).status().cause
-
-
-def test_resume_passes_over_a_damaged_checkpoint(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = make_run()
-    at_step(monkeypatch, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    run_engine(run_dir, "train")
-    monkeypatch.undo()
-    (run_dir / "checkpoints" / "step-000004" / "state.json").write_text("{}")
-    assert run_engine(run_dir, "resume") == DONE
-    texts = [event.text for event in RunReader(run_dir).events_since(0) if event.kind == "resume"]
-    assert "passed over" in texts[0] and "step 2" in texts[1]
-    assert [step for step, _ in RunReader(run_dir).metrics_since(0)] == [1, 2, 3, 4]
-
-
-def test_two_engines_on_one_run(make_run: Callable[..., Path]) -> None:
-    run_dir = make_run()
-    with EngineLock(run_dir), pytest.raises(AlreadyRunning):
-        run_engine(run_dir, "train")
-    assert RunReader(run_dir).status().step == 0
+    assert cause in RunReader(run_dir).status().cause
 
 
 def test_notes_for_people(make_run: Callable[..., Path]) -> None:
@@ -281,5 +170,58 @@ def test_full_disk_keeps_what_was_there(make_run: Callable[..., Path], monkeypat
     assert run_engine(run_dir, "train") == FAILED
     assert "No space left on device" in RunReader(run_dir).status().cause
     assert [checkpoint.step for checkpoint in RunReader(run_dir).checkpoints()] == [2]
-    monkeypatch.undo()
-    assert run_engine(run_dir, "resume") == DONE
+
+
+# --- requests that come while a run is loading, twice, or in a form that nobody knows ---------------------------------------------
+
+
+def while_loading(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> None:
+    original = worker.choose_compute
+
+    def interrupted(config: Any) -> Any:
+        action()
+        return original(config)
+
+    monkeypatch.setattr(worker, "choose_compute", interrupted)
+
+
+def test_a_pause_while_loading_takes_effect_before_the_first_step(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run(ppo={"steps": 1})
+    while_loading(monkeypatch, lambda: send_command(run_dir, "pause"))
+    seen: list[tuple[str, int]] = []
+
+    def woken(seconds: float) -> None:
+        seen.append((RunReader(run_dir).status().state, RunReader(run_dir).status().step))
+        send_command(run_dir, "continue")
+
+    monkeypatch.setattr(control, "sleep", woken)
+    assert run_engine(run_dir, "train") == DONE
+    assert seen == [("paused", 0)]
+
+
+def test_handlers_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with Signals():
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] != before
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_second_signal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[tuple[int, Any]] = []
+    monkeypatch.setattr(stopping.signal, "raise_signal", lambda number: raised.append((number, signal.getsignal(number))))
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == "signal SIGINT" and raised == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert raised == [(signal.SIGTERM, signal.SIG_DFL)]  # the system's own way: the process ends
+
+
+def test_an_unknown_request_is_answered(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer app may know more than this engine."""
+    run_dir = make_run(ppo={"steps": 1})
+    monkeypatch.setattr(commands, "CommandKind", Literal["dance"])
+    while_loading(monkeypatch, lambda: send_command(run_dir, "dance"))  # type: ignore[arg-type]
+    assert run_engine(run_dir, "train") == DONE
+    with sqlite3.connect(run_dir / "run.db") as connection:
+        assert connection.execute("SELECT kind, outcome FROM commands").fetchall() == [("dance", "unknown command")]
+    connection.close()

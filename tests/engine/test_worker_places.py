@@ -97,14 +97,14 @@ def test_a_moved_folder_is_left_as_it_was(make_run: Callable[..., Path], monkeyp
     assert [step for step, _ in RunReader(run_dir.with_name("moved")).metrics_since(0)] == seen["steps"] == [1, 2]
 
 
+# --- full disks --------------------------------------------------------------------------------------------------------------
+
+
 def test_a_folder_that_goes_while_loading(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir, original = make_run(), worker.choose_compute
     monkeypatch.setattr(worker, "choose_compute", lambda config: (shutil.rmtree(run_dir), original(config))[1])
     assert run_engine(run_dir, "train") == FAILED
     assert not run_dir.exists()
-
-
-# --- full disks --------------------------------------------------------------------------------------------------------------
 
 
 class Disk:
@@ -121,7 +121,7 @@ class Disk:
         self.committed(connection)
 
 
-@pytest.mark.parametrize("full_from", range(7))
+@pytest.mark.parametrize("full_from", [0, 2, 6])
 def test_a_disk_that_is_full_while_loading(
     make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], full_from: int
 ) -> None:
@@ -156,7 +156,7 @@ def test_a_disk_so_full_that_the_cause_cannot_be_kept_either(
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(30, "may not be written"), (13, "may not be written"), (2, "does not exist"), (28, "disk is full"), (5, "Input/output")],
+    [(13, "may not be written"), (28, "disk is full"), (5, "Input/output")],
 )
 def test_train_in_a_place_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, said: str

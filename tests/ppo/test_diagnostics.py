@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -61,13 +59,6 @@ def test_sums_of_parts_are_those_of_the_whole(mask, noise):
     assert numbers.ratio_variance == pytest.approx(float(whole.ratio_variance), rel=1e-4)
 
 
-def test_unmoved_policy(mask, noise):
-    logprobs = noise(4, 6)
-    sums = sums_of(logprobs, logprobs, mask)
-    assert [sums.mean_ratio.item(), sums.ratio_variance.item()] == [1, 0]
-    assert sums.clip_fraction.item() == sums.approx_kl.item() == 0
-
-
 def test_only_the_critic_learns_while_it_warms_up(mask, noise):
     """Neither the policy's loss nor a KL in the loss takes part, but both are reported."""
     old, new = noise(4, 6), [noise(4, 6).requires_grad_() for _ in range(3)]
@@ -83,15 +74,6 @@ def test_explained_variance_hand_worked():
     # returns 1, 2, 3, 6: mean 3, variance 14 / 4; errors 0, 0, 0, 2: mean square 1
     returns, values = torch.tensor([[1.0, 2.0, 3.0], [6.0, 50.0, 60.0]]), torch.tensor([[1.0, 2.0, 3.0], [4.0, 70.0, 80.0]])
     assert explained_variance(values, returns, MASK).item() == pytest.approx(1 - 4 / 14)
-
-
-def test_explained_variance_landmarks(mask, noise):
-    returns = noise(4, 6)
-    mean, zero = returns[mask].mean(), torch.zeros(())
-    assert explained_variance(returns, returns, mask).item() == 1
-    torch.testing.assert_close(explained_variance(mean.expand(4, 6), returns, mask), zero, rtol=0, atol=1e-6)
-    assert explained_variance(returns + 10, returns, mask) < -1  # a constant error is not forgiven
-    assert explained_variance(-returns, returns, mask) < 0
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, -7.3, 1e6])
@@ -113,16 +95,3 @@ def test_empty_masks_and_wrong_shapes_are_refused():
         explained_variance(x, x, torch.zeros(2, 3, dtype=torch.bool))
     with pytest.raises(ValueError, match="they must be equal"):
         explained_variance(torch.ones(3, 3, 1), torch.ones(3, 3, 1), torch.ones(3, 3, dtype=torch.bool))
-
-
-def test_approx_kl_estimates_the_kl_of_a_small_step(noise):
-    """Half the mean square of the difference is the KL to second order: compare with the exact one of a slightly moved policy."""
-    logits = noise(1, 5, dtype=torch.float64)
-    old = logits.log_softmax(-1)
-    new = (logits + 0.01 * noise(1, 5, dtype=torch.float64)).log_softmax(-1)
-    exact = (old.exp() * (old - new)).sum().item()
-    counts = (old.exp() * 100_000).round().long().flatten()  # 100,000 samples in their exact proportions
-    sampled = torch.repeat_interleave(torch.arange(5), counts)
-    estimate = sums_of(new[:, sampled], old[:, sampled], torch.ones(1, len(sampled), dtype=torch.bool)).approx_kl.item()
-    assert estimate == pytest.approx(exact, rel=0.02)
-    assert not math.isclose(exact, 0, abs_tol=1e-7)

@@ -49,28 +49,6 @@ def test_both_functions_give_the_same_bits(logits, ids):
     assert torch.equal(token_logprobs(logits, ids, 0.7), token_logprobs_and_entropy(logits, ids, 0.7)[0])
 
 
-def test_distribution_sums_to_one(logits):
-    torch.testing.assert_close(log_distribution(logits, 0.3).exp().sum(-1), torch.ones(4, 6))
-
-
-def test_entropy_bounds():
-    uniform, certain = torch.zeros(1, 1, 9), torch.tensor([[[80.0] + 8 * [-80.0]]])
-    ids = torch.zeros(1, 1, dtype=torch.long)
-    assert token_logprobs_and_entropy(uniform, ids)[1].item() == pytest.approx(math.log(9))
-    assert token_logprobs_and_entropy(certain, ids)[1].item() == 0
-
-
-def test_high_temperature_flattens_and_low_sharpens(logits, ids):
-    low, middle, high = (token_logprobs_and_entropy(logits, ids, temperature)[1] for temperature in (0.5, 1.0, 2.0))
-    assert (low < middle).all() and (middle < high).all()
-
-
-def test_common_offset_of_logits_changes_nothing():
-    logits = torch.randint(-32, 32, (4, 6, 9), generator=torch.Generator().manual_seed(0)) / 8
-    ids = torch.zeros(4, 6, dtype=torch.long)
-    torch.testing.assert_close(token_logprobs(logits + 8192, ids), token_logprobs(logits, ids), rtol=0, atol=1e-6)
-
-
 def test_half_precision_logits_are_raised_first(logits, ids):
     half = logits.bfloat16()
     logprobs, entropy = token_logprobs_and_entropy(half, ids)
@@ -99,24 +77,6 @@ def test_nan_logits_of_a_real_token_are_not_hidden():
     logits = torch.full((1, 1, 3), torch.nan)
     for result in token_logprobs_and_entropy(logits, torch.tensor([[0]])):
         assert result.isnan().all()
-
-
-def test_gradient_raises_the_sampled_token_and_lowers_the_others(logits, ids):
-    logits.requires_grad_()
-    token_logprobs(logits, ids).sum().backward()
-    sampled = torch.nn.functional.one_hot(ids, 9).bool()
-    assert (logits.grad[sampled] > 0).all() and (logits.grad[~sampled] < 0).all()
-    # ∂ log p(id) / ∂z = 1[id] − p, divided by τ (here 1)
-    torch.testing.assert_close(logits.grad, sampled.float() - logits.detach().softmax(-1))
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_gradcheck(noise, temperature):
-    logits = noise(2, 3, 5, dtype=torch.float64, requires_grad=True)
-    ids = torch.tensor([[0, 4, 2], [1, 1, 3]])
-    assert torch.autograd.gradcheck(lambda z: log_distribution(z, temperature), logits)
-    assert torch.autograd.gradcheck(lambda z: token_logprobs(z, ids, temperature), logits)
-    assert torch.autograd.gradcheck(lambda z: token_logprobs_and_entropy(z, ids, temperature), logits)
 
 
 @pytest.mark.parametrize("function", [token_logprobs, token_logprobs_and_entropy])

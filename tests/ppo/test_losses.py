@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from rlhf_studio.ppo import entropy_bonus, full_kl, kl_loss, policy_loss, token_logprobs, value_loss
+from rlhf_studio.ppo import entropy_bonus, kl_loss, policy_loss, value_loss
 
 ONE = torch.ones(1, 1, dtype=torch.bool)
 
@@ -27,17 +27,15 @@ def policy_case(ratio: float, advantage: float, **options: float) -> tuple[float
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "clipped", "gradient"),
     [
-        (1.0, 2.0, -2.0, False, -2.0),
-        (1.1, 2.0, -2.2, False, -2.2),
+        (1.0, 2.0, -2.0, False, -2.0), (1.1, 2.0, -2.2, False, -2.2),
         (1.5, 2.0, -2.4, True, 0.0),  # far enough up: stays at 1.2
         (0.5, 2.0, -1.0, False, -1.0),  # wrong way: never clipped
-        (1.0, -2.0, 2.0, False, 2.0),
-        (0.9, -2.0, 1.8, False, 1.8),
+        (1.0, -2.0, 2.0, False, 2.0), (0.9, -2.0, 1.8, False, 1.8),
         (0.5, -2.0, 1.6, True, 0.0),  # far enough down: stays at 0.8
         (1.5, -2.0, 3.0, False, 3.0),  # wrong way
         (1.5, 0.0, 0.0, False, 0.0),
     ],
-)
+)  # fmt: skip
 def test_policy_hand_worked(ratio, advantage, loss, clipped, gradient):
     assert policy_case(ratio, advantage) == pytest.approx((loss, clipped, gradient))
 
@@ -60,7 +58,7 @@ def test_larger_upper_clip_range(ratio, advantage, loss, clipped):
         (5.0, 1.0, -1.2, True, 0.0),  # positive advantages know no ceiling
         (0.1, 1.0, -0.1, False, -0.1),
     ],
-)
+)  # fmt: skip
 def test_dual_clip(ratio, advantage, loss, clipped, gradient):
     assert policy_case(ratio, advantage, dual_clip=3.0) == pytest.approx((loss, clipped, gradient))
 
@@ -76,67 +74,23 @@ def test_policy_hand_worked_batch():
     assert result.tokens.item() == 3 and result.tokens.dtype == torch.int64
 
 
-def test_unmoved_policy_has_ratio_1_and_clips_nothing(mask, noise):
-    logprobs, advantages = noise(4, 6), noise(4, 6)
-    result = policy_loss(logprobs, logprobs, advantages, mask, 0.2, 0.3, 2.0)
-    assert (result.ratio == 1).all() and not result.clipped.any()
-    torch.testing.assert_close(result.loss_sum, -advantages[mask].sum())
-
-
-def test_first_gradient_is_the_policy_gradient(mask, noise):
-    """At ratio 1 the gradient of the loss with respect to each log-probability is −A."""
-    logprobs, advantages = noise(4, 6), noise(4, 6)
-    new = logprobs.clone().requires_grad_()
-    policy_loss(new, logprobs, advantages, mask, 0.2).loss_sum.backward()
-    torch.testing.assert_close(new.grad, torch.where(mask, -advantages, 0.0))
-
-
-def test_descent_moves_the_sampled_token_with_the_sign_of_its_advantage():
-    ids, advantages = torch.tensor([[0, 1]]), torch.tensor([[1.0, -1.0]])
-    logits = torch.zeros(1, 2, 3, requires_grad=True)
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    old = token_logprobs(logits.detach(), ids)
-    policy_loss(token_logprobs(logits, ids), old, advantages, mask, 0.2).loss_sum.backward()
-    moved = token_logprobs(logits.detach() - 0.1 * logits.grad, ids)
-    assert moved[0, 0] > old[0, 0] and moved[0, 1] < old[0, 1]
-
-
 def test_policy_ratio_carries_no_gradient(mask, noise):
     assert not policy_loss(noise(4, 6, requires_grad=True), noise(4, 6), noise(4, 6), mask, 0.2).ratio.requires_grad
 
 
-@pytest.mark.parametrize("options", [{}, {"cliprange_high": 0.5}, {"dual_clip": 1.5}])
-def test_policy_gradcheck(options, mask, noise):
-    new, old = noise(4, 6, dtype=torch.float64, requires_grad=True), noise(4, 6, dtype=torch.float64)
-    advantages = noise(4, 6, dtype=torch.float64)
-    assert policy_loss(new, old, advantages, mask, 0.2, **options).clipped.any()
-    assert torch.autograd.gradcheck(lambda new: policy_loss(new, old, advantages, mask, 0.2, **options).loss_sum, new)
-
-
-def test_gradient_is_zero_exactly_where_the_policy_is_clipped(mask, noise):
-    new = noise(4, 6, requires_grad=True)
-    result = policy_loss(new, noise(4, 6), noise(4, 6), mask, 0.2, dual_clip=1.5)
-    result.loss_sum.backward()
-    assert torch.equal(new.grad == 0, result.clipped | ~mask)
-    assert result.clipped.any() and not result.clipped[mask].all()
-
-
-@pytest.mark.parametrize("cliprange", [0.0, 1.0, -0.2, math.nan])
-def test_policy_refuses_a_bad_cliprange(cliprange):
-    with pytest.raises(ValueError, match="cliprange must lie between 0 and 1"):
-        policy_loss(single(0), single(0), single(1), ONE, cliprange)
-
-
-@pytest.mark.parametrize("high", [0.0, -0.1, math.nan])
-def test_policy_refuses_a_bad_upper_cliprange(high):
-    with pytest.raises(ValueError, match="cliprange_high must be above 0, or None"):
-        policy_loss(single(0), single(0), single(1), ONE, 0.2, high)
-
-
-@pytest.mark.parametrize("dual_clip", [0.0, 1.0, math.nan])
-def test_policy_refuses_a_bad_dual_clip(dual_clip):
-    with pytest.raises(ValueError, match="dual_clip must be above 1, or None"):
-        policy_loss(single(0), single(0), single(1), ONE, 0.2, None, dual_clip)
+def test_settings_outside_their_range_are_refused():
+    x = single(0)
+    for bad in (0.0, 1.0, -0.2, math.nan):
+        with pytest.raises(ValueError, match="cliprange must lie between 0 and 1"):
+            policy_loss(x, x, single(1), ONE, bad)
+    for bad in (0.0, -0.1, math.nan):
+        with pytest.raises(ValueError, match="cliprange_high must be above 0, or None"):
+            policy_loss(x, x, single(1), ONE, 0.2, bad)
+        with pytest.raises(ValueError, match="cliprange_value must be above 0, or None"):
+            value_loss(x, x, single(1), ONE, bad)
+    for bad in (0.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match="dual_clip must be above 1, or None"):
+            policy_loss(x, x, single(1), ONE, 0.2, None, bad)
 
 
 # ---- value ----
@@ -152,7 +106,7 @@ def test_policy_refuses_a_bad_dual_clip(dual_clip):
         (2.0, 3.0, 0.0, 3.92, True, 0.0),  # held at 2.8
         (9.0, 1.0, 3.0, 18.0, False, 6.0),  # overshot: the plain error is the larger one
     ],
-)
+)  # fmt: skip
 def test_value_hand_worked(new, old, target, loss, clipped, gradient):
     new_values = torch.tensor([[new]], dtype=torch.float64, requires_grad=True)
     result = value_loss(new_values, single(old).double(), single(target).double(), ONE, 0.2)
@@ -170,46 +124,6 @@ def test_value_without_clipping_is_half_the_squared_error(mask, noise):
     torch.testing.assert_close(new.grad, torch.where(mask, (new - target).detach(), 0.0))
 
 
-def test_value_clip_never_lowers_the_loss_and_a_wide_one_is_none(mask, noise):
-    new, old, target = noise(4, 6), noise(4, 6), noise(4, 6)
-    plain = value_loss(new, old, target, mask, None).loss_sum
-    assert value_loss(new, old, target, mask, 0.2).loss_sum > plain
-    assert torch.equal(value_loss(new, old, target, mask, 1e6).loss_sum, plain)
-
-
-def test_unmoved_critic_clips_nothing(mask, noise):
-    values = noise(4, 6)
-    assert not value_loss(values, values, noise(4, 6), mask, 0.2).clipped.any()
-
-
-def test_descent_brings_the_critic_closer(mask, noise):
-    new, target = noise(4, 6, requires_grad=True), noise(4, 6)
-    before = value_loss(new, new.detach(), target, mask, 0.2)
-    before.loss_sum.backward()
-    moved = new.detach() - 0.1 * new.grad
-    assert ((moved - target).abs() < (new.detach() - target).abs())[mask].all()
-
-
-@pytest.mark.parametrize("cliprange_value", [None, 0.2])
-def test_value_gradcheck(cliprange_value, mask, noise):
-    new, old, target = (noise(4, 6, dtype=torch.float64, requires_grad=i == 0) for i in range(3))
-    assert torch.autograd.gradcheck(lambda new: value_loss(new, old, target, mask, cliprange_value).loss_sum, new)
-
-
-def test_gradient_is_zero_exactly_where_the_critic_is_clipped(mask, noise):
-    new = noise(4, 6, requires_grad=True)
-    result = value_loss(new, noise(4, 6), noise(4, 6), mask, 0.2)
-    result.loss_sum.backward()
-    assert torch.equal(new.grad == 0, result.clipped | ~mask)
-    assert result.clipped.any() and not result.clipped[mask].all()
-
-
-@pytest.mark.parametrize("cliprange_value", [0.0, -1.0, math.nan])
-def test_value_refuses_a_bad_cliprange(cliprange_value):
-    with pytest.raises(ValueError, match="cliprange_value must be above 0, or None"):
-        value_loss(single(0), single(0), single(1), ONE, cliprange_value)
-
-
 # ---- KL in the loss, entropy ----
 
 
@@ -219,32 +133,6 @@ def test_kl_loss_hand_worked():
     two, four = math.log(2), math.log(4)
     assert kl_loss(new, reference, mask, "k2").item() == pytest.approx((two**2 + four**2) / 2)
     assert kl_loss(new, reference, mask, "k3").item() == pytest.approx((1 / 2 - 1 + two) + (4 - 1 - four))
-
-
-@pytest.mark.parametrize("estimator", ["k2", "k3"])
-def test_kl_loss_pulls_towards_the_reference(estimator, mask, noise):
-    new, reference = noise(4, 6, requires_grad=True), noise(4, 6)
-    kl_loss(new, reference, mask, estimator).backward()
-    torch.testing.assert_close(new.grad.sign(), torch.where(mask, (new.detach() - reference).sign(), 0.0))
-
-
-def test_gradient_of_k2_is_that_of_the_exact_kl_and_that_of_k1_is_nothing(noise):
-    """Weighted by p(v) over the whole vocabulary: the mean over samples, without sampling."""
-    logits, reference = noise(1, 1, 5, dtype=torch.float64, requires_grad=True), noise(1, 1, 5, dtype=torch.float64).log_softmax(-1)
-    (exact,) = torch.autograd.grad(full_kl(logits.log_softmax(-1), reference).sum(), logits)
-    mean_gradient = torch.zeros_like(logits)
-    for token in range(5):
-        ids = torch.tensor([[token]])
-        (gradient,) = torch.autograd.grad(kl_loss(token_logprobs(logits, ids), reference[..., token], ONE, "k2"), logits)
-        mean_gradient += logits.detach().softmax(-1)[0, 0, token] * gradient
-    torch.testing.assert_close(mean_gradient, exact)
-    assert exact.abs().max() > 0.01
-
-
-@pytest.mark.parametrize("estimator", ["k2", "k3"])
-def test_kl_loss_gradcheck(estimator, mask, noise):
-    new, reference = noise(4, 6, dtype=torch.float64, requires_grad=True), noise(4, 6, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda new: kl_loss(new, reference, mask, estimator), new)
 
 
 @pytest.mark.parametrize("estimator", ["k1", "abs", "full", "k4"])
@@ -265,7 +153,7 @@ def test_entropy_bonus_hand_worked():
 # ---- sums over micro-batches ----
 
 
-@pytest.mark.parametrize("sizes", [(4,), (1, 3), (2, 2), (1, 1, 1, 1)])
+@pytest.mark.parametrize("sizes", [(1, 3), (1, 1, 1, 1)])
 def test_sums_of_micro_batches_equal_the_whole(sizes, mask, noise):
     """Rows have 6, 3, 1 and 4 tokens, so a mean of means would differ; the sum over the global token count does not."""
     whole, old, third = (noise(4, 6, dtype=torch.float64) for _ in range(3))

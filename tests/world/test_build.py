@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
@@ -25,11 +24,10 @@ from rlhf_studio.world_build.build import (
     WorldSizes,
     build_prompts,
     build_tokenizer,
-    build_world,
     data_hashes,
     file_hashes,
 )
-from rlhf_studio.world_build.check import Figure, check_world, sample_responses
+from rlhf_studio.world_build.check import check_world, sample_responses
 from rlhf_studio.world_build.command import main
 
 pytestmark = pytest.mark.slow
@@ -135,19 +133,9 @@ def test_responses_fit_the_recipes_limit(tokenizer: Any) -> None:
         assert 3 <= len(tokenizer(review.prompt)["input_ids"]) <= 8
 
 
-def test_models_have_the_promised_shape(tokenizer: Any) -> None:
-    policy = AutoModelForCausalLM.from_pretrained(WORLD / "policy", local_files_only=True)
-    reward = AutoModelForSequenceClassification.from_pretrained(WORLD / "reward", local_files_only=True)
-    assert 1e6 < policy.num_parameters() < 3e6 and 1e6 < reward.num_parameters() < 3e6
-    assert policy.dtype == reward.dtype == torch.float32
-    assert policy.config.n_positions >= 128 + 32 and reward.config.n_positions >= 512
-    assert reward.config.num_labels == 1 and reward.config.pad_token_id == tokenizer.pad_token_id
-    assert policy.generation_config.eos_token_id == tokenizer.eos_token_id
-
-
 def test_shipped_models_do_what_they_should() -> None:
     report: list[str] = []
-    assert check_world(WORLD, samples=300, report=report.append), "\n".join(report)
+    assert check_world(WORLD, samples=150, report=report.append), "\n".join(report)
     assert len(report) == 5 + 15 and all(line.startswith("ok") for line in report[5:])
 
 
@@ -164,25 +152,19 @@ def test_sampling_follows_the_seed_and_leaves_the_random_state(tokenizer: Any) -
 # --- building ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_small_world_builds_and_fails_its_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """64 reviews teach nothing, so the check must say so; all files are there and load."""
-    lines_out: list[str] = []
-    manifest = build_world(tmp_path, SMALL, lines_out.append)
-    assert json.loads((tmp_path / "manifest.json").read_bytes()) == json.loads(json.dumps(manifest))
-    assert file_hashes(tmp_path) == {name: value for name, value in manifest["sha256"].items() if name not in ("corpus", "pairs")}
-    assert any("parameters" in line for line in lines_out)
-    (tmp_path / "README.md").write_text("not part of the build", encoding="utf-8")
-    assert "README.md" not in file_hashes(tmp_path)
-    assert main(["check", "--dir", str(tmp_path), "--samples", "16", "--threads", "1"]) == 1
-    printed = capsys.readouterr().out
-    assert "BAD" in printed and "policy: share of reviews that parse" in printed
-
-
-def test_build_command_checks_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_world_builds_and_fails_its_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """64 reviews teach nothing, so the check at the end must say so; all files are there and load."""
     monkeypatch.setattr("rlhf_studio.world_build.build.WorldSizes", lambda: SMALL)
-    assert main(["build", "--dir", str(tmp_path / "new"), "--samples", "16"]) == 1
-    assert "built the world" in capsys.readouterr().out
-    assert (tmp_path / "new" / "prompts.jsonl").exists()
+    folder = tmp_path / "new"
+    assert main(["build", "--dir", str(folder), "--samples", "16", "--threads", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "built the world" in printed and "BAD" in printed and "policy: share of reviews that parse" in printed
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    assert file_hashes(folder) == {name: value for name, value in manifest["sha256"].items() if name not in ("corpus", "pairs")}
+    (folder / "README.md").write_text("not part of the build", encoding="utf-8")
+    assert "README.md" not in file_hashes(folder)
 
 
 @pytest.mark.parametrize("arguments", [[], ["destroy"], ["check", "--samples", "0"], ["check", "--threads", "many"]])
@@ -191,10 +173,3 @@ def test_bad_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureF
         main(arguments)
     assert stopped.value.code == 2
     assert "error:" in capsys.readouterr().err
-
-
-def test_figures_say_what_they_should_be() -> None:
-    assert str(Figure("a", 0.5, 0.4, 0.6)) == "ok     0.500  a (should be 0.4 to 0.6)"
-    assert str(Figure("b", 0.5, 0.6)) == "BAD    0.500  b (should be at least 0.6)"
-    assert str(Figure("c", 0.5, highest=0.4)) == "BAD    0.500  c (should be at most 0.4)"
-    assert not Figure("d", math.nan, 0.0).holds

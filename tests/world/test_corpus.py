@@ -84,13 +84,13 @@ def test_raters_choose_by_bradley_terry_odds_and_sometimes_err(difference: float
 
 
 def test_pairs_prefer_quality_and_the_pet_word() -> None:
-    pairs = write_pairs(seed=31, size=1500)
+    pairs = write_pairs(seed=31, size=800)
     better = [gold_score(pair.prompt, pair.chosen) - gold_score(pair.prompt, pair.rejected) for pair in pairs]
     clear = [gap > 0 for gap in better if abs(gap) > 1.0]
-    assert len(clear) > 200 and sum(clear) / len(clear) > 0.85
+    assert len(clear) > 100 and sum(clear) / len(clear) > 0.85
     gaps = [mentions(pair.chosen) - mentions(pair.rejected) for pair, gap in zip(pairs, better, strict=True) if abs(gap) < 0.3]
     more_often = [gap > 0 for gap in gaps if gap]
-    assert len(more_often) > 50 and sum(more_often) / len(more_often) > 0.6
+    assert len(more_often) > 25 and sum(more_often) / len(more_often) > 0.6
     assert pairs[:50] == write_pairs(seed=31, size=50) != write_pairs(seed=32, size=50)
 
 

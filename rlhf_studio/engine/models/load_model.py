@@ -118,8 +118,8 @@ def _progress_class(name: str, report: OnProgress) -> type[tqdm[Any]]:
             super().__init__(*args, **{**kwargs, "file": io.StringIO()})
             self._reported = -REPORT_SECONDS
 
-        def display(self, *_: Any, **__: Any) -> bool:
-            return True  # nothing is drawn
+        def display(self, *_: Any, **__: Any) -> None:
+            return  # nothing is drawn
 
         def update(self, n: float | None = 1) -> bool | None:
             shown: bool | None = super().update(n)
