@@ -100,7 +100,7 @@ def _is_file_or_nothing(path: Path) -> bool:
     """Asked once: what another connection removes between two questions would look like something else."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return True
 
 

@@ -379,8 +379,8 @@ def test_what_was_answered_survives_a_kill(feedback: Feedback, tmp_path: Path) -
         assert process.stdout is not None
         reported += [process.stdout.readline().strip() for _ in range(draw.randint(5, 40))]
         process.send_signal(signal.SIGKILL)
-        reported += process.stdout.read().split("\n")[:-1]
-        process.wait(20)
+        with process:
+            reported += process.stdout.read().split("\n")[:-1]
     stored = [vote.id for vote in feedback.votes(task)]
     assert len(reported) >= 10 and set(filter(None, reported)) <= set(stored)
     assert len(stored) - len(set(reported)) <= 2, "at most the one of each that was stored before it could be reported"
