@@ -21,6 +21,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio i
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import gradio as gr
+from gradio.utils import is_zero_gpu_space
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
@@ -41,7 +42,7 @@ from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
-from rlhf_studio.ui.hosted.launching import ask_nobody_else, launch_settings, rest_when_idle, undisturbed
+from rlhf_studio.ui.hosted.launching import Pages, web_app
 from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
 from rlhf_studio.ui.live import page as live_page
@@ -50,7 +51,7 @@ from rlhf_studio.ui.playground.page import RewardPlayground
 from rlhf_studio.ui.road.page import RoadPage
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.services import Context, Services, services_of
-from rlhf_studio.ui.serving.connections import limit_connections
+from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.visiting.allowed import budget_for
@@ -64,7 +65,6 @@ from rlhf_studio.visible import say
 
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
 
-STARTS_AT_ONCE = 4  # on their way through Gradio; they wait there for each other's turn to be checked, see Once
 TURN_SECONDS = 0.0005  # see main
 
 
@@ -77,7 +77,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     talk_page = TalkPage(workspace, access, services.talk_line)
     playground = RewardPlayground(workspace, access, services.playground_line)
     opened = services.learn_page.expect
-    with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
+    with Pages(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading(heading_functions(access, provider_of(os.environ), class_page, opened, context.kept_problem))
         first = RUNS if access.read_only else TRAIN  # where nothing can be started, there are runs to look at
         with gr.Tabs(selected=first, elem_id="pages") as tabs:
@@ -116,9 +116,8 @@ def _connect(
     wake: Callable[[], None],
 ) -> None:
     """The events that lead from page to page. Who may send each is in :mod:`rlhf_studio.ui.roles`."""
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    engine: dict[str, Any] = {**quiet, "concurrency_id": "engine", "concurrency_limit": 1}
-    starts: dict[str, Any] = {**quiet, "concurrency_id": "starts", "concurrency_limit": STARTS_AT_ONCE}
+    quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+    asking: dict[str, Any] = {**quiet, "queue": is_zero_gpu_space()}  # Gradio says there who asks, in events of the queue alone
 
     def start_run(event: gr.EventData, request: gr.Request) -> list[Any]:
         outcome = train_page.start(event._data, request)
@@ -146,12 +145,12 @@ def _connect(
     def go_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
-    train.start(start_run, outputs=[train, tabs, live.component], **starts)
-    train.measure(measure, queue=False, **quiet)
-    runs.act(act_on_run, outputs=runs, **engine)
-    runs.stop_run(stop_from_runs, queue=False, **quiet)
-    runs.open_run(open_run, outputs=[tabs, live.component], queue=False, **quiet)
-    runs.go_train(go_train, outputs=tabs, queue=False, **quiet)
+    train.start(start_run, outputs=[train, tabs, live.component], **asking)
+    train.measure(measure, **quiet)
+    runs.act(act_on_run, outputs=runs, **asking)
+    runs.stop_run(stop_from_runs, **quiet)
+    runs.open_run(open_run, outputs=[tabs, live.component], **quiet)
+    runs.go_train(go_train, outputs=tabs, **quiet)
 
 
 def _connect_talk(talk: gr.HTML, talk_page: TalkPage, tabs: gr.Tabs, live: live_page.LivePage) -> None:
@@ -200,6 +199,7 @@ class Server:
     feed: LiveFeed
     dispatcher: Dispatcher | None
     services: Services
+    served: AppServer | None = None
     janitor: Janitor | None = None
     keeper: Keeper | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -215,7 +215,8 @@ class Server:
         for thread in (self.dispatcher, self.janitor, self.keeper):
             if thread is not None:
                 thread.stop()
-        self.demo.close(verbose=False)
+        if self.served is not None:
+            self.served.close()
         self.feed.close()
         self.services.close()
 
@@ -261,18 +262,16 @@ def launch(
     services.class_page.open()
     demo = build_app(context, services)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
-    rest_when_idle(demo)
-    ask_nobody_else(demo)
-    settings = launch_settings(host, port, access, demo, workspace.root)
-    settings["app_kwargs"]["routes"] = [download_route(workspace), health_route(), *login_routes(provider_of(os.environ), access.owners)]
-    with undisturbed(host):
-        _, url, _ = demo.launch(**settings)
-    limit_connections(demo)
+    routes = [download_route(workspace), health_route(), *login_routes(provider_of(os.environ), access.owners)]
+    listening = listening_socket(host, port)
+    served = AppServer(web_app(demo, access, workspace.root, routes), listening)
+    served.start()
+    url = address_of(host, listening.getsockname()[1])
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
     for thread in (dispatcher, janitor, keeper):
         if thread is not None:
             thread.start()
-    return Server(url, access, demo, workspace, context.feed, dispatcher, services, janitor, keeper)
+    return Server(url, access, demo, workspace, context.feed, dispatcher, services, served, janitor, keeper)
 
 
 def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:

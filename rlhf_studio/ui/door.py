@@ -7,11 +7,12 @@ of 400 and above; nothing is printed.
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import json
 import posixpath
 import re
-from collections.abc import AsyncIterator, Callable
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import gradio as gr
-from starlette._utils import get_route_path
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
@@ -31,9 +32,8 @@ from rlhf_studio.ui.access import Access, with_our_cookie_only
 from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.serving import bodies
 from rlhf_studio.ui.serving.bodies import Refused
-from rlhf_studio.ui.serving.bounded import BUSY
-from rlhf_studio.ui.serving.direct import Direct, answer, direct_of
-from rlhf_studio.ui.serving.replies import WithoutPlaces
+from rlhf_studio.ui.serving.bounded import TooBusy, Turns
+from rlhf_studio.ui.serving.replies import WithoutPlaces, reply_of
 from rlhf_studio.ui.visiting.identity import NewVisitors
 from rlhf_studio.ui.visiting.links import Links
 from rlhf_studio.ui.visiting.modes import Mode
@@ -41,7 +41,9 @@ from rlhf_studio.ui.visiting.modes import Mode
 MOST_BYTES = {Role.VIEWER: 64_000, Role.PLAYER: 64_000, Role.OPERATOR: 1_000_000}
 VIEWERS_AT_ONCE = 4  # calls of viewers that are worked on at the same time; the others wait
 VIEWERS_WAITING = 60
-PLAYERS_QUEUED, OWN_QUEUED = 20, 3  # starts in Gradio's queue, which has 100 places: of all who play, and of one of them
+STARTS_AT_ONCE = 4  # starts of those who play, which wait for each other's turn to be checked, see Once
+STARTS_WAITING, STARTS_OF_ONE = 20, 3  # of all who play; of one of them, with the one that is looked at
+MOST_SESSIONS = 1000  # whose stream of Gradio's queue may be asked for
 LONGEST_PATH, LONGEST_PART = 1000, 255
 MOST_HEADER_BYTES, LONGEST_HEADER = 16_000, 8_000  # all headers together, and one of them with its name
 LONGEST_QUERY = 8_000
@@ -56,14 +58,23 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f\\]")
 _FORWARDED_NAME = re.compile(r"[A-Za-z0-9._:,\[\] -]{0,500}")
 
 
+Ask = Callable[[Any, Request], Awaitable[Any]]
+
+
 @dataclass(frozen=True)
 class Function:
-    """A handler or server function of the app: the role it takes, and how it is called."""
+    """A handler or server function of the app: the role it takes, and how it is called.
+
+    ``ask`` calls a server function, past Gradio's routes, which cost more than most answers do; None for a handler. One that ``waits``
+    holds a thread; others look at memory only.
+    """
 
     role: Role
     played: bool = False  # for those who may start runs of their own, not for raters
     queued: bool = False
-    direct: Direct | None = None  # an async function: it is answered here, and holds no thread, so it is not one of VIEWERS_AT_ONCE
+    ask: Ask | None = None
+    waits: bool = True
+    starts: bool = False  # a run
 
 
 def row_of(function: Callable[..., Any], component: Any = None) -> str:
@@ -73,7 +84,7 @@ def row_of(function: Callable[..., Any], component: Any = None) -> str:
 
 def function_of(row: str, mode: Mode) -> Function:
     """What the table says of a function in a mode."""
-    return Function(roles.role_for(row, mode), played=row in roles.PLAYED.get(mode, ()))
+    return Function(roles.role_for(row, mode), played=row in roles.PLAYED.get(mode, ()), starts=row == "start_run")
 
 
 def handlers_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[int, Function]:
@@ -88,10 +99,23 @@ def handlers_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[int, Function]
 def server_functions_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[tuple[int, str], Function]:
     """The server functions of an app by component and name."""
     return {
-        (index, function.__name__): replace(function_of(row_of(function, block), mode), direct=direct_of(function))
+        (index, function.__name__): replace(
+            function_of(row_of(function, block), mode), ask=ask_of(function), waits=not inspect.iscoroutinefunction(function)
+        )
         for index, block in demo.blocks.items()
         for function in getattr(block, "server_fns", None) or ()
     }
+
+
+def ask_of(function: Callable[..., Any]) -> Ask:
+    """A server function as one of what was sent and the request. One that is not async runs in a thread."""
+    takes_request = len(inspect.signature(function).parameters) > 1
+
+    async def ask(data: Any, request: Request) -> Any:
+        given = (data, request) if takes_request else (data,)
+        return await function(*given) if inspect.iscoroutinefunction(function) else await run_in_threadpool(function, *given)
+
+    return ask
 
 
 def health_route() -> Route:
@@ -115,8 +139,8 @@ class Door:
         self._files = [path.as_posix() for path in html.static_paths()]
         routes = [(key.partition(" "), role) for key, role in roles.ROUTES.items()]
         self._patterns = [(method, path, compile_path(path)[0], role) for (method, _, path), role in routes]
-        self._turns = asyncio.Semaphore(VIEWERS_AT_ONCE)
-        self._waiting = 0
+        self._turns, self._starts = Turns(VIEWERS_AT_ONCE, VIEWERS_WAITING), Turns(STARTS_AT_ONCE, STARTS_WAITING, STARTS_OF_ONE)
+        self._sessions: OrderedDict[str, None] = OrderedDict()  # that have joined Gradio's queue
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer what is refused; pass on everything else."""
@@ -138,19 +162,19 @@ class Door:
                 self._check_read(path, scope)
                 await self._app(_without(scope, b"range"), receive, self._kept(path, scope, told))
                 return
-            request = Request(scope)
+            request = Request(scope, receive)
             call, function = await self._call(path, role, request, receive)
-            if function is not None and function.played and role < Role.OPERATOR:
-                self._check_player(request, function)
-            if function is not None and function.direct is not None:
-                await answer(function.direct, call["data"], scope, receive, send, places)
-                return
-            async with self._turn(role, function):
-                await self._app(*_with_body(scope, receive, call), told)
-        except Refused as refused:
+            async with self._turn(role, function, request):
+                if function is not None and function.ask is not None:
+                    answer = await _answer(function.ask, call["data"], request)
+                    await reply_of(answer, request.headers, places)(scope, receive, send)
+                else:
+                    await self._app(*_with_body(scope, receive, call), told)
+        except (Refused, TooBusy) as error:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
                 return
+            refused = error if isinstance(error, Refused) else Refused(503, str(error))
             # the connection is closed, so that the rest of the body need not be read
             await JSONResponse({"detail": refused.detail}, refused.status, refused.headers)(scope, receive, send)
 
@@ -167,7 +191,7 @@ class Door:
 
     def _route(self, scope: Scope) -> tuple[str, Role]:
         """(the table's path, who asks). Raises :class:`Refused` for what this sender may not ask for."""
-        path = get_route_path(scope)
+        path = scope["path"]
         if _CONTROLS.search(path) or len(path) > LONGEST_PATH or any(len(part.encode()) > LONGEST_PART for part in path.split("/")):
             raise Refused(400, "This address is not valid.")
         if not _FORWARDED_NAME.fullmatch(Headers(scope=scope).get("x-forwarded-host", "")):
@@ -194,13 +218,18 @@ class Door:
         if path in roles.PAGE_ROUTES and {"page", "deep_link"} & query.keys():
             raise Refused(404, "There is nothing here.")
         if path == roles.FILE_ROUTE:
-            wanted = get_route_path(scope).partition("file=")[2]
+            wanted = scope["path"].partition("file=")[2]
             if posixpath.normpath(wanted) != wanted or not any(f"{wanted}/".startswith(f"{file}/") for file in self._files):
                 raise Refused(403, "This file is not part of the pages.")
         if path == roles.STREAM_ROUTE:
             session = bodies.session_of(query.get("session_hash", [""])[0])
-            if session not in self._demo._queue.pending_messages_per_session:
+            if session not in self._sessions:
                 raise Refused(404, "Nothing was started in this session.")
+
+    def _joined(self, session: str) -> None:
+        self._sessions[session] = None
+        if len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
 
     async def _call(self, path: str, role: Role, request: Request, receive: Receive) -> tuple[dict[str, Any], Function | None]:
         """What a body asks for, and the function it names. Raises :class:`Refused`."""
@@ -217,38 +246,35 @@ class Door:
             function = self._handlers.get(call["fn_index"])
             if function is not None and function.queued != (path == roles.QUEUE_ROUTE):
                 raise Refused(404, "This event is asked for at another address.")
+            if path == roles.QUEUE_ROUTE:
+                self._joined(call["session_hash"])
         if function is None:
             raise Refused(404, "There is no such function.")
         self._require(request, role, function.role)
         return call, function
 
-    def _check_player(self, request: Request, function: Function) -> None:
-        """Refuse whoever only rates; and starts beyond a few of one person, so that nobody keeps others and the operator from the queue."""
-        if not self._access.plays(request):
-            raise Refused(403, self._access.why_not(request))
-        if function.queued:
-            waiting = [event for queue in self._demo._queue.event_queue_per_concurrency_id.values() for event in queue.queue]
-            own = self._access.starter(request).key
-            if len(waiting) >= PLAYERS_QUEUED or sum(self._access.starter(event.request).key == own for event in waiting) >= OWN_QUEUED:
-                raise Refused(503, BUSY)
-
     @asynccontextmanager
-    async def _turn(self, role: Role, function: Function | None) -> AsyncIterator[None]:
-        """Let a few calls of people who may only watch run at once, so that they cannot keep the machine from its operator."""
-        if role >= Role.OPERATOR or function is None or function.queued:
+    async def _turn(self, role: Role, function: Function | None, request: Request) -> AsyncIterator[None]:
+        """Let a few calls of people who may only watch or play run at once, so that they cannot keep the machine from its operator; and few
+        starts of one person, so that nobody keeps others from theirs. Raises Refused and TooBusy."""
+        if role >= Role.OPERATOR or function is None:
             yield
             return
-        if self._waiting >= VIEWERS_WAITING:
-            raise Refused(503, BUSY)
-        self._waiting += 1
-        try:
-            await self._turns.acquire()
-        finally:
-            self._waiting -= 1
-        try:
+        if function.played and not self._access.plays(request):
+            raise Refused(403, self._access.why_not(request))
+        if not function.waits:
             yield
-        finally:
-            self._turns.release()
+            return
+        turns, own = (self._starts, self._access.starter(request).key) if function.starts else (self._turns, "")
+        async with turns.turn(own):
+            yield
+
+
+async def _answer(ask: Ask, data: Any, request: Request) -> Any:
+    try:
+        return await ask(data, request)
+    except gr.Error:  # as Gradio answers it; the page says in its own words that something failed
+        return PlainTextResponse("Internal Server Error", 500)
 
 
 def _check_sizes(scope: Scope) -> None:
@@ -262,7 +288,7 @@ def _check_sizes(scope: Scope) -> None:
 
 def _is_asset(path: str, scope: Scope) -> bool:
     """Whether one of our scripts or styles is asked for; Plotly's script is none, it never changes while it is installed."""
-    return path == roles.FILE_ROUTE and get_route_path(scope).partition("file=")[2].startswith(f"{html.ASSETS.as_posix()}/")
+    return path == roles.FILE_ROUTE and scope["path"].partition("file=")[2].startswith(f"{html.ASSETS.as_posix()}/")
 
 
 def _with_rule(send: Send, rule: bytes) -> Send:

@@ -111,8 +111,6 @@ class Place:
         """Ask a server function, or send an event and wait for what comes of it."""
         path, body = functions_of(self.server)[function]
         status, _, content = self.send("POST", path, {**body, **_said(path, data), "session_hash": session}, headers)
-        if status == 200 and path.endswith("/join"):
-            status, _, content = self.send("GET", f"/gradio_api/queue/data?session_hash={session}", None, headers)
         return status, content
 
     def start(self, who: str, *, session: str = "start", cookies: Mapping[str, str] | None = None, **values: Any) -> dict[str, Any]:
@@ -120,8 +118,7 @@ class Place:
         data = {"values": values, "basis": "world", "nonce": f"{who} {session} {len(self.started)}"}
         status, text = self.call("start_run", data, self.as_person(who, **(cookies or {})), session=f"{session}{len(self.started)}")
         assert status == 200, text
-        message = json.loads(text.splitlines()[-2 if not text.splitlines()[-1] else -1].removeprefix(b"data: "))
-        outcome: dict[str, Any] = json.loads(message["output"]["data"][0])
+        outcome: dict[str, Any] = json.loads(json.loads(text)["data"][0])
         self.started.append(outcome)
         return outcome
 
@@ -150,8 +147,7 @@ def functions_of(server: Server) -> dict[str, tuple[str, dict[str, Any]]]:
     """Every function that a request can name, as the running app has them: (where it is asked for, what names it)."""
     found: dict[str, tuple[str, dict[str, Any]]] = {}
     for index, event in server.demo.fns.items():
-        path = "/gradio_api/queue/join" if event.queue else "/gradio_api/run/predict"
-        found[event.fn.__name__] = (path, {"fn_index": index, "trigger_id": None})
+        found[event.fn.__name__] = ("/gradio_api/run/predict", {"fn_index": index, "trigger_id": None})
     for index, block in server.demo.blocks.items():
         for function in getattr(block, "server_fns", None) or ():
             found[f"{block.elem_id}.{function.__name__}"] = (

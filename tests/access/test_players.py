@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,6 +15,7 @@ import pytest
 
 from rlhf_studio.recipes import list_recipes
 from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.train_page import TrainPage
 from tests.access import table
 from tests.access.apps import ANN, BOB, SECRETS, Place, contents, cookie_of, functions_of, served
 from tests.waiting import wait_until
@@ -88,24 +90,37 @@ def test_of_many_starts_at_once_by_one_person_one_run_is_made(place: Place) -> N
     assert len(place.server.workspace.folders()) == 1
 
 
-def test_nobody_fills_the_queue_of_starts(place: Place) -> None:
-    """Neither for others nor for the operator, also not under ever new names: Gradio's queue has 100 places."""
+def test_nobody_fills_the_line_of_starts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for others nor for the operator, also not under ever new names. No start is looked at before all have asked."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(self: Any, data: Any, request: Any) -> Any:
+        begun.release()
+        assert go_on.wait(60)
+        return {}
+
+    monkeypatch.setattr(TrainPage, "start", slow)
     path, body = functions_of(place.server)["start_run"]
-    place.start(WHO[place.mode], **{"ppo.steps": 0})  # Gradio makes the queue when it is first needed
-    starts = place.server.demo._queue.event_queue_per_concurrency_id["starts"]
-    starts.current_concurrency += 4  # as if as many starts as possible were being looked at: nothing is taken from the queue meanwhile
 
     def ask(headers: dict[str, str]) -> int:
-        return place.send("POST", path, {**body, "data": [], "event_data": {}, "session_hash": "full"}, headers)[0]
+        other = Place(place.mode, place.server, people=place.people)
+        return other.send("POST", path, {**body, "data": [], "event_data": {}, "session_hash": "full"}, headers)[0]
 
-    me = place.people[WHO[place.mode]]
-    assert [ask(me) for _ in range(5)] == [200, 200, 200, 503, 503]
-    assert ask(bob(place)) == 200
-    others = [{**me, "Cookie": cookie_of(place.server, f"{number:022d}")} for number in range(30)]
-    assert [ask(headers) for headers in others].count(200) == 16  # 20 of all together
-    assert ask(place.people[table.OPERATOR]) == 200
-    starts.queue.clear()
-    starts.current_concurrency -= 4
+    def asked_by(number: int) -> dict[str, str]:
+        return {**place.people[WHO[place.mode]], "Cookie": cookie_of(place.server, f"{number:022d}")}
+
+    with ThreadPoolExecutor(40) as pool:
+        mine = [pool.submit(ask, asked_by(0)) for _ in range(3)]
+        for _ in mine:
+            assert begun.acquire(timeout=20)
+        assert ask(asked_by(0)) == 503
+        others = [pool.submit(ask, asked_by(number)) for number in range(1, 30)]
+        assert wait_until(lambda: sum(other.done() for other in others) == 8)  # one is looked at and twenty wait
+        operator = pool.submit(ask, place.people[table.OPERATOR])
+        assert begun.acquire(timeout=20) and begun.acquire(timeout=20)  # one of the others', and the operator's, who waits for nobody
+        go_on.set()
+        assert [one.result() for one in (*mine, operator)] == [200] * 4
+        assert sorted(other.result() for other in others) == [200] * 21 + [503] * 8
 
 
 def test_without_a_cookie_visitors_are_told_apart_by_their_address_and_students_have_no_place(place: Place) -> None:

@@ -35,7 +35,6 @@ from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.live.snapshot import Position
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.resume import question, refusal
-from rlhf_studio.ui.serving.shared_reply import SharedReply
 
 DETAIL_SECONDS = 15
 COMMANDS: dict[str, CommandKind] = {
@@ -60,18 +59,18 @@ def value_for(run_id: str) -> str:
 
 def poll_reply(
     position: Position, body: bytes, rights: Mapping[str, Any], now: float, insight: tuple[str, bytes] = ("", b""), owns: bool = False
-) -> SharedReply:
-    """A complete poll reply: the shared bytes behind what differs per viewer and moment.
+) -> bytes:
+    """A complete poll reply: the bytes that all viewers at this place share, behind what differs per kind of viewer and per second.
 
     ``rights`` as ``Access.rights``; ``owns``: it is the sender's own run.
 
     ``insight`` is the newest verdict with its version; it is sent to a viewer who has another one.
     """
-    own = {"now": round(now, 3), "run": position.run, **rights}
+    own = {"now": round(now), "run": position.run, **rights}
     own |= {"owns": True} if owns else {}
     version, verdict = insight
     news = b"" if version == position.insight else b',"insight":' + payloads.encode_text(version) + b',"verdict":' + (verdict or b"null")
-    return SharedReply(payloads.encode_text(own)[:-1] + news + b",", body + b"}")
+    return payloads.encode_text(own)[:-1] + news + b"," + body + b"}"
 
 
 def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Request) -> str:
@@ -189,13 +188,13 @@ def build(
     page_data = payloads.encode_text({**charts.page_data(), **about_settings()})
     insights = feed.insights
 
-    async def poll(data: Any, request: gr.Request) -> SharedReply:
+    async def poll(data: Any, request: gr.Request) -> Response:
         position = Position.parse(data)
         rights = access.rights(request, data)
         body, place = feed.poll(position), feed.place(position.run)
         owns = not rights["operator"] and place is not None and access.owns(request, data, place.starter)
         insight = insights.watch(position.run, place)
-        return poll_reply(position, body, rights, time.time(), insight, owns)
+        return sent.as_json(poll_reply(position, body, rights, time.time(), insight, owns))
 
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")
