@@ -40,7 +40,7 @@ RATER_QUERY = "rate"
 CLASS_COOKIE = "rlhf_studio_class"
 CLASS_HEADER = "x-rlhf-studio-class-token"
 CLASS_QUERY = "class"
-OUR_COOKIES = (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE, owner.COOKIE, owner.LOGIN_COOKIE)
+OUR_COOKIES = (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE)
 LINK_SECONDS = 1.0  # for which a link that another app has renewed may still be taken for valid
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
@@ -103,7 +103,7 @@ class Access:
         room: what a class shares: its link, another one than the raters', and whether students may start runs now.
         visitors: who has been given a visitor's or student's cookie.
         budget: what visitors and students may start.
-        owners: the cookies of those who have logged in as the Space's owner.
+        owners: the names of those who own the Space, in lower case, where they can log in.
         path: for which the app's cookies are valid; another one than ``/`` where a proxy serves it below one.
         duplicate: where people make a copy of the Space; empty elsewhere.
         address: the Space's own, outside the frame of huggingface.co; empty elsewhere.
@@ -118,7 +118,7 @@ class Access:
     room: Classroom = field(default_factory=Classroom)
     visitors: identity.Visitors = field(default_factory=identity.Visitors)
     budget: Budget = field(default_factory=Budget)
-    owners: owner.Sessions = field(default_factory=owner.Sessions)
+    owners: frozenset[str] = frozenset()
     path: str = "/"
     duplicate: str = ""
     address: str = ""
@@ -207,9 +207,14 @@ class Access:
             return False
         if is_token(_shown(request, HEADER, COOKIE), self.operator_token):
             return True
-        if self.mode is Mode.SPACE and self.owners.admits(token_in_cookies(request.headers.get("cookie", ""), owner.COOKIE)):
+        if self.mode is Mode.SPACE and self.person(request).lower() in self.owners:
             return True
         return self.loopback and not self.token_only and _from_this_machine(request)
+
+    def person(self, request: Any) -> str:
+        """The name under which the sender has logged in at Hugging Face; empty for most."""
+        scope = getattr(getattr(request, "request", request), "scope", {})  # Gradio's request has Starlette's in it
+        return owner.person_in(scope.get("session", {}))
 
     def _from_our_page(self, headers: Any) -> bool:
         """False for requests that another website made a browser send. Programs outside a browser send neither header."""

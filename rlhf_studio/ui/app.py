@@ -59,7 +59,7 @@ from rlhf_studio.ui.visiting.flags import parser
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.identity import Visitors
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
-from rlhf_studio.ui.visiting.owner import login_routes, provider_of
+from rlhf_studio.ui.visiting.owner import login_of
 from rlhf_studio.ui.visiting.where import heading_functions
 from rlhf_studio.visible import say
 
@@ -78,7 +78,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     playground = RewardPlayground(workspace, access, services.playground_line)
     opened = services.learn_page.expect
     with Pages(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading(heading_functions(access, provider_of(os.environ), class_page, opened, context.kept_problem))
+        html.heading(heading_functions(access, login_of(os.environ), class_page, opened, context.kept_problem))
         first = RUNS if access.read_only else TRAIN  # where nothing can be started, there are runs to look at
         with gr.Tabs(selected=first, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
@@ -262,9 +262,9 @@ def launch(
     services.class_page.open()
     demo = build_app(context, services)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
-    routes = [download_route(workspace), health_route(), *login_routes(provider_of(os.environ), access.owners)]
     listening = listening_socket(host, port)
-    served = AppServer(web_app(demo, access, workspace.root, routes), listening)
+    routes = [download_route(workspace), health_route()]
+    served = AppServer(web_app(demo, access, workspace.root, routes, login_of(os.environ)), listening)
     served.start()
     url = address_of(host, listening.getsockname()[1])
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
@@ -279,6 +279,7 @@ def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: M
     token = token_of(environment)
     hosts = hosts_of(host, allow_hosts, environment)
     alone = is_loopback(host) and mode is not Mode.SPACE  # there, a proxy on the same machine may lead to the app
+    login = login_of(environment)
     return Access(
         mode,
         alone,
@@ -286,6 +287,7 @@ def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: M
         token_only=bool(token),
         hosts=hosts,
         budget=budget_for(mode),
+        owners=login.owners if login is not None else frozenset(),
         path=cookie_path(environment),
         duplicate=duplicate_link(environment),
         address=own_address(environment),

@@ -127,17 +127,37 @@ def health_route() -> Route:
     return Route(roles.HEALTH_ROUTE, health, methods=["GET"])
 
 
-class Door:
-    """Middleware around the whole app. ``demo`` must be complete; ``root`` is the workspace, see :class:`WithoutPlaces`."""
+class BoundedHeads:
+    """Middleware that refuses headers and addresses that are longer than any browser's, before anything reads them."""
 
-    def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks, root: Path) -> None:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is short enough."""
+        headers = scope.get("headers", ())
+        lengths = [len(name) + len(value) for name, value in headers]
+        if sum(lengths) > MOST_HEADER_BYTES or max(lengths, default=0) > LONGEST_HEADER:
+            detail = f"The headers may have {MOST_HEADER_BYTES} bytes together, and each of them {LONGEST_HEADER}."
+            await JSONResponse({"detail": detail}, 431, {"connection": "close"})(scope, receive, send)
+        elif len(scope.get("query_string", b"")) > LONGEST_QUERY:
+            await JSONResponse({"detail": "This address is too long."}, 414, {"connection": "close"})(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class Door:
+    """Middleware around the whole app. ``demo`` must be complete; ``root`` is the workspace, see :class:`WithoutPlaces`;
+    with ``logs_in`` people may log in, see :mod:`rlhf_studio.ui.visiting.owner`."""
+
+    def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks, root: Path, logs_in: bool = False) -> None:
         linked: ASGIApp = Links(app, access)
         self._app = NewVisitors(linked, access.visitors, access.path) if access.mode is Mode.SPACE else linked
         self._access, self._demo, self._places = access, demo, WithoutPlaces(root)
         self._handlers, self._functions = handlers_of(demo, access.mode), server_functions_of(demo, access.mode)
         self._inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
         self._files = [path.as_posix() for path in html.static_paths()]
-        routes = [(key.partition(" "), role) for key, role in roles.ROUTES.items()]
+        routes = [(key.partition(" "), role) for key, role in {**roles.ROUTES, **(roles.LOGIN_ROUTES if logs_in else {})}.items()]
         self._patterns = [(method, path, compile_path(path)[0], role) for (method, _, path), role in routes]
         self._turns, self._starts = Turns(VIEWERS_AT_ONCE, VIEWERS_WAITING), Turns(STARTS_AT_ONCE, STARTS_WAITING, STARTS_OF_ONE)
         self._sessions: OrderedDict[str, None] = OrderedDict()  # that have joined Gradio's queue
@@ -150,7 +170,6 @@ class Door:
         try:
             if scope["type"] != "http":
                 raise Refused(403, "There are no websockets here.")
-            _check_sizes(scope)
             scope = with_our_cookie_only(scope)
             if not self._is_our_name(scope):
                 await PlainTextResponse(UNKNOWN_NAME, 421, {"connection": "close"})(scope, receive, send)
@@ -275,15 +294,6 @@ async def _answer(ask: Ask, data: Any, request: Request) -> Any:
         return await ask(data, request)
     except gr.Error:  # as Gradio answers it; the page says in its own words that something failed
         return PlainTextResponse("Internal Server Error", 500)
-
-
-def _check_sizes(scope: Scope) -> None:
-    """Raises :class:`Refused` for headers and queries that are longer than any browser's, before anything reads them."""
-    lengths = [len(name) + len(value) for name, value in scope["headers"]]
-    if sum(lengths) > MOST_HEADER_BYTES or max(lengths, default=0) > LONGEST_HEADER:
-        raise Refused(431, f"The headers may have {MOST_HEADER_BYTES} bytes together, and each of them {LONGEST_HEADER}.")
-    if len(scope["query_string"]) > LONGEST_QUERY:
-        raise Refused(414, "This address is too long.")
 
 
 def _is_asset(path: str, scope: Scope) -> bool:

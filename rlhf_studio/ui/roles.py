@@ -154,8 +154,6 @@ ROUTES: dict[str, Role] = {
     **{f"{method} {HEALTH_ROUTE}": _ANYONE for method in ("GET", "HEAD")},
     # what an operator had made of a run: whoever may watch the run may have it
     **{f"{method} /exports/{{run}}/{{name}}": _VIEWER for method in ("GET", "HEAD")},
-    # the owner of a Space logs in: the provider sends the browser back from its own website
-    **{f"{method} /login/{name}": _ANYONE for method in ("GET", "HEAD") for name in ("huggingface", "callback", "out")},
     # what the page says to the server
     **{f"POST {path}": _VIEWER for path in (*COMPONENT_ROUTES, *DIRECT_ROUTES, QUEUE_ROUTE, CANCEL_ROUTE, *RESET_ROUTES)},
     f"GET {STREAM_ROUTE}": _VIEWER,
@@ -199,3 +197,6 @@ ROUTES: dict[str, Role] = {
     **{f"POST /gradio_api/vibe-starter-queries{slash}": _NOBODY for slash in ("", "/")},
     **{f"GET /gradio_api/vibe-code{slash}": _NOBODY for slash in ("", "/")},
 }
+
+# Where the owner of a Space may log in; the provider sends the browser back from its own website.
+LOGIN_ROUTES = {f"GET {path}": _ANYONE for path in ("/login/huggingface", "/login/callback", "/logout")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradio import oauth
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.estimate.speed import Calibration
@@ -47,6 +49,7 @@ SPACE = {
     "SPACE_HOST": "ann-studio.hf.space",
     "SPACE_AUTHOR_NAME": "Ann",
     "OAUTH_CLIENT_ID": "client-1",
+    "OAUTH_SCOPES": "openid profile",
 }
 
 
@@ -217,6 +220,10 @@ def environment_of(mode: str, patch: pytest.MonkeyPatch, **more: str) -> None:
     patch.setenv(NO_HUB_TOKEN, "")  # so that it is put back afterwards
     for name, value in {**SECRETS, **(SPACE if mode == table.SPACE else {}), **more}.items():
         patch.setenv(name, value)
+    if "OPENID_PROVIDER_URL" in more:
+        patch.setenv("SYSTEM", "spaces")
+        for name in ("OPENID_PROVIDER_URL", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES"):
+            patch.setattr(oauth, name, os.environ[name])  # as if they had been there when Gradio was imported
 
 
 def cookie_of(server: Server, number: str) -> str:

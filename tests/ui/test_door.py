@@ -296,11 +296,10 @@ def test_another_encoding_hides_no_depth() -> None:
 def spoken(raw: Raw, sent: bytes) -> bytes:
     """What the server answers to these bytes, up to the end of the connection or a second of silence."""
     answer = b""
-    with socket.create_connection(("127.0.0.1", raw.port), timeout=20) as connection:
-        with contextlib.suppress(ConnectionError):
-            connection.sendall(sent)
-            while more := connection.recv(65_536):
-                answer += more
+    with socket.create_connection(("127.0.0.1", raw.port), timeout=20) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(sent)
+        while more := connection.recv(65_536):
+            answer += more
     return answer
 
 

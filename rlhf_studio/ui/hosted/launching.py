@@ -8,15 +8,15 @@ from pathlib import Path
 
 import gradio as gr
 from fastapi import FastAPI
-from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.door import BoundedHeads, Door
 from rlhf_studio.ui.hosted.space import HUB
 from rlhf_studio.ui.serving.browser_rules import BrowserRules
 from rlhf_studio.ui.visiting.modes import on_a_space
+from rlhf_studio.ui.visiting.owner import Login, add_login
 
 
 class Pages(gr.Blocks):
@@ -32,21 +32,17 @@ class Pages(gr.Blocks):
             self.create_limiter()
 
 
-def web_app(demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route]) -> FastAPI:
-    """The app to serve, with ``routes`` beside Gradio's. ``root``: the workspace.
+def web_app(demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route], login: Login | None = None) -> FastAPI:
+    """The app to serve, with ``routes`` beside Gradio's, and a ``login`` where there is one. ``root``: the workspace.
 
     Nothing is shared, recorded, monitored or served that the pages do not need.
     """
-    app = FastAPI(
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        routes=list(routes),
-        middleware=[
-            Middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else ""),
-            Middleware(Door, access=access, demo=demo, root=root),
-        ],
-    )
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, routes=list(routes))
+    app.add_middleware(Door, access=access, demo=demo, root=root, logs_in=login is not None)
+    if login is not None:
+        add_login(app, login)  # before the door, which asks the session who it is
+    app.add_middleware(BoundedHeads)
+    app.add_middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else "")
     demo.space_id = None  # no bar with the Space's name: it loads pictures and letters from other websites, which are told who reads
     demo.state_session_capacity = 1000  # no page keeps anything there; without a limit, invented sessions could fill the memory
     return gr.mount_gradio_app(
