@@ -119,27 +119,27 @@ def _connect(
     quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
     asking: dict[str, Any] = {**quiet, "queue": is_zero_gpu_space()}  # Gradio says there who asks, in events of the queue alone
 
-    def start_run(event: gr.EventData, request: gr.Request) -> list[Any]:
-        outcome = train_page.start(event._data, request)
+    def start_run(event: sent.Event, request: gr.Request) -> list[Any]:
+        outcome = train_page.start(event.data, request)
         if "run_id" not in outcome:
             return [json.dumps(outcome), gr.skip(), gr.skip()]
         wake()
         return [json.dumps(outcome), gr.Tabs(selected=LIVE), live.open(outcome["run_id"])]
 
-    def measure(event: gr.EventData, request: gr.Request) -> None:
-        train_page.measure(event._data, request)
+    def measure(event: sent.Event, request: gr.Request) -> None:
+        train_page.measure(event.data, request)
 
-    def act_on_run(event: gr.EventData, request: gr.Request) -> str:
-        outcome = runs_page.act(event._data, request)
+    def act_on_run(event: sent.Event, request: gr.Request) -> str:
+        outcome = runs_page.act(event.data, request)
         wake()
         return json.dumps(outcome)
 
-    def stop_from_runs(event: gr.EventData, request: gr.Request) -> None:
-        runs_page.stop(event._data, request)
+    def stop_from_runs(event: sent.Event, request: gr.Request) -> None:
+        runs_page.stop(event.data, request)
         wake()
 
-    def open_run(event: gr.EventData) -> list[Any]:
-        data = event._data if isinstance(event._data, dict) else {}
+    def open_run(event: sent.Event) -> list[Any]:
+        data = event.data if isinstance(event.data, dict) else {}
         return [gr.Tabs(selected=LIVE), live.open(str(data.get("run", ""))[:100])]
 
     def go_train() -> gr.Tabs:
@@ -159,23 +159,23 @@ def _connect_talk(talk: gr.HTML, talk_page: TalkPage, tabs: gr.Tabs, live: live_
     def talk_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
-    def open_talk(event: gr.EventData) -> list[Any]:
-        return [gr.Tabs(selected=TALK), talk_page.open(str(sent.member(event._data, "run") or "")[:100])]
+    def open_talk(event: sent.Event) -> list[Any]:
+        return [gr.Tabs(selected=TALK), talk_page.open(str(sent.member(event.data, "run") or "")[:100])]
 
     talk.talk_train(talk_train, outputs=tabs, **quiet)
     live.component.open_talk(open_talk, outputs=[tabs, talk], **quiet)
 
 
 def _connect_road(road: gr.HTML, tabs: gr.Tabs, live: live_page.LivePage) -> None:
-    def open_road_run(event: gr.EventData) -> list[Any]:
-        return [gr.Tabs(selected=LIVE), live.open(str(sent.member(event._data, "run") or "")[:100])]
+    def open_road_run(event: sent.Event) -> list[Any]:
+        return [gr.Tabs(selected=LIVE), live.open(str(sent.member(event.data, "run") or "")[:100])]
 
     road.open_road_run(open_road_run, outputs=[tabs, live.component], queue=False, show_progress="hidden", api_visibility="private")
 
 
 def _connect_feedback(feedback: gr.HTML, page: FeedbackPage, tabs: gr.Tabs, live: live_page.LivePage) -> None:
-    def open_feedback(event: gr.EventData) -> list[Any]:
-        return [gr.Tabs(selected=FEEDBACK), page.open(f"run:{str(sent.member(event._data, 'run') or '')[:100]}")]
+    def open_feedback(event: sent.Event) -> list[Any]:
+        return [gr.Tabs(selected=FEEDBACK), page.open(f"run:{str(sent.member(event.data, 'run') or '')[:100]}")]
 
     def feedback_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)

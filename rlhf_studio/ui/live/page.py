@@ -229,11 +229,11 @@ def build(
 
 
 def _handler(workspace: Workspace, access: Access, action: str, on_queue_change: Callable[[], None]) -> Callable[..., None]:
-    def handle(event: gr.EventData, request: gr.Request) -> None:
+    def handle(event: sent.Event, request: gr.Request) -> None:
         with _refusals():
-            by = asked_by(workspace, access, event._data, request)
-            admission = access.admission(request, event._data) if action == "resume_run" else FREE
-        steer(workspace, action, event._data, by, admission)
+            by = asked_by(workspace, access, event.data, request)
+            admission = access.admission(request, event.data) if action == "resume_run" else FREE
+        steer(workspace, action, event.data, by, admission)
         on_queue_change()
 
     handle.__name__ = action
