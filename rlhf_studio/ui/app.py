@@ -49,6 +49,7 @@ from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.playground.page import RewardPlayground
 from rlhf_studio.ui.road.page import RoadPage
+from rlhf_studio.ui.roles import PLAYED, Role, callable_by
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
@@ -119,6 +120,7 @@ def _connect(
     quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
     asking: dict[str, Any] = {**quiet, "queue": is_zero_gpu_space()}  # Gradio says there who asks, in events of the queue alone
 
+    @callable_by(Role.OPERATOR, players_in=PLAYED, starts=True)
     def start_run(event: sent.Event, request: gr.Request) -> list[Any]:
         outcome = train_page.start(event.data, request)
         if "run_id" not in outcome:
@@ -126,22 +128,27 @@ def _connect(
         wake()
         return [json.dumps(outcome), gr.Tabs(selected=LIVE), live.open(outcome["run_id"])]
 
+    @callable_by(Role.OPERATOR)
     def measure(event: sent.Event, request: gr.Request) -> None:
         train_page.measure(event.data, request)
 
+    @callable_by(Role.OPERATOR)
     def act_on_run(event: sent.Event, request: gr.Request) -> str:
         outcome = runs_page.act(event.data, request)
         wake()
         return json.dumps(outcome)
 
+    @callable_by(Role.OPERATOR, players_in=PLAYED)
     def stop_from_runs(event: sent.Event, request: gr.Request) -> None:
         runs_page.stop(event.data, request)
         wake()
 
+    @callable_by(Role.VIEWER)
     def open_run(event: sent.Event) -> list[Any]:
         data = event.data if isinstance(event.data, dict) else {}
         return [gr.Tabs(selected=LIVE), live.open(str(data.get("run", ""))[:100])]
 
+    @callable_by(Role.VIEWER)
     def go_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
@@ -156,9 +163,11 @@ def _connect(
 def _connect_talk(talk: gr.HTML, talk_page: TalkPage, tabs: gr.Tabs, live: live_page.LivePage) -> None:
     quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
+    @callable_by(Role.VIEWER)
     def talk_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
+    @callable_by(Role.VIEWER)
     def open_talk(event: sent.Event) -> list[Any]:
         return [gr.Tabs(selected=TALK), talk_page.open(str(sent.member(event.data, "run") or "")[:100])]
 
@@ -167,6 +176,7 @@ def _connect_talk(talk: gr.HTML, talk_page: TalkPage, tabs: gr.Tabs, live: live_
 
 
 def _connect_road(road: gr.HTML, tabs: gr.Tabs, live: live_page.LivePage) -> None:
+    @callable_by(Role.VIEWER)
     def open_road_run(event: sent.Event) -> list[Any]:
         return [gr.Tabs(selected=LIVE), live.open(str(sent.member(event.data, "run") or "")[:100])]
 
@@ -174,9 +184,11 @@ def _connect_road(road: gr.HTML, tabs: gr.Tabs, live: live_page.LivePage) -> Non
 
 
 def _connect_feedback(feedback: gr.HTML, page: FeedbackPage, tabs: gr.Tabs, live: live_page.LivePage) -> None:
+    @callable_by(Role.VIEWER)
     def open_feedback(event: sent.Event) -> list[Any]:
         return [gr.Tabs(selected=FEEDBACK), page.open(f"run:{str(sent.member(event.data, 'run') or '')[:100]}")]
 
+    @callable_by(Role.VIEWER)
     def feedback_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 

@@ -14,7 +14,7 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlhf_studio.ui import html, roles
 from rlhf_studio.ui.access import Access, with_our_cookie_only
-from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.roles import Role, Rule, rule_of
 from rlhf_studio.ui.serving import bodies
 from rlhf_studio.ui.serving.bodies import Refused
 from rlhf_studio.ui.serving.bounded import TooBusy, Turns
@@ -63,45 +63,26 @@ Ask = Callable[[Any, Request], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class Function:
-    """A handler or server function of the app: the role it takes, and how it is called.
+    """A handler or server function of the app: what it declares, and how it is called.
 
-    ``ask`` calls a server function, past Gradio's routes, which cost more than most answers do; None for a handler. One that ``waits``
-    holds a thread; others look at memory only.
+    ``ask`` calls a server function, past Gradio's routes, which cost more than most answers do; None for a handler.
     """
 
-    role: Role
-    played: bool = False  # for those who may start runs of their own, not for raters
+    rule: Rule
+    waits: bool  # for a thread
     queued: bool = False
     ask: Ask | None = None
-    waits: bool = True
-    starts: bool = False  # a run
 
 
-def row_of(function: Callable[..., Any], component: Any = None) -> str:
-    """The name of a function in :data:`roles.FUNCTIONS`; for a server function, ``component`` is the component that it belongs to."""
-    return f"{component.elem_id}.{function.__name__}" if component is not None else function.__name__
+def handlers_of(demo: gr.Blocks) -> dict[int, Function]:
+    """The handlers of an app's events by their index. Raises TypeError for one that declares nothing."""
+    return {index: Function(rule_of(event.fn), True, bool(event.queue)) for index, event in demo.fns.items() if event.fn is not None}
 
 
-def function_of(row: str, mode: Mode) -> Function:
-    """What the table says of a function in a mode."""
-    return Function(roles.role_for(row, mode), played=row in roles.PLAYED.get(mode, ()), starts=row == "start_run")
-
-
-def handlers_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[int, Function]:
-    """The handlers of an app's events by their index. One that is not in the table is for nobody."""
+def server_functions_of(demo: gr.Blocks) -> dict[tuple[int, str], Function]:
+    """The server functions of an app by component and name. Raises TypeError for one that declares nothing."""
     return {
-        index: replace(function_of(row_of(event.fn), mode), queued=bool(event.queue))
-        for index, event in demo.fns.items()
-        if event.fn is not None
-    }
-
-
-def server_functions_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[tuple[int, str], Function]:
-    """The server functions of an app by component and name."""
-    return {
-        (index, function.__name__): replace(
-            function_of(row_of(function, block), mode), ask=ask_of(function), waits=not inspect.iscoroutinefunction(function)
-        )
+        (index, function.__name__): Function(rule_of(function), not inspect.iscoroutinefunction(function), ask=ask_of(function))
         for index, block in demo.blocks.items()
         for function in getattr(block, "server_fns", None) or ()
     }
@@ -127,6 +108,14 @@ def health_route() -> Route:
     return Route(roles.HEALTH_ROUTE, health, methods=["GET"])
 
 
+class Functions:
+    """All that can be called in an app whose pages are complete. Raises TypeError where one declares nothing."""
+
+    def __init__(self, demo: gr.Blocks) -> None:
+        self.handlers, self.server_functions = handlers_of(demo), server_functions_of(demo)
+        self.inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
+
+
 class BoundedHeads:
     """Middleware that refuses headers and addresses that are longer than any browser's, before anything reads them."""
 
@@ -147,15 +136,18 @@ class BoundedHeads:
 
 
 class Door:
-    """Middleware around the whole app. ``demo`` must be complete; ``root`` is the workspace, see :class:`WithoutPlaces`;
-    with ``logs_in`` people may log in, see :mod:`rlhf_studio.ui.visiting.owner`."""
+    """Middleware around the whole app.
 
-    def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks, root: Path, logs_in: bool = False) -> None:
+    Args:
+        functions: what may be called, see :class:`Functions`.
+        root: the workspace, see :class:`WithoutPlaces`.
+        logs_in: whether people may log in, see :mod:`rlhf_studio.ui.visiting.owner`.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, functions: Functions, root: Path, logs_in: bool = False) -> None:
         linked: ASGIApp = Links(app, access)
         self._app = NewVisitors(linked, access.visitors, access.path) if access.mode is Mode.SPACE else linked
-        self._access, self._demo, self._places = access, demo, WithoutPlaces(root)
-        self._handlers, self._functions = handlers_of(demo, access.mode), server_functions_of(demo, access.mode)
-        self._inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
+        self._access, self._called, self._places = access, functions, WithoutPlaces(root)
         self._files = [path.as_posix() for path in html.static_paths()]
         routes = [(key.partition(" "), role) for key, role in {**roles.ROUTES, **(roles.LOGIN_ROUTES if logs_in else {})}.items()]
         self._patterns = [(method, path, compile_path(path)[0], role) for (method, _, path), role in routes]
@@ -252,24 +244,27 @@ class Door:
 
     async def _call(self, path: str, role: Role, request: Request, receive: Receive) -> tuple[dict[str, Any], Function | None]:
         """What a body asks for, and the function it names. Raises :class:`Refused`."""
-        sent = bodies.read_object(await bodies.read_body(request.headers, receive, MOST_BYTES[role]))
+        body = await bodies.read_body(request.headers, receive, MOST_BYTES[role])
+        sent = bodies.read_object(body)
         if path == roles.CANCEL_ROUTE:
             return bodies.cancel_call(sent), None
         if path in roles.RESET_ROUTES:
             return bodies.reset_call(sent), None
         if path in roles.COMPONENT_ROUTES:
             call = bodies.component_call(sent)
-            function = self._functions.get((call["component_id"], call["fn_name"]))
+            function = self._called.server_functions.get((call["component_id"], call["fn_name"]))
         else:
-            call = bodies.event_call(sent, self._inputs)
-            function = self._handlers.get(call["fn_index"])
+            call = bodies.event_call(sent, self._called.inputs)
+            function = self._called.handlers.get(call["fn_index"])
             if function is not None and function.queued != (path == roles.QUEUE_ROUTE):
                 raise Refused(404, "This event is asked for at another address.")
             if path == roles.QUEUE_ROUTE:
                 self._joined(call["session_hash"])
         if function is None:
             raise Refused(404, "There is no such function.")
-        self._require(request, role, function.role)
+        self._require(request, role, function.rule.role_in(self._access.mode))
+        if function.rule.most_bytes is not None and len(body) > function.rule.most_bytes:
+            raise Refused(413, f"The body may have {function.rule.most_bytes} bytes at most.")
         return call, function
 
     @asynccontextmanager
@@ -279,12 +274,12 @@ class Door:
         if role >= Role.OPERATOR or function is None:
             yield
             return
-        if function.played and not self._access.plays(request):
+        if function.rule.is_for_players(self._access.mode) and not self._access.plays(request):
             raise Refused(403, self._access.why_not(request))
         if not function.waits:
             yield
             return
-        turns, own = (self._starts, self._access.starter(request).key) if function.starts else (self._turns, "")
+        turns, own = (self._starts, self._access.starter(request).key) if function.rule.starts else (self._turns, "")
         async with turns.turn(own):
             yield
 

@@ -36,8 +36,7 @@ from rlhf_studio.ui.visiting.allowed import RECIPES, Budget
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from rlhf_studio.ui.visiting.where import offered, where
 from tests.ui.fake_run import FakeRun
-from tests.ui.raw_http import Raw
-from tests.ui.test_roles import functions_of
+from tests.ui.raw_http import Raw, functions_of
 from tests.ui.train_helpers import install_world, start_stand_in
 from tests.waiting import wait_until
 

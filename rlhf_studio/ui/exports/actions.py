@@ -24,6 +24,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.exports.downloads import files_of
+from rlhf_studio.ui.roles import Role, callable_by
 
 PATIENCE = 3600.0  # seconds without any sign of life: loading a large base may take long
 MOST_BYTES = 1_000_000
@@ -67,6 +68,7 @@ class Exports:
 
     # --- what the page asks -------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.VIEWER)
     def export_look(self, data: Any, request: gr.Request) -> Json:
         """What there is to take, what was made, and how far the present export is."""
         own = self._access.rights(request, data)
@@ -86,6 +88,7 @@ class Exports:
         can_push = own["operator"] and self._keep_hub_token and _has_token(os.environ)
         return {**own, **facts, "files": files_of(self._workspace.exports_place(run)), "job": shown, "busy": busy, "push": can_push}
 
+    @callable_by(Role.OPERATOR)
     def export_start(self, data: Any, request: gr.Request) -> Json:
         """Begin: ``what`` is adapter, merged, html, csv or jsonl; ``at`` a step, "best" or ""; ``push`` a name on the hub or ""."""
         if not self._access.is_operator(request, data):
@@ -103,6 +106,7 @@ class Exports:
             self._thread.start()
         return {"number": job.number}
 
+    @callable_by(Role.OPERATOR)
     def export_cancel(self, data: Any, request: gr.Request) -> Json:
         """End the present export; what it had begun is removed."""
         if not self._access.is_operator(request, data):

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.door import BoundedHeads, Door
+from rlhf_studio.ui.door import BoundedHeads, Door, Functions
 from rlhf_studio.ui.hosted.space import HUB
 from rlhf_studio.ui.serving.browser_rules import BrowserRules
 from rlhf_studio.ui.visiting.modes import on_a_space
@@ -38,7 +38,7 @@ def web_app(demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route]
     Nothing is shared, recorded, monitored or served that the pages do not need.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, routes=list(routes))
-    app.add_middleware(Door, access=access, demo=demo, root=root, logs_in=login is not None)
+    app.add_middleware(Door, access=access, functions=Functions(demo), root=root, logs_in=login is not None)
     if login is not None:
         add_login(app, login)  # before the door, which asks the session who it is
     app.add_middleware(BoundedHeads)

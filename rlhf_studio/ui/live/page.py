@@ -35,6 +35,7 @@ from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.live.snapshot import Position
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.resume import question, refusal
+from rlhf_studio.ui.roles import PLAYED, Role, callable_by
 
 DETAIL_SECONDS = 15
 COMMANDS: dict[str, CommandKind] = {
@@ -47,6 +48,7 @@ COMMANDS: dict[str, CommandKind] = {
     "phase_run": "phase",
     "set_run": "set",
 }
+OPERATORS_ONLY = ("checkpoint_run", "force_stop_run")
 ACTIONS = (*COMMANDS, "force_stop_run", "resume_run")
 """What the buttons do to a run. What makes another one, or gives it more steps, is asked of :mod:`rlhf_studio.ui.lab.experiments`."""
 _counter = itertools.count(1)
@@ -160,12 +162,15 @@ class LivePage:
     def connect_tabs(self, tabs: gr.Tabs, *, train: str, runs: str) -> None:
         """Let the page's links lead to the Train and Runs tabs (their ids). Call inside the Blocks context."""
 
+        @callable_by(Role.VIEWER)
         def open_train() -> gr.Tabs:
             return gr.Tabs(selected=train)
 
+        @callable_by(Role.VIEWER)
         def open_runs() -> gr.Tabs:
             return gr.Tabs(selected=runs)
 
+        @callable_by(Role.VIEWER)
         def open_compare() -> gr.Tabs:
             return gr.Tabs(selected=runs)
 
@@ -188,6 +193,7 @@ def build(
     page_data = payloads.encode_text({**charts.page_data(), **about_settings()})
     insights = feed.insights
 
+    @callable_by(Role.VIEWER, most_bytes=4_000)
     async def poll(data: Any, request: gr.Request) -> Response:
         position = Position.parse(data)
         rights = access.rights(request, data)
@@ -196,6 +202,7 @@ def build(
         insight = insights.watch(position.run, place)
         return sent.as_json(poll_reply(position, body, rights, time.time(), insight, owns))
 
+    @callable_by(Role.VIEWER, most_bytes=4_000)
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")
         if kind == "page":
@@ -211,6 +218,7 @@ def build(
             answer.result() if answer.done() else payloads.encode_text({"problem": "This takes longer than usual. It is tried again."})
         )
 
+    @callable_by(Role.OPERATOR, players_in=PLAYED)
     def resume_question(data: Any, request: gr.Request) -> dict[str, Any]:
         return question(workspace, access, data, request)
 
@@ -229,6 +237,7 @@ def build(
 
 
 def _handler(workspace: Workspace, access: Access, action: str, on_queue_change: Callable[[], None]) -> Callable[..., None]:
+    @callable_by(Role.OPERATOR, players_in=() if action in OPERATORS_ONLY else PLAYED)
     def handle(event: sent.Event, request: gr.Request) -> None:
         with _refusals():
             by = asked_by(workspace, access, event.data, request)

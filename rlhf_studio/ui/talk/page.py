@@ -25,6 +25,7 @@ from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.live.charts import QUANTITIES
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, Refused, request_of
 
@@ -56,6 +57,7 @@ class TalkPage:
     def build(self, functions: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
         """The component, with the ``functions`` of what else is on the page. Its events: ``talk_train``, which leads to the Train page."""
 
+        @callable_by(Role.OPERATOR)
         async def news(data: Any, request: gr.Request) -> Response:
             return self.news(data, request)
 
@@ -64,6 +66,7 @@ class TalkPage:
 
     # --- what the page asks; the first two change nothing ------------------------------------------------------------------------
 
+    @callable_by(Role.VIEWER)
     def boot(self, data: Any, request: gr.Request) -> Json:
         """The runs that have a checkpoint or a snapshot, newest first, and what the page needs once."""
         own = self._access.rights(request, data)
@@ -74,6 +77,7 @@ class TalkPage:
         rows = [{"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step} for run in runs[:MOST_RUNS]]
         return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, **_STATIC}
 
+    @callable_by(Role.VIEWER)
     def policies(self, data: Any, request: gr.Request) -> Json:
         """The policies of one run, its watched prompts as examples, and its sampling settings."""
         try:
@@ -92,6 +96,7 @@ class TalkPage:
             "gold": stage == "ppo" and config.reward.gold != "none",
         }
 
+    @callable_by(Role.OPERATOR)
     def ask(self, data: Any, request: gr.Request) -> Json:
         """Ask one or two policies (or, without a prompt, only load them). Gives the exchange's ``key``, or ``error`` and ``field``."""
         if not self._access.is_operator(request, data):
@@ -113,6 +118,7 @@ class TalkPage:
         events = exchange.events[first : first + MOST_EVENTS]
         return sent.as_json({"state": state, "place": place, "events": events, "more": len(exchange.events) > first + len(events)})
 
+    @callable_by(Role.OPERATOR)
     def halt(self, data: Any, request: gr.Request) -> Json:
         """Stop an answer."""
         exchange = self._line.find(sent.member(data, "key"))

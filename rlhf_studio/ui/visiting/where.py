@@ -11,7 +11,7 @@ from gradio.utils import is_zero_gpu_space
 from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
-from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.visiting.allowed import RECIPES
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Login
@@ -58,6 +58,7 @@ def where(
     are not copied into the bucket.
     """
 
+    @callable_by(Role.VIEWER)
     def where(data: Any, request: gr.Request) -> Json:
         opened()
         role = access.role_of(request, data)
