@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import math
 import os
 import random
 import signal
@@ -27,7 +28,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.viewers.limits import percentile
 from rlhf_studio.runs.feedback.records import NewItem, NewTask
 from rlhf_studio.runs.feedback.store import Feedback
 
@@ -35,6 +35,11 @@ ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS, ANSWER_SECONDS, AGAIN_SECONDS = 120, 20, 0.05
 Said = tuple[int, str, str]
 """What an annotator says that was stored: (item, the annotator, the text of the response that was chosen, or tie)."""
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of the values does not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 class App:

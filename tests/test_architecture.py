@@ -13,7 +13,7 @@ PACKAGE = ROOT / "rlhf_studio"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 ASSETS = PACKAGE / "ui" / "assets"
 SCRIPTS = sorted([*ASSETS.rglob("*.js"), *ASSETS.rglob("*.css")])
-LONGEST_FILE, LONGEST_FUNCTION, MOST_FILES = 400, 60, 11
+LONGEST_FILE, LONGEST_FUNCTION, MOST_FILES = 600, 60, 11
 # Folders that are flat on purpose: a page's scripts and styles lie together, and `runs` and `ui` have one file for each thing that they
 # do. The limit is what they hold today: whoever adds a file there puts two together, or makes a folder and says so here.
 MOST_FILES_IN = {
