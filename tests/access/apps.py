@@ -203,8 +203,13 @@ def environment_of(mode: str, patch: pytest.MonkeyPatch, **more: str) -> None:
         patch.setenv(name, value)
     if "OPENID_PROVIDER_URL" in more:
         patch.setenv("SYSTEM", "spaces")
-        for name in ("OPENID_PROVIDER_URL", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES"):
-            patch.setattr(oauth, name, os.environ[name])  # as if they had been there when Gradio was imported
+        know_login(patch)
+
+
+def know_login(patch: pytest.MonkeyPatch) -> None:
+    """Let Gradio know the login of the environment, as if its variables had been there when Gradio was imported."""
+    for name in ("OPENID_PROVIDER_URL", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES"):
+        patch.setattr(oauth, name, os.environ[name])
 
 
 def cookie_of(server: Server, number: str) -> str:
