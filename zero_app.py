@@ -25,5 +25,7 @@ def take_lease(lease: Lease) -> LeaseEnd:
 
 
 if __name__ == "__main__":
+    if hasattr(spaces, "zero") and hasattr(spaces.zero, "startup"):
+        spaces.zero.startup()  # the package does it by itself where Gradio's own ``launch`` serves the app
     leases = Leases(take_lease)
     sys.exit(main(start=leases, on_queued=leases.askers.note))

@@ -136,9 +136,9 @@ def profiles(results: Results) -> list[str]:
     return [*lines, "", *(line for one in found for line in _made_by(one["workload"], one))]
 
 
-def viewers(results: Results) -> list[str]:
+def watching(results: Results) -> list[str]:
     """What watching costs."""
-    found = results.get("viewers")
+    found = results.get("watching")
     if not found:
         return ["Not measured yet."]
     answered = ", ".join(f"{1000 * found['latency'][part]:.1f} ms" for part in ("median", "p95"))
@@ -154,20 +154,6 @@ def viewers(results: Results) -> list[str]:
         f"The simulated viewers themselves used {1000 * found['viewers_cpu']:.0f} ms of CPU a second on the same machine.",
         *_made_by("watching", found),
     ]
-
-
-def limits(results: Results) -> list[str]:
-    """What was measured against limits: many viewers, slow clients, a visitor's worst day."""
-    measured = {name: result for name, result in results.items() if "figures" in result}
-    if not measured:
-        return ["Not measured yet."]
-    lines = ["| | | measured | limit |", "|---|---|---|---|"]
-    for name, result in measured.items():
-        for one in result["figures"]:
-            value = "never" if one["value"] is None else f"{one['value']:,.3g}" if abs(one["value"]) < 1000 else f"{one['value']:,.0f}"
-            limit = "" if one["most"] is None else f"{one['most']:,.3g} {one['unit']}".strip() + ("" if one["holds"] else ", **broken**")
-            lines.append(f"| {name} | {one['what']} | {value} {one['unit']}".rstrip() + f" | {limit} |")
-    return [*lines, "", *(line for name, result in measured.items() for line in _made_by(name, result))]
 
 
 def recording(results: Results) -> list[str]:
@@ -212,8 +198,7 @@ BLOCKS: dict[str, Callable[[Results], list[str]]] = {
     "floors": floors,
     "stages": stages,
     "profiles": profiles,
-    "viewers": viewers,
-    "limits": limits,
+    "watching": watching,
     "recording": recording,
     "parity": parity,
 }

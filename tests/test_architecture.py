@@ -123,6 +123,45 @@ def _imports(path: Path) -> Iterator[str]:
                 yield whole if place.is_dir() or place.with_suffix(".py").is_file() else module
 
 
+PRIVATE_IN = {"gradio", "starlette", "uvicorn", "fastapi", "spaces", "plotly"}
+
+
+def private_names(path: Path) -> Iterator[str]:
+    """Names that begin with an underscore and are not the file's own: what the packages of the app do not promise."""
+    own_objects = [node for node in nodes(path) if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in ("self", "cls")]
+    mine = {node.attr for node in own_objects} | {
+        node.target.id for node in nodes(path) if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    for node in nodes(path):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                whole = [*module.split("."), *alias.name.split(".")]
+                whole = whole[1:] if not whole[0] else whole
+                if whole[0] in PRIVATE_IN and (any(part.startswith("_") for part in whole) or "protocols" in whole):
+                    yield ".".join(whole)
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            if node.attr not in mine and not (isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "super"):
+                yield f".{node.attr}"
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "setattr", "hasattr"):
+            yield from (str(word.value) for word in node.args[1:2] if isinstance(word, ast.Constant) and str(word.value).startswith("_"))
+
+
+def test_the_app_uses_no_private_name_of_the_packages_that_serve_it(tmp_path: Path) -> None:
+    """``demo._queue`` and the like change without notice."""
+    tried = tmp_path / "tried.py"
+    tried.write_text(
+        "from starlette._utils import a\nimport gradio._x\nfrom gradio import _b\nfrom uvicorn.protocols.http import c\n"
+        "demo._queue\nself.demo._queue\nself._mine\nsuper()._mine\ngetattr(demo, '_hidden')\nfrom rlhf_studio.x import _own\n"
+    )
+    assert len(list(private_names(tried))) == 7
+    inside = [path for path in SOURCES if layer_of(path) == "ui"] + [ROOT / "app.py", ROOT / "zero_app.py"]
+    found = {path.name: names for path in inside if path.is_file() and (names := list(private_names(path)))}
+    assert found == {}
+    elsewhere = [name for path in SOURCES for name in imports(path) if name.split(".")[0] in PRIVATE_IN and "._" in name]
+    assert elsewhere == []
+
+
 def follows_the_import_rules(path: Path) -> None:
     layer = layer_of(path)
     allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "regular", "units", "visible"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -40,11 +40,22 @@ RATER_QUERY = "rate"
 CLASS_COOKIE = "rlhf_studio_class"
 CLASS_HEADER = "x-rlhf-studio-class-token"
 CLASS_QUERY = "class"
-OUR_COOKIES = (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE, owner.COOKIE, owner.LOGIN_COOKIE)
+OUR_COOKIES = (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE)
 LINK_SECONDS = 1.0  # for which a link that another app has renewed may still be taken for valid
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 _OF_PROXIES = re.compile(r"forwarded|x-forwarded-.*|via|x-real-ip|.*-(client|connecting)-ip")
+
+
+SENDER = "rlhf_studio.sender"  # where it is kept with a request
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Who sends a request: the role, and whether it is a visitor of a Space or a student of a class."""
+
+    role: Role
+    plays: bool = False
 
 
 class Raters:
@@ -103,7 +114,7 @@ class Access:
         room: what a class shares: its link, another one than the raters', and whether students may start runs now.
         visitors: who has been given a visitor's or student's cookie.
         budget: what visitors and students may start.
-        owners: the cookies of those who have logged in as the Space's owner.
+        owners: the names of those who own the Space, in lower case, where they can log in.
         path: for which the app's cookies are valid; another one than ``/`` where a proxy serves it below one.
         duplicate: where people make a copy of the Space; empty elsewhere.
         address: the Space's own, outside the frame of huggingface.co; empty elsewhere.
@@ -118,7 +129,7 @@ class Access:
     room: Classroom = field(default_factory=Classroom)
     visitors: identity.Visitors = field(default_factory=identity.Visitors)
     budget: Budget = field(default_factory=Budget)
-    owners: owner.Sessions = field(default_factory=owner.Sessions)
+    owners: frozenset[str] = frozenset()
     path: str = "/"
     duplicate: str = ""
     address: str = ""
@@ -135,19 +146,12 @@ class Access:
 
     def role_of(self, request: Any, data: Any = None) -> Role:
         """Who sends this request. A page of another website may not even watch. Arguments as :meth:`is_operator`."""
-        if request is None or not self._from_our_page(request.headers):
-            return Role.ANYONE
-        if self.is_operator(request, data):
-            return Role.OPERATOR
-        return Role.PLAYER if self.plays(request, data) or self._is_rater(request, data) else Role.VIEWER
+        role = self._sender(request).role
+        return min(role, Role.VIEWER) if only_watches(data) else role
 
     def plays(self, request: Any, data: Any = None) -> bool:
         """Whether this is a visitor of a Space or a student of a class: they may start small runs of their own, where :meth:`may_start`."""
-        if request is None or only_watches(data) or not self._from_our_page(request.headers):
-            return False
-        if self.mode is Mode.CLASSROOM:
-            return self.shows_class_link(request) and self.room.students.has_place(self.visitors.key_in(request.headers))
-        return self.mode is Mode.SPACE
+        return self._sender(request).plays and not only_watches(data)
 
     def shows_class_link(self, request: Any) -> bool:
         """Whether the sender has opened the class link that is valid now. To take part they also need a place (:meth:`plays`)."""
@@ -175,6 +179,7 @@ class Access:
 
     def _still_starter(self, request: Any, data: Any) -> Starter:
         """Who starts a run with this request, as things are now. Raises StoreError for whoever may not start any more."""
+        _scope_of(request).pop(SENDER, None)
         if not self.may_start(request, data):
             raise StoreError(self.why_not(request, data), "limit")
         return self.starter(request, data)
@@ -190,26 +195,43 @@ class Access:
         starter = workspace.status(run_id(data)).starter
         return starter if self.owns(request, data, starter) else None
 
-    def _is_rater(self, request: Any, data: Any) -> bool:
-        if self.read_only or only_watches(data):
-            return False
-        return self.raters.admits(_shown(request, RATER_HEADER, RATER_COOKIE))
-
     def is_operator(self, request: Any, data: Any = None) -> bool:
         """Whether the sender of this request (Gradio's or Starlette's) may change things.
 
         ``data`` is what the page sent with its question. A page that was opened with ``?view=1`` is a viewer's, whoever opened it:
         the request for the page shows that in its address, and later ones in what they send.
         """
-        if self.read_only or request is None or not self._from_our_page(request.headers):
-            return False
-        if only_watches(data) or dict(getattr(request, "query_params", None) or {}).get("view") == "1":
+        return self.role_of(request, data) >= Role.OPERATOR
+
+    def _sender(self, request: Any) -> Sender:
+        """Who sends a request: found out once, and kept with it."""
+        if request is None or not self._from_our_page(request.headers):
+            return Sender(Role.ANYONE)
+        kept = _scope_of(request)
+        if SENDER not in kept:
+            plays = self._may_play(request)
+            rates = not self.read_only and self.raters.admits(_shown(request, RATER_HEADER, RATER_COOKIE))
+            role = Role.OPERATOR if self._may_operate(request) else Role.PLAYER if plays or rates else Role.VIEWER
+            kept[SENDER] = Sender(role, plays)
+        return kept[SENDER]
+
+    def _may_play(self, request: Any) -> bool:
+        if self.mode is Mode.CLASSROOM:
+            return self.shows_class_link(request) and self.room.students.has_place(self.visitors.key_in(request.headers))
+        return self.mode is Mode.SPACE
+
+    def _may_operate(self, request: Any) -> bool:
+        if self.read_only or dict(getattr(request, "query_params", None) or {}).get("view") == "1":
             return False
         if is_token(_shown(request, HEADER, COOKIE), self.operator_token):
             return True
-        if self.mode is Mode.SPACE and self.owners.admits(token_in_cookies(request.headers.get("cookie", ""), owner.COOKIE)):
+        if self.mode is Mode.SPACE and self.person(request).lower() in self.owners:
             return True
         return self.loopback and not self.token_only and _from_this_machine(request)
+
+    def person(self, request: Any) -> str:
+        """The name under which the sender has logged in at Hugging Face; empty for most."""
+        return owner.person_in(_scope_of(request).get("session", {}))
 
     def _from_our_page(self, headers: Any) -> bool:
         """False for requests that another website made a browser send. Programs outside a browser send neither header."""
@@ -271,6 +293,12 @@ class Access:
                 "Are you the teacher? Open the teacher's link that the app printed."
             )
         return "You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both."
+
+
+def _scope_of(request: Any) -> MutableMapping[str, Any]:
+    """What is kept with a request, whether it is Gradio's, which has Starlette's in it, or Starlette's; nothing of any other."""
+    scope: MutableMapping[str, Any] = getattr(getattr(request, "request", request), "scope", {})
+    return scope
 
 
 def _from_this_machine(request: Any) -> bool:

@@ -21,6 +21,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio i
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import gradio as gr
+from gradio.utils import is_zero_gpu_space
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
@@ -42,16 +43,17 @@ from rlhf_studio.ui.exports.actions import Exports, has_token
 from rlhf_studio.ui.exports.downloads import download_route
 from rlhf_studio.ui.feedback.page import FeedbackPage
 from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
-from rlhf_studio.ui.hosted.launching import ask_nobody_else, launch_settings, rest_when_idle, undisturbed
+from rlhf_studio.ui.hosted.launching import Pages, web_app
 from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
 from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.playground.page import RewardPlayground
 from rlhf_studio.ui.road.page import RoadPage
+from rlhf_studio.ui.roles import PLAYED, Role, callable_by
 from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.services import Context, Services, services_of
-from rlhf_studio.ui.serving.connections import limit_connections
+from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.try_reward import TryReward
@@ -60,13 +62,12 @@ from rlhf_studio.ui.visiting.flags import parser
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.identity import Visitors
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
-from rlhf_studio.ui.visiting.owner import login_routes, provider_of
+from rlhf_studio.ui.visiting.owner import login_of
 from rlhf_studio.ui.visiting.where import heading_functions
 from rlhf_studio.visible import say
 
 TRAIN, LIVE, RUNS, TALK, FEEDBACK, EVALUATE, ROAD, LEARN = "train", "live", "runs", "talk", "feedback", "evaluate", "road", "learn"
 
-STARTS_AT_ONCE = 4  # on their way through Gradio; they wait there for each other's turn to be checked, see Once
 TURN_SECONDS = 0.0005  # see main
 
 
@@ -81,8 +82,8 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     talk_page = TalkPage(workspace, access, services.talk)
     playground = RewardPlayground(workspace, access, services.playground)
     opened = services.learn_page.expect
-    with gr.Blocks(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading(heading_functions(access, provider_of(os.environ), class_page, opened, context.kept_problem))
+    with Pages(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
+        html.heading(heading_functions(access, login_of(os.environ), class_page, opened, context.kept_problem))
         first = RUNS if access.read_only else TRAIN  # where nothing can be started, there are runs to look at
         with gr.Tabs(selected=first, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
@@ -120,68 +121,78 @@ def _connect(
     wake: Callable[[], None],
 ) -> None:
     """The events that lead from page to page. Who may send each is in :mod:`rlhf_studio.ui.roles`."""
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    engine: dict[str, Any] = {**quiet, "concurrency_id": "engine", "concurrency_limit": 1}
-    starts: dict[str, Any] = {**quiet, "concurrency_id": "starts", "concurrency_limit": STARTS_AT_ONCE}
+    quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+    asking: dict[str, Any] = {**quiet, "queue": is_zero_gpu_space()}  # Gradio says there who asks, in events of the queue alone
 
-    def start_run(event: gr.EventData, request: gr.Request) -> list[Any]:
-        outcome = train_page.start(event._data, request)
+    @callable_by(Role.OPERATOR, players_in=PLAYED, starts=True)
+    def start_run(event: sent.Event, request: gr.Request) -> list[Any]:
+        outcome = train_page.start(event.data, request)
         if "run_id" not in outcome:
             return [json.dumps(outcome), gr.skip(), gr.skip()]
         wake()
         return [json.dumps(outcome), gr.Tabs(selected=LIVE), live.open(outcome["run_id"])]
 
-    def measure(event: gr.EventData, request: gr.Request) -> None:
-        train_page.measure(event._data, request)
+    @callable_by(Role.OPERATOR)
+    def measure(event: sent.Event, request: gr.Request) -> None:
+        train_page.measure(event.data, request)
 
-    def act_on_run(event: gr.EventData, request: gr.Request) -> str:
-        outcome = runs_page.act(event._data, request)
+    @callable_by(Role.OPERATOR)
+    def act_on_run(event: sent.Event, request: gr.Request) -> str:
+        outcome = runs_page.act(event.data, request)
         wake()
         return json.dumps(outcome)
 
-    def stop_from_runs(event: gr.EventData, request: gr.Request) -> None:
-        runs_page.stop(event._data, request)
+    @callable_by(Role.OPERATOR, players_in=PLAYED)
+    def stop_from_runs(event: sent.Event, request: gr.Request) -> None:
+        runs_page.stop(event.data, request)
         wake()
 
-    def open_run(event: gr.EventData) -> list[Any]:
-        data = event._data if isinstance(event._data, dict) else {}
+    @callable_by(Role.VIEWER)
+    def open_run(event: sent.Event) -> list[Any]:
+        data = event.data if isinstance(event.data, dict) else {}
         return [gr.Tabs(selected=LIVE), live.open(str(data.get("run", ""))[:100])]
 
+    @callable_by(Role.VIEWER)
     def go_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
-    train.start(start_run, outputs=[train, tabs, live.component], **starts)
-    train.measure(measure, queue=False, **quiet)
-    runs.act(act_on_run, outputs=runs, **engine)
-    runs.stop_run(stop_from_runs, queue=False, **quiet)
-    runs.open_run(open_run, outputs=[tabs, live.component], queue=False, **quiet)
-    runs.go_train(go_train, outputs=tabs, queue=False, **quiet)
+    train.start(start_run, outputs=[train, tabs, live.component], **asking)
+    train.measure(measure, **quiet)
+    runs.act(act_on_run, outputs=runs, **asking)
+    runs.stop_run(stop_from_runs, **quiet)
+    runs.open_run(open_run, outputs=[tabs, live.component], **quiet)
+    runs.go_train(go_train, outputs=tabs, **quiet)
 
 
 def _connect_talk(talk: gr.HTML, talk_page: TalkPage, tabs: gr.Tabs, live: live_page.LivePage) -> None:
     quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
+    @callable_by(Role.VIEWER)
     def talk_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
-    def open_talk(event: gr.EventData) -> list[Any]:
-        return [gr.Tabs(selected=TALK), talk_page.open(str(sent.member(event._data, "run") or "")[:100])]
+    @callable_by(Role.VIEWER)
+    def open_talk(event: sent.Event) -> list[Any]:
+        return [gr.Tabs(selected=TALK), talk_page.open(str(sent.member(event.data, "run") or "")[:100])]
 
     talk.talk_train(talk_train, outputs=tabs, **quiet)
     live.component.open_talk(open_talk, outputs=[tabs, talk], **quiet)
 
 
 def _connect_road(road: gr.HTML, tabs: gr.Tabs, live: live_page.LivePage) -> None:
-    def open_road_run(event: gr.EventData) -> list[Any]:
-        return [gr.Tabs(selected=LIVE), live.open(str(sent.member(event._data, "run") or "")[:100])]
+    @callable_by(Role.VIEWER)
+    def open_road_run(event: sent.Event) -> list[Any]:
+        return [gr.Tabs(selected=LIVE), live.open(str(sent.member(event.data, "run") or "")[:100])]
 
     road.open_road_run(open_road_run, outputs=[tabs, live.component], queue=False, show_progress="hidden", api_visibility="private")
 
 
 def _connect_feedback(feedback: gr.HTML, page: FeedbackPage, tabs: gr.Tabs, live: live_page.LivePage) -> None:
-    def open_feedback(event: gr.EventData) -> list[Any]:
-        return [gr.Tabs(selected=FEEDBACK), page.open(f"run:{str(sent.member(event._data, 'run') or '')[:100]}")]
+    @callable_by(Role.VIEWER)
+    def open_feedback(event: sent.Event) -> list[Any]:
+        return [gr.Tabs(selected=FEEDBACK), page.open(f"run:{str(sent.member(event.data, 'run') or '')[:100]}")]
 
+    @callable_by(Role.VIEWER)
     def feedback_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
@@ -204,6 +215,7 @@ class Server:
     feed: LiveFeed
     dispatcher: Dispatcher | None
     services: Services
+    served: AppServer | None = None
     janitor: Janitor | None = None
     keeper: Keeper | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -219,7 +231,8 @@ class Server:
         for thread in (self.dispatcher, self.janitor, self.keeper):
             if thread is not None:
                 thread.stop()
-        self.demo.close(verbose=False)
+        if self.served is not None:
+            self.served.close()
         self.feed.close()
         self.services.close()
 
@@ -265,18 +278,16 @@ def launch(
     services.class_page.open()
     demo = build_app(context, services)
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
-    rest_when_idle(demo)
-    ask_nobody_else(demo)
-    settings = launch_settings(host, port, access, demo, workspace.root)
-    settings["app_kwargs"]["routes"] = [download_route(workspace), health_route(), *login_routes(provider_of(os.environ), access.owners)]
-    with undisturbed(host):
-        _, url, _ = demo.launch(**settings)
-    limit_connections(demo)
+    listening = listening_socket(host, port)
+    routes = [download_route(workspace), health_route()]
+    served = AppServer(web_app(demo, access, workspace.root, routes, login_of(os.environ)), listening)
+    served.start()
+    url = address_of(host, listening.getsockname()[1])
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
     for thread in (dispatcher, janitor, keeper):
         if thread is not None:
             thread.start()
-    return Server(url, access, demo, workspace, context.feed, dispatcher, services, janitor, keeper)
+    return Server(url, access, demo, workspace, context.feed, dispatcher, services, served, janitor, keeper)
 
 
 def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:
@@ -284,6 +295,7 @@ def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: M
     token = token_of(environment)
     hosts = hosts_of(host, allow_hosts, environment)
     alone = is_loopback(host) and mode is not Mode.SPACE  # there, a proxy on the same machine may lead to the app
+    login = login_of(environment)
     return Access(
         mode,
         alone,
@@ -291,6 +303,7 @@ def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: M
         token_only=bool(token),
         hosts=hosts,
         budget=budget_for(mode),
+        owners=login.owners if login is not None else frozenset(),
         path=cookie_path(environment),
         duplicate=duplicate_link(environment),
         address=own_address(environment),

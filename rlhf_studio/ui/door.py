@@ -7,19 +7,20 @@ of 400 and above; nothing is printed.
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import json
 import posixpath
 import re
-from collections.abc import AsyncIterator, Callable
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import gradio as gr
-from starlette._utils import get_route_path
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
@@ -28,12 +29,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlhf_studio.ui import html, roles
 from rlhf_studio.ui.access import Access, with_our_cookie_only
-from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.roles import Role, Rule, rule_of
 from rlhf_studio.ui.serving import bodies
 from rlhf_studio.ui.serving.bodies import Refused
-from rlhf_studio.ui.serving.bounded import BUSY
-from rlhf_studio.ui.serving.direct import Direct, answer, direct_of
-from rlhf_studio.ui.serving.replies import WithoutPlaces
+from rlhf_studio.ui.serving.bounded import TooBusy, Turns
+from rlhf_studio.ui.serving.replies import WithoutPlaces, reply_of
 from rlhf_studio.ui.visiting.identity import NewVisitors
 from rlhf_studio.ui.visiting.links import Links
 from rlhf_studio.ui.visiting.modes import Mode
@@ -41,7 +41,9 @@ from rlhf_studio.ui.visiting.modes import Mode
 MOST_BYTES = {Role.VIEWER: 64_000, Role.PLAYER: 64_000, Role.OPERATOR: 1_000_000}
 VIEWERS_AT_ONCE = 4  # calls of viewers that are worked on at the same time; the others wait
 VIEWERS_WAITING = 60
-PLAYERS_QUEUED, OWN_QUEUED = 20, 3  # starts in Gradio's queue, which has 100 places: of all who play, and of one of them
+STARTS_AT_ONCE = 4  # starts of those who play, which wait for each other's turn to be checked, see Once
+STARTS_WAITING, STARTS_OF_ONE = 20, 3  # of all who play; of one of them, with the one that is looked at
+MOST_SESSIONS = 1000  # whose stream of Gradio's queue may be asked for
 LONGEST_PATH, LONGEST_PART = 1000, 255
 MOST_HEADER_BYTES, LONGEST_HEADER = 16_000, 8_000  # all headers together, and one of them with its name
 LONGEST_QUERY = 8_000
@@ -56,42 +58,45 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f\\]")
 _FORWARDED_NAME = re.compile(r"[A-Za-z0-9._:,\[\] -]{0,500}")
 
 
+Ask = Callable[[Any, Request], Awaitable[Any]]
+
+
 @dataclass(frozen=True)
 class Function:
-    """A handler or server function of the app: the role it takes, and how it is called."""
+    """A handler or server function of the app: what it declares, and how it is called.
 
-    role: Role
-    played: bool = False  # for those who may start runs of their own, not for raters
+    ``ask`` calls a server function, past Gradio's routes, which cost more than most answers do; None for a handler.
+    """
+
+    rule: Rule
+    waits: bool  # for a thread
     queued: bool = False
-    direct: Direct | None = None  # an async function: it is answered here, and holds no thread, so it is not one of VIEWERS_AT_ONCE
+    ask: Ask | None = None
 
 
-def row_of(function: Callable[..., Any], component: Any = None) -> str:
-    """The name of a function in :data:`roles.FUNCTIONS`; for a server function, ``component`` is the component that it belongs to."""
-    return f"{component.elem_id}.{function.__name__}" if component is not None else function.__name__
+def handlers_of(demo: gr.Blocks) -> dict[int, Function]:
+    """The handlers of an app's events by their index. Raises TypeError for one that declares nothing."""
+    return {index: Function(rule_of(event.fn), True, bool(event.queue)) for index, event in demo.fns.items() if event.fn is not None}
 
 
-def function_of(row: str, mode: Mode) -> Function:
-    """What the table says of a function in a mode."""
-    return Function(roles.role_for(row, mode), played=row in roles.PLAYED.get(mode, ()))
-
-
-def handlers_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[int, Function]:
-    """The handlers of an app's events by their index. One that is not in the table is for nobody."""
+def server_functions_of(demo: gr.Blocks) -> dict[tuple[int, str], Function]:
+    """The server functions of an app by component and name. Raises TypeError for one that declares nothing."""
     return {
-        index: replace(function_of(row_of(event.fn), mode), queued=bool(event.queue))
-        for index, event in demo.fns.items()
-        if event.fn is not None
-    }
-
-
-def server_functions_of(demo: gr.Blocks, mode: Mode = Mode.LOCAL) -> dict[tuple[int, str], Function]:
-    """The server functions of an app by component and name."""
-    return {
-        (index, function.__name__): replace(function_of(row_of(function, block), mode), direct=direct_of(function))
+        (index, function.__name__): Function(rule_of(function), not inspect.iscoroutinefunction(function), ask=ask_of(function))
         for index, block in demo.blocks.items()
         for function in getattr(block, "server_fns", None) or ()
     }
+
+
+def ask_of(function: Callable[..., Any]) -> Ask:
+    """A server function as one of what was sent and the request. One that is not async runs in a thread."""
+    takes_request = len(inspect.signature(function).parameters) > 1
+
+    async def ask(data: Any, request: Request) -> Any:
+        given = (data, request) if takes_request else (data,)
+        return await function(*given) if inspect.iscoroutinefunction(function) else await run_in_threadpool(function, *given)
+
+    return ask
 
 
 def health_route() -> Route:
@@ -103,20 +108,51 @@ def health_route() -> Route:
     return Route(roles.HEALTH_ROUTE, health, methods=["GET"])
 
 
-class Door:
-    """Middleware around the whole app. ``demo`` must be complete; ``root`` is the workspace, see :class:`WithoutPlaces`."""
+class Functions:
+    """All that can be called in an app whose pages are complete. Raises TypeError where one declares nothing."""
 
-    def __init__(self, app: ASGIApp, access: Access, demo: gr.Blocks, root: Path) -> None:
+    def __init__(self, demo: gr.Blocks) -> None:
+        self.handlers, self.server_functions = handlers_of(demo), server_functions_of(demo)
+        self.inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
+
+
+class BoundedHeads:
+    """Middleware that refuses headers and addresses that are longer than any browser's, before anything reads them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is short enough."""
+        headers = scope.get("headers", ())
+        lengths = [len(name) + len(value) for name, value in headers]
+        if sum(lengths) > MOST_HEADER_BYTES or max(lengths, default=0) > LONGEST_HEADER:
+            detail = f"The headers may have {MOST_HEADER_BYTES} bytes together, and each of them {LONGEST_HEADER}."
+            await JSONResponse({"detail": detail}, 431, {"connection": "close"})(scope, receive, send)
+        elif len(scope.get("query_string", b"")) > LONGEST_QUERY:
+            await JSONResponse({"detail": "This address is too long."}, 414, {"connection": "close"})(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class Door:
+    """Middleware around the whole app.
+
+    Args:
+        functions: what may be called, see :class:`Functions`.
+        root: the workspace, see :class:`WithoutPlaces`.
+        logs_in: whether people may log in, see :mod:`rlhf_studio.ui.visiting.owner`.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, functions: Functions, root: Path, logs_in: bool = False) -> None:
         linked: ASGIApp = Links(app, access)
         self._app = NewVisitors(linked, access.visitors, access.path) if access.mode is Mode.SPACE else linked
-        self._access, self._demo, self._places = access, demo, WithoutPlaces(root)
-        self._handlers, self._functions = handlers_of(demo, access.mode), server_functions_of(demo, access.mode)
-        self._inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
+        self._access, self._called, self._places = access, functions, WithoutPlaces(root)
         self._files = [path.as_posix() for path in html.static_paths()]
-        routes = [(key.partition(" "), role) for key, role in roles.ROUTES.items()]
+        routes = [(key.partition(" "), role) for key, role in {**roles.ROUTES, **(roles.LOGIN_ROUTES if logs_in else {})}.items()]
         self._patterns = [(method, path, compile_path(path)[0], role) for (method, _, path), role in routes]
-        self._turns = asyncio.Semaphore(VIEWERS_AT_ONCE)
-        self._waiting = 0
+        self._turns, self._starts = Turns(VIEWERS_AT_ONCE, VIEWERS_WAITING), Turns(STARTS_AT_ONCE, STARTS_WAITING, STARTS_OF_ONE)
+        self._sessions: OrderedDict[str, None] = OrderedDict()  # that have joined Gradio's queue
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer what is refused; pass on everything else."""
@@ -126,7 +162,6 @@ class Door:
         try:
             if scope["type"] != "http":
                 raise Refused(403, "There are no websockets here.")
-            _check_sizes(scope)
             scope = with_our_cookie_only(scope)
             if not self._is_our_name(scope):
                 await PlainTextResponse(UNKNOWN_NAME, 421, {"connection": "close"})(scope, receive, send)
@@ -138,19 +173,19 @@ class Door:
                 self._check_read(path, scope)
                 await self._app(_without(scope, b"range"), receive, self._kept(path, scope, told))
                 return
-            request = Request(scope)
+            request = Request(scope, receive)
             call, function = await self._call(path, role, request, receive)
-            if function is not None and function.played and role < Role.OPERATOR:
-                self._check_player(request, function)
-            if function is not None and function.direct is not None:
-                await answer(function.direct, call["data"], scope, receive, send, places)
-                return
-            async with self._turn(role, function):
-                await self._app(*_with_body(scope, receive, call), told)
-        except Refused as refused:
+            async with self._turn(role, function, request):
+                if function is not None and function.ask is not None:
+                    answer = await _answer(function.ask, call["data"], request)
+                    await reply_of(answer, request.headers, places)(scope, receive, send)
+                else:
+                    await self._app(*_with_body(scope, receive, call), told)
+        except (Refused, TooBusy) as error:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
                 return
+            refused = error if isinstance(error, Refused) else Refused(503, str(error))
             # the connection is closed, so that the rest of the body need not be read
             await JSONResponse({"detail": refused.detail}, refused.status, refused.headers)(scope, receive, send)
 
@@ -167,7 +202,7 @@ class Door:
 
     def _route(self, scope: Scope) -> tuple[str, Role]:
         """(the table's path, who asks). Raises :class:`Refused` for what this sender may not ask for."""
-        path = get_route_path(scope)
+        path = scope["path"]
         if _CONTROLS.search(path) or len(path) > LONGEST_PATH or any(len(part.encode()) > LONGEST_PART for part in path.split("/")):
             raise Refused(400, "This address is not valid.")
         if not _FORWARDED_NAME.fullmatch(Headers(scope=scope).get("x-forwarded-host", "")):
@@ -194,75 +229,71 @@ class Door:
         if path in roles.PAGE_ROUTES and {"page", "deep_link"} & query.keys():
             raise Refused(404, "There is nothing here.")
         if path == roles.FILE_ROUTE:
-            wanted = get_route_path(scope).partition("file=")[2]
+            wanted = scope["path"].partition("file=")[2]
             if posixpath.normpath(wanted) != wanted or not any(f"{wanted}/".startswith(f"{file}/") for file in self._files):
                 raise Refused(403, "This file is not part of the pages.")
         if path == roles.STREAM_ROUTE:
             session = bodies.session_of(query.get("session_hash", [""])[0])
-            if session not in self._demo._queue.pending_messages_per_session:
+            if session not in self._sessions:
                 raise Refused(404, "Nothing was started in this session.")
+
+    def _joined(self, session: str) -> None:
+        self._sessions[session] = None
+        if len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
 
     async def _call(self, path: str, role: Role, request: Request, receive: Receive) -> tuple[dict[str, Any], Function | None]:
         """What a body asks for, and the function it names. Raises :class:`Refused`."""
-        sent = bodies.read_object(await bodies.read_body(request.headers, receive, MOST_BYTES[role]))
+        body = await bodies.read_body(request.headers, receive, MOST_BYTES[role])
+        sent = bodies.read_object(body)
         if path == roles.CANCEL_ROUTE:
             return bodies.cancel_call(sent), None
         if path in roles.RESET_ROUTES:
             return bodies.reset_call(sent), None
         if path in roles.COMPONENT_ROUTES:
             call = bodies.component_call(sent)
-            function = self._functions.get((call["component_id"], call["fn_name"]))
+            function = self._called.server_functions.get((call["component_id"], call["fn_name"]))
         else:
-            call = bodies.event_call(sent, self._inputs)
-            function = self._handlers.get(call["fn_index"])
+            call = bodies.event_call(sent, self._called.inputs)
+            function = self._called.handlers.get(call["fn_index"])
             if function is not None and function.queued != (path == roles.QUEUE_ROUTE):
                 raise Refused(404, "This event is asked for at another address.")
+            if path == roles.QUEUE_ROUTE:
+                self._joined(call["session_hash"])
         if function is None:
             raise Refused(404, "There is no such function.")
-        self._require(request, role, function.role)
+        self._require(request, role, function.rule.role_in(self._access.mode))
+        if function.rule.most_bytes is not None and len(body) > function.rule.most_bytes:
+            raise Refused(413, f"The body may have {function.rule.most_bytes} bytes at most.")
         return call, function
 
-    def _check_player(self, request: Request, function: Function) -> None:
-        """Refuse whoever only rates; and starts beyond a few of one person, so that nobody keeps others and the operator from the queue."""
-        if not self._access.plays(request):
-            raise Refused(403, self._access.why_not(request))
-        if function.queued:
-            waiting = [event for queue in self._demo._queue.event_queue_per_concurrency_id.values() for event in queue.queue]
-            own = self._access.starter(request).key
-            if len(waiting) >= PLAYERS_QUEUED or sum(self._access.starter(event.request).key == own for event in waiting) >= OWN_QUEUED:
-                raise Refused(503, BUSY)
-
     @asynccontextmanager
-    async def _turn(self, role: Role, function: Function | None) -> AsyncIterator[None]:
-        """Let a few calls of people who may only watch run at once, so that they cannot keep the machine from its operator."""
-        if role >= Role.OPERATOR or function is None or function.queued:
+    async def _turn(self, role: Role, function: Function | None, request: Request) -> AsyncIterator[None]:
+        """Let a few calls of people who may only watch or play run at once, so that they cannot keep the machine from its operator; and few
+        starts of one person, so that nobody keeps others from theirs. Raises Refused and TooBusy."""
+        if role >= Role.OPERATOR or function is None:
             yield
             return
-        if self._waiting >= VIEWERS_WAITING:
-            raise Refused(503, BUSY)
-        self._waiting += 1
-        try:
-            await self._turns.acquire()
-        finally:
-            self._waiting -= 1
-        try:
+        if function.rule.is_for_players(self._access.mode) and not self._access.plays(request):
+            raise Refused(403, self._access.why_not(request))
+        if not function.waits:
             yield
-        finally:
-            self._turns.release()
+            return
+        turns, own = (self._starts, self._access.starter(request).key) if function.rule.starts else (self._turns, "")
+        async with turns.turn(own):
+            yield
 
 
-def _check_sizes(scope: Scope) -> None:
-    """Raises :class:`Refused` for headers and queries that are longer than any browser's, before anything reads them."""
-    lengths = [len(name) + len(value) for name, value in scope["headers"]]
-    if sum(lengths) > MOST_HEADER_BYTES or max(lengths, default=0) > LONGEST_HEADER:
-        raise Refused(431, f"The headers may have {MOST_HEADER_BYTES} bytes together, and each of them {LONGEST_HEADER}.")
-    if len(scope["query_string"]) > LONGEST_QUERY:
-        raise Refused(414, "This address is too long.")
+async def _answer(ask: Ask, data: Any, request: Request) -> Any:
+    try:
+        return await ask(data, request)
+    except gr.Error:  # as Gradio answers it; the page says in its own words that something failed
+        return PlainTextResponse("Internal Server Error", 500)
 
 
 def _is_asset(path: str, scope: Scope) -> bool:
     """Whether one of our scripts or styles is asked for; Plotly's script is none, it never changes while it is installed."""
-    return path == roles.FILE_ROUTE and get_route_path(scope).partition("file=")[2].startswith(f"{html.ASSETS.as_posix()}/")
+    return path == roles.FILE_ROUTE and scope["path"].partition("file=")[2].startswith(f"{html.ASSETS.as_posix()}/")
 
 
 def _with_rule(send: Send, rule: bytes) -> Send:

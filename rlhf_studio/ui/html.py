@@ -16,7 +16,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, wraps
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -218,14 +218,14 @@ def _as_function(ask: Callable[..., Any]) -> Callable[..., Any]:
         return ask
     if inspect.iscoroutinefunction(ask):
 
+        @wraps(ask)
         async def wait(data: Any, request: gr.Request) -> Any:
             return await ask(data, request)
 
-        wait.__name__ = ask.__name__
         return wait
 
+    @wraps(ask)
     def call(data: Any, request: gr.Request) -> Any:
         return ask(data, request)
 
-    call.__name__ = ask.__name__
     return call

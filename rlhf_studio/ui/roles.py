@@ -1,14 +1,19 @@
-"""Who may call what: the one table. :class:`~rlhf_studio.ui.door.Door` reads it, and what is not in it is refused.
+"""Who may call what. Each function of a page declares it at its definition (:func:`callable_by`); Gradio's own addresses have a table here.
 
-A test compares it with the running app and tries every row as every role, so a new handler, server function or Gradio route fails
-there until it has a row.
+:class:`~rlhf_studio.ui.door.Door` holds everyone to both. A function that declares nothing is an error when the app starts; an address that
+is not in the table is refused. ``tests/access`` tries every function and address as everybody, in every mode.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, TypeVar
 
 from rlhf_studio.ui.visiting.modes import Mode
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class Role(IntEnum):
@@ -24,108 +29,65 @@ class Role(IntEnum):
     NOBODY = 4
 
 
-_ANYONE, _VIEWER, _PLAYER, _OPERATOR, _NOBODY = Role
+# --- functions ---------------------------------------------------------------------------------------------------------------
 
-# Handlers of the pages' events, by the function's name; server functions by the component's element id and the function's name.
-FUNCTIONS: dict[str, Role] = {
-    # above the pages
-    "shell-page.where": _VIEWER,
-    "shell-page.class_now": _VIEWER,
-    "shell-page.class_round": _VIEWER,  # whoever watches sees what is asked
-    **{f"shell-page.class_{name}": _OPERATOR for name in ("link", "change", "ready", "ask", "steer")},
-    **{f"shell-page.class_{name}": _OPERATOR for name in ("answer", "name")},  # and students, see below
-    # Train
-    "start_run": _OPERATOR,
-    "measure": _OPERATOR,
-    "train-page.boot": _VIEWER,
-    "train-page.check": _VIEWER,  # for viewers it looks at the settings alone, not at files or the hub
-    "train-page.preview": _VIEWER,  # for viewers bundled prompts only
-    "train-page.to_yaml": _VIEWER,
-    "train-page.from_yaml": _OPERATOR,
-    "train-page.try_reward": _OPERATOR,
-    # Live
-    "stop_run": _OPERATOR,
-    "checkpoint_run": _OPERATOR,
-    "pause_run": _OPERATOR,
-    "continue_run": _OPERATOR,
-    "force_stop_run": _OPERATOR,
-    "resume_run": _OPERATOR,
-    "discard_run": _OPERATOR,
-    "step_run": _OPERATOR,
-    "phase_run": _OPERATOR,
-    "set_run": _OPERATOR,
-    "open_compare": _VIEWER,
-    "open_train": _VIEWER,
-    "open_runs": _VIEWER,
-    "live-page.poll": _VIEWER,
-    "live-page.fetch": _VIEWER,
-    "live-page.resume_question": _OPERATOR,  # it reads whole checkpoints
-    # Runs
-    "act_on_run": _OPERATOR,
-    "stop_from_runs": _OPERATOR,
-    "open_run": _VIEWER,
-    "go_train": _VIEWER,
-    "runs-page.runs": _VIEWER,
-    "runs-page.loss": _OPERATOR,  # it measures a whole run folder
-    "runs-page.settings": _VIEWER,
-    "runs-page.resume_question": _OPERATOR,
-    **{f"runs-page.{name}": _VIEWER for name in ("compare", "curves", "answers", "sweep", "experiment_form")},
-    "runs-page.open_log": _OPERATOR,  # it reads files of this machine and makes a run
-    # What to try after a run, on both pages
-    **{f"{page}-page.experiment_ideas": _VIEWER for page in ("live", "runs")},
-    **{f"{page}-page.experiment_start": _OPERATOR for page in ("live", "runs")},
-    # Take it home, on both pages
-    **{f"{page}-page.export_look": _VIEWER for page in ("live", "runs")},
-    **{f"{page}-page.{name}": _OPERATOR for page in ("live", "runs") for name in ("export_start", "export_cancel")},
-    # Feedback
-    "open_feedback": _VIEWER,
-    "feedback_train": _VIEWER,
-    # Road
-    "open_road_run": _VIEWER,
-    "road-page.road_news": _VIEWER,
-    "road-page.road_lineage": _VIEWER,
-    **{f"road-page.{name}": _OPERATOR for name in ("road_start", "road_go", "road_stop")},
-    "feedback-page.boot": _VIEWER,
-    **{f"feedback-page.{name}": _PLAYER for name in ("join", "turn", "vote", "undo", "begin_again")},
-    # results would lead raters; the others make, change and read whole tasks, also from files of this machine
-    **{f"feedback-page.{name}": _OPERATOR for name in ("results", "rating_link", "add_items", "manage", "export", "train_on")},
-    # Talk
-    "talk_train": _VIEWER,
-    "open_talk": _VIEWER,
-    "talk-page.boot": _VIEWER,
-    "talk-page.policies": _VIEWER,
-    "talk-page.ask": _OPERATOR,  # it starts a process and loads models
-    "talk-page.news": _OPERATOR,
-    "talk-page.halt": _OPERATOR,
-    # the reward playground, on the Talk page
-    "talk-page.playground_boot": _VIEWER,
-    **{f"talk-page.playground_{name}": _OPERATOR for name in ("model", "ask", "news", "halt")},
-    # Learn: everyone may move what can be moved; a control has few values, and answers are kept
-    **{f"learn-page.{name}": _VIEWER for name in ("learn_shelf", "learn_text", "learn_runs", "learn_ask", "learn_search")},
-    **{f"learn-page.{name}": _VIEWER for name in ("learn_teach", "break_shelf", "break_news")},
-    "learn-page.break_start": _OPERATOR,  # it starts runs
-    # Evaluate
-    **{f"evaluate-page.{name}": _VIEWER for name in ("boot", "report", "answers", "file")},
-    **{f"evaluate-page.{name}": _OPERATOR for name in ("begin", "duel", "vote")},
-}
-
-# What players may call as well in these modes. The handlers hold them to their own runs and to what visitors may start.
-_OWN_RUNS = (
-    *("start_run", "stop_run", "discard_run", "pause_run", "continue_run", "step_run", "phase_run", "set_run", "resume_run"),
-    "stop_from_runs",
-)
-PLAYED: dict[Mode, frozenset[str]] = {
-    Mode.SPACE: frozenset({*_OWN_RUNS, "live-page.resume_question"}),
-    Mode.CLASSROOM: frozenset({*_OWN_RUNS, "live-page.resume_question", "shell-page.class_answer", "shell-page.class_name"}),
-}
+_RULE = "callable_by"
+PLAYED = frozenset(mode for mode in Mode if mode.visitors_play)
 
 
-def role_for(function: str, mode: Mode) -> Role:
-    """The least role that may call a function in a mode; ``NOBODY`` for what is not in the table."""
-    return Role.PLAYER if function in PLAYED.get(mode, ()) else FUNCTIONS.get(function, Role.NOBODY)
+@dataclass(frozen=True)
+class Rule:
+    """Who may call a function, and what bounds it.
+
+    An ``async`` function runs in the loop that answers everyone: it looks at memory, or waits for threads of its own. Any other runs in a
+    thread, in a turn: of those who are no operators a few at once.
+
+    Attributes:
+        role: the least role that may.
+        players_in: modes in which visitors and students may as well. The function holds them to their own runs, and to what they may start.
+        starts: whether it starts a run, for which players wait in a line of their own.
+        most_bytes: of the body that asks for it; None as much as the sender may send.
+    """
+
+    role: Role
+    players_in: frozenset[Mode] = frozenset()
+    starts: bool = False
+    most_bytes: int | None = None
+
+    def is_for_players(self, mode: Mode) -> bool:
+        """Whether those who play may call it, not raters."""
+        return mode in self.players_in
+
+    def role_in(self, mode: Mode) -> Role:
+        """The least role that may call it in a mode."""
+        return min(self.role, Role.PLAYER) if self.is_for_players(mode) else self.role
 
 
-# Where a request's body names a function of the table above; that function's row decides as well.
+def callable_by(
+    role: Role, *, players_in: Iterable[Mode] = (), starts: bool = False, most_bytes: int | None = None
+) -> Callable[[FunctionT], FunctionT]:
+    """Declares who may call a handler or server function; arguments as :class:`Rule`."""
+
+    def declare(function: FunctionT) -> FunctionT:
+        setattr(function, _RULE, Rule(role, frozenset(players_in), starts, most_bytes))
+        return function
+
+    return declare
+
+
+def rule_of(function: Callable[..., Any]) -> Rule:
+    """What a function declares; one that ``functools.wraps`` another declares the same. Raises TypeError where it declares nothing."""
+    rule = getattr(function, _RULE, None)
+    if not isinstance(rule, Rule):
+        raise TypeError(f"{function.__qualname__} says nothing of who may call it: give it @callable_by(Role....)")
+    return rule
+
+
+# --- addresses ---------------------------------------------------------------------------------------------------------------
+
+_ANYONE, _VIEWER, _NOBODY = Role.ANYONE, Role.VIEWER, Role.NOBODY
+
+# Where a request's body names a function; what that one declares decides as well.
 COMPONENT_ROUTES = ("/gradio_api/component_server", "/gradio_api/component_server/")
 DIRECT_ROUTES = (
     *("/gradio_api/run/{api_name}", "/gradio_api/run/{api_name}/"),
@@ -154,8 +116,6 @@ ROUTES: dict[str, Role] = {
     **{f"{method} {HEALTH_ROUTE}": _ANYONE for method in ("GET", "HEAD")},
     # what an operator had made of a run: whoever may watch the run may have it
     **{f"{method} /exports/{{run}}/{{name}}": _VIEWER for method in ("GET", "HEAD")},
-    # the owner of a Space logs in: the provider sends the browser back from its own website
-    **{f"{method} /login/{name}": _ANYONE for method in ("GET", "HEAD") for name in ("huggingface", "callback", "out")},
     # what the page says to the server
     **{f"POST {path}": _VIEWER for path in (*COMPONENT_ROUTES, *DIRECT_ROUTES, QUEUE_ROUTE, CANCEL_ROUTE, *RESET_ROUTES)},
     f"GET {STREAM_ROUTE}": _VIEWER,
@@ -199,3 +159,6 @@ ROUTES: dict[str, Role] = {
     **{f"POST /gradio_api/vibe-starter-queries{slash}": _NOBODY for slash in ("", "/")},
     **{f"GET /gradio_api/vibe-code{slash}": _NOBODY for slash in ("", "/")},
 }
+
+# Where the owner of a Space may log in; the provider sends the browser back from its own website.
+LOGIN_ROUTES = {f"GET {path}": _ANYONE for path in ("/login/huggingface", "/login/callback", "/logout")}

@@ -33,6 +33,7 @@ from rlhf_studio.ui.live.page import asked_by, steer
 from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.resume import question, refusal
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
 from rlhf_studio.ui.serving.shared_reading import SharedReading
 from rlhf_studio.ui.visiting.modes import Mode
@@ -195,6 +196,7 @@ class RunsPage:
 
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
 
+    @callable_by(Role.VIEWER, most_bytes=4_000)
     async def runs(self, data: Any, request: gr.Request) -> Json:
         """The table: the ``ids`` of all runs and the ``rows`` that have changed since the page's ``version``, or ``same`` when none has.
 
@@ -217,6 +219,7 @@ class RunsPage:
         told["mine"] = [run for run, starter in table.starters.items() if starter.key == mine]
         return {**told, "ids": list(table.sent), "rows": table.rows(since)}
 
+    @callable_by(Role.OPERATOR)
     def loss(self, data: Any, request: gr.Request) -> Json:
         """What deleting a run would take away."""
         try:
@@ -228,10 +231,12 @@ class RunsPage:
             # it must be possible to delete a damaged run too
             return {"text": "This run cannot be read, so what is in it is not known. Deleting it cannot be undone."}
 
+    @callable_by(Role.OPERATOR)
     def resume_question(self, data: Any, request: gr.Request) -> Json:
         """What to ask before a run is resumed, see :func:`rlhf_studio.ui.resume.question`."""
         return question(self._workspace, self._access, data, request)
 
+    @callable_by(Role.VIEWER)
     def settings(self, data: Any, request: gr.Request) -> Json:
         """The run's settings as the Train page's form takes them."""
         try:

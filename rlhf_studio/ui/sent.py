@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.lessons.shelf import known_languages
@@ -12,6 +13,14 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Refused
 
 MOST_DIGITS = 15  # of a number; what has more is not exact in a page
+
+
+class Event(gr.EventData):
+    """An event that a page's script sent to one of our handlers, and its ``data``. Gradio makes it for a parameter of this type."""
+
+    def __init__(self, target: Any, data: Any) -> None:
+        super().__init__(target, data)
+        self.data = data
 
 
 def member(data: Any, key: str) -> Any:

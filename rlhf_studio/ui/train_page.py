@@ -51,6 +51,7 @@ from rlhf_studio.ui.form import describe_form, nested, values_of
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.lab.varying import Source, source_of, told_of
 from rlhf_studio.ui.once import Once, nonce_of
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
 from rlhf_studio.ui.visiting.allowed import Capped
 from rlhf_studio.ui.visiting.where import offered
@@ -101,6 +102,7 @@ class TrainPage:
 
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
 
+    @callable_by(Role.VIEWER)
     def boot(self, data: Any, request: gr.Request) -> Json:
         """All that the page needs to draw itself: the form, the recipes with their values, and whether this person may start."""
         operator = self._access.is_operator(request, data)
@@ -134,6 +136,7 @@ class TrainPage:
         blank = {name: empty for name, empty in BLANK.items() if name in values}
         return {"stage": stage, "start": start, "title": title, "summary": summary, "blank": blank}
 
+    @callable_by(Role.VIEWER)
     def check(self, data: Any, request: gr.Request) -> Json:
         """What these settings would do and what is wrong with them. For viewers, files and the hub are not looked at."""
         recipe = self._basis(data)
@@ -169,6 +172,7 @@ class TrainPage:
             "origin": told_of(self._runs, data, config),
         }
 
+    @callable_by(Role.VIEWER)
     def preview(self, data: Any, request: gr.Request) -> Json:
         """The prompts or examples as the model will read them, their lengths, and what is left out.
 
@@ -199,6 +203,7 @@ class TrainPage:
             return {"rows": [], "message": f"The first rows appear here once the {what} can be read."}
         return {**asdict(preview), "message": ""}
 
+    @callable_by(Role.VIEWER)
     def to_yaml(self, data: Any, request: gr.Request) -> Json:
         """The settings as YAML text, for a download."""
         try:
@@ -207,6 +212,7 @@ class TrainPage:
             return {"problems": _told(error.problems, data)}
         return {"text": config_to_yaml(config), "file_name": f"{config.recipe}.yaml"}
 
+    @callable_by(Role.OPERATOR)
     def from_yaml(self, data: Any, request: gr.Request) -> Json:
         """The settings that a YAML text holds, as the form's values."""
         text = member(data, "text")

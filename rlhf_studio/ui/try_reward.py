@@ -17,6 +17,7 @@ from rlhf_studio.config_io import ConfigError, Problem, parse_ppo
 from rlhf_studio.ui import problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import nested
+from rlhf_studio.ui.roles import Role, callable_by
 
 LONGEST_TEXT = 50_000  # characters
 Json = dict[str, Any]
@@ -50,6 +51,7 @@ class TryReward:
     def function(self) -> Callable[..., Json]:
         """For the component: Gradio marks the functions that a page may call, which methods do not allow."""
 
+        @callable_by(Role.OPERATOR)
         def try_reward(data: Any, request: gr.Request) -> Json:
             return self.ask(data, request)
 

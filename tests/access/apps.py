@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -13,10 +14,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gradio import oauth
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.estimate.speed import Calibration
@@ -27,10 +30,14 @@ from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.learn.computing import Computer
+from rlhf_studio.ui.live import feed
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.access import table
+from tests.ui import fake_insights
 from tests.ui.fake_run import FakeRun
+from tests.ui.raw_http import functions_of
 from tests.ui.train_helpers import ENGINE, install_world
 
 TOKEN = "canary-of-the-operator-51c3"
@@ -47,6 +54,7 @@ SPACE = {
     "SPACE_HOST": "ann-studio.hf.space",
     "SPACE_AUTHOR_NAME": "Ann",
     "OAUTH_CLIENT_ID": "client-1",
+    "OAUTH_SCOPES": "openid profile",
 }
 
 
@@ -69,6 +77,11 @@ class Place:
     started: list[dict[str, Any]] = field(default_factory=list)
     _connection: http.client.HTTPConnection | None = None
 
+    @cached_property
+    def functions(self) -> dict[str, tuple[str, Any]]:
+        """Every function that can be called."""
+        return functions_of(self.server)
+
     @property
     def port(self) -> int:
         found = re.search(r":(\d+)/", self.server.url)
@@ -80,7 +93,7 @@ class Place:
         return self.server.workspace.root
 
     def send(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers, body) of a request; fails where one of them holds a secret. A stream is read to the end of its event."""
+        """(status, headers, body) of a request; fails where one of them holds a secret."""
         sent = {"Host": self.called, **({"Content-Type": "application/json"} if body is not None else {}), **(headers or {})}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         for attempt in (0, 1):
@@ -93,11 +106,7 @@ class Place:
                 connection.close()
                 self._connection = None
                 assert attempt == 0
-        if (answer.getheader("content-type") or "").startswith("text/event-stream"):
-            content = b"".join(_event(answer))
-            connection.close()
-        else:
-            content = answer.read()
+        content = answer.read()
         self._connection = None if answer.will_close or connection.sock is None else connection
         told = answer.headers
         for name, secret in SECRETS.items():
@@ -109,10 +118,8 @@ class Place:
 
     def call(self, function: str, data: Any, headers: dict[str, str], session: str = "s1") -> tuple[int, bytes]:
         """Ask a server function, or send an event and wait for what comes of it."""
-        path, body = functions_of(self.server)[function]
-        status, _, content = self.send("POST", path, {**body, **_said(path, data), "session_hash": session}, headers)
-        if status == 200 and path.endswith("/join"):
-            status, _, content = self.send("GET", f"/gradio_api/queue/data?session_hash={session}", None, headers)
+        path, body = self.functions[function]
+        status, _, content = self.send("POST", path, body(data, session), headers)
         return status, content
 
     def start(self, who: str, *, session: str = "start", cookies: Mapping[str, str] | None = None, **values: Any) -> dict[str, Any]:
@@ -120,8 +127,7 @@ class Place:
         data = {"values": values, "basis": "world", "nonce": f"{who} {session} {len(self.started)}"}
         status, text = self.call("start_run", data, self.as_person(who, **(cookies or {})), session=f"{session}{len(self.started)}")
         assert status == 200, text
-        message = json.loads(text.splitlines()[-2 if not text.splitlines()[-1] else -1].removeprefix(b"data: "))
-        outcome: dict[str, Any] = json.loads(message["output"]["data"][0])
+        outcome: dict[str, Any] = json.loads(json.loads(text)["data"][0])
         self.started.append(outcome)
         return outcome
 
@@ -132,33 +138,6 @@ class Place:
             kept = [own["Cookie"]] if "Cookie" in own else []
             own["Cookie"] = "; ".join([*kept, *(f"{name}={value}" for name, value in cookies.items())])
         return own
-
-
-def _event(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The lines of a stream up to the end of its event."""
-    for line in answer:
-        yield line
-        if b"process_completed" in line or b"unexpected_error" in line or b"close_stream" in line:
-            return
-
-
-def _said(path: str, data: Any) -> dict[str, Any]:
-    return {"data": data} if "component_server" in path else {"data": [], "event_data": data}
-
-
-def functions_of(server: Server) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Every function that a request can name, as the running app has them: (where it is asked for, what names it)."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
-    for index, event in server.demo.fns.items():
-        path = "/gradio_api/queue/join" if event.queue else "/gradio_api/run/predict"
-        found[event.fn.__name__] = (path, {"fn_index": index, "trigger_id": None})
-    for index, block in server.demo.blocks.items():
-        for function in getattr(block, "server_fns", None) or ():
-            found[f"{block.elem_id}.{function.__name__}"] = (
-                "/gradio_api/component_server/",
-                {"component_id": index, "fn_name": function.__name__},
-            )
-    return found
 
 
 def contents(root: Path, *, but: tuple[str, ...] = ()) -> dict[str, str]:
@@ -194,6 +173,7 @@ def served(mode: str, root: Path, world: Path, **environment: str) -> Iterator[P
         environment_of(mode, patch, **environment)
         patch.setattr(Calibration, "begin", lambda self, device: None)
         patch.setattr(Computer, "begin", lambda self: None)
+        patch.setattr(feed, "Insights", partial(Insights, find_analyses=lambda: fake_insights.analyses(lambda: "improving")))
         install_world(world, patch)
         run_stand_ins(patch)
         host = "0.0.0.0" if mode == table.CLASS else "127.0.0.1"
@@ -221,6 +201,15 @@ def environment_of(mode: str, patch: pytest.MonkeyPatch, **more: str) -> None:
     patch.setenv(NO_HUB_TOKEN, "")  # so that it is put back afterwards
     for name, value in {**SECRETS, **(SPACE if mode == table.SPACE else {}), **more}.items():
         patch.setenv(name, value)
+    if "OPENID_PROVIDER_URL" in more:
+        patch.setenv("SYSTEM", "spaces")
+        know_login(patch)
+
+
+def know_login(patch: pytest.MonkeyPatch) -> None:
+    """Let Gradio know the login of the environment, as if its variables had been there when Gradio was imported."""
+    for name in ("OPENID_PROVIDER_URL", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES"):
+        patch.setattr(oauth, name, os.environ[name])
 
 
 def cookie_of(server: Server, number: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
+import re
 import threading
+import time
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,38 +15,52 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
 
+from rlhf_studio.ui.visiting import owner
 from tests.access import table
 from tests.access.apps import SECRETS, SPACE, Place, contents, inhabited, served
 
 ACCESS_TOKEN = "canary-of-the-person-2b9e"
+KEY, FOREIGN_KEY = (ECKey.generate_key("P-256", {"kid": "1"}) for _ in range(2))
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Knows who is logged in there; gives a code for each login, and exchanges it once, for whoever began that login."""
+    """Knows who is logged in there; gives a code for each login, and exchanges it once."""
 
-    person = "ann"
-    challenges: dict[str, str] = {}
+    person: Any = "ann"
+    seconds, key, down = 3600, KEY, False
+    codes: dict[str, str] = {}  # with the nonce of each login
 
     def do_GET(self) -> None:
         base = f"http://127.0.0.1:{self.server.server_address[1]}"
-        if self.path == "/.well-known/openid-configuration":
-            ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "userinfo_endpoint": "userinfo"}
-            self.answer(200, {name: f"{base}/{path}" for name, path in ends.items()})
+        if self.path == "/jwks":
+            self.answer(200, {"keys": [KEY.as_dict(private=False)]})
         else:
-            own = self.headers["Authorization"] == f"Bearer {ACCESS_TOKEN}"
-            self.answer(200 if own else 401, {"preferred_username": self.person} if own else {})
+            ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "jwks"}
+            about = {"issuer": base, "id_token_signing_alg_values_supported": ["ES256"]}
+            self.answer(200, {name: f"{base}/{path}" for name, path in ends.items()} | about)
 
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         client = base64.b64encode(f"client-1:{SECRETS['OAUTH_CLIENT_SECRET']}".encode()).decode()
-        proof = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"][0].encode()).digest()).rstrip(b"=").decode()
-        good = self.headers["Authorization"] == f"Basic {client}" and self.challenges.pop(form["code"][0], "") == proof
-        self.answer(200 if good else 400, {"access_token": ACCESS_TOKEN, "token_type": "bearer"} if good else {"error": "invalid_grant"})
+        nonce = self.codes.pop(form["code"][0], "")
+        if self.down:
+            self.answer(503, {})
+        elif self.headers["Authorization"] != f"Basic {client}" or not nonce:
+            self.answer(400, {"error": "invalid_grant"})
+        else:
+            about = {"iss": f"http://127.0.0.1:{self.server.server_address[1]}", "aud": "client-1", "sub": "1", "nonce": nonce}
+            now = int(time.time())
+            claims = {**about, "iat": now, "exp": now + 600, "preferred_username": self.person}
+            token = jwt.encode({"alg": "ES256", "kid": "1"}, claims, self.key)
+            self.answer(200, {"access_token": ACCESS_TOKEN, "token_type": "bearer", "id_token": token, "expires_in": self.seconds})
 
-    def answer(self, status: int, said: dict[str, str]) -> None:
+    def answer(self, status: int, said: dict[str, Any]) -> None:
         body = json.dumps(said).encode()
         self.send_response(status)
+        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -69,9 +84,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 class Browser:
     """Follows the way of a login, and keeps cookies unless it blocks them."""
 
-    def __init__(self, place: Place, person: str = "ann", *, blocks: bool = False) -> None:
+    def __init__(self, place: Place, person: Any = "ann", *, seconds: int = 3600, blocks: bool = False) -> None:
         self.place, self.blocks, self.cookies = place, blocks, dict[str, str]()
-        Provider.person = person
+        Provider.person, Provider.seconds, Provider.key, Provider.down = person, seconds, KEY, False
 
     @property
     def headers(self) -> dict[str, str]:
@@ -79,21 +94,24 @@ class Browser:
 
     def get(self, path: str) -> tuple[int, dict[str, str], bytes]:
         status, headers, text = self.place.send("GET", path, None, self.headers)
-        assert ACCESS_TOKEN.encode() not in text and ACCESS_TOKEN not in str(headers)
+        assert ACCESS_TOKEN.encode() not in text
+        assert "evil" not in urlsplit(headers.get("location", "")).netloc
         for line in headers["set-cookie"].splitlines():
+            assert "secure" in line.lower() and "httponly" in line.lower(), line
             if not self.blocks:
                 self.cookies |= {name: morsel.value for name, morsel in SimpleCookie(line).items()}
         return status, headers, text
 
     def begin(self) -> dict[str, str]:
         """What the provider sends the browser back with."""
-        status, headers, _ = self.get("/login/huggingface?next=//evil.example&redirect_uri=//evil.example")
-        assert status == 303
+        status, headers, _ = self.get("/login/huggingface?_target_url=//evil.example")
+        assert status == 302
         asked = {name: values[0] for name, values in parse_qs(urlsplit(headers["location"]).query).items()}
-        assert asked["redirect_uri"] == f"https://{SPACE['SPACE_HOST']}/login/callback"
+        assert asked["redirect_uri"].startswith(f"https://{SPACE['SPACE_HOST']}/login/callback")
+        assert (asked["client_id"], set(asked["scope"].split())) == ("client-1", {"openid", "profile"})
         code = f"code-{asked['state']}"
-        Provider.challenges[code] = asked["code_challenge"]
-        return {"code": code, "state": asked["state"]}
+        Provider.codes[code] = asked["nonce"]
+        return {"code": code, "state": asked["state"], "_target_url": "//evil.example"}
 
     def finish(self, back: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
         return self.get(f"/login/callback?{urlencode(back)}")
@@ -109,76 +127,96 @@ class Browser:
 
 def test_the_owner_logs_in_and_out(place: Place) -> None:
     browser = Browser(place)
+    assert not browser.owns()
     status, headers, _ = browser.finish(browser.begin())
-    assert (status, headers["location"]) == (303, "/") and browser.owns()
-    thief = Browser(place)
-    thief.cookies = dict(browser.cookies)
-    assert thief.owns()
-    status, headers, _ = browser.get("/login/out?next=//evil.example")
-    assert (status, headers["location"]) == (303, "/") and not browser.owns()
-    assert not thief.owns()  # whoever logs out ends the session, wherever its cookie is
+    assert status == 307 and re.fullmatch(r"/[^/]*", headers["location"])  # a page of the app, whatever the address asked for
+    assert browser.owns()
+    foreign = {**browser.headers, "Sec-Fetch-Site": "cross-site"}  # the cookie is sent along by other websites' pages too
+    assert place.call("runs-page.loss", {"run": place.runs["ended"]}, foreign)[0] == 403
+    assert b"Log out" in place.call("shell-page.where", {}, browser.headers)[1]
+    browser.get("/logout")
+    assert not browser.owns()
 
 
-def test_two_sessions_of_one_moment_are_two(place: Place) -> None:
-    browsers = [Browser(place), Browser(place)]
-    for browser in browsers:
-        browser.finish(browser.begin())
-    browsers[0].get("/login/out")
-    assert [browser.owns() for browser in browsers] == [False, True]
-
-
-def test_a_stranger_stays_a_visitor(place: Place) -> None:
-    for person in ("bob", "an", "ann ", "ann\x00", ""):
+def test_a_stranger_stays_a_visitor_and_is_told_why(place: Place) -> None:
+    for person in ("bob", "an", "ann ", "ann\x00", "", None, ["ann"]):
         browser = Browser(place, person)
-        assert browser.finish(browser.begin())[0] in (403, 502), person
-        assert not browser.owns()
+        browser.finish(browser.begin())
+        assert not browser.owns(), person
+        told = place.call("shell-page.where", {}, browser.headers)[1]
+        assert (b"belongs to somebody else" in told) == (isinstance(person, str) and bool(person))
 
 
-def test_a_session_that_has_expired_is_a_visitor_s(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    browser = Browser(place)
+def test_a_login_ends(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = Browser(place, seconds=100)
     browser.finish(browser.begin())
     assert browser.owns()
-    sessions = place.server.access.owners
-    later = sessions._now() + 8 * 3600
-    monkeypatch.setattr(sessions, "_now", lambda: later)
+    now = time.time()
+    monkeypatch.setattr(owner.time, "time", lambda: now + 101)
     assert not browser.owns()
 
 
 def test_what_another_login_began_ends_none(place: Place) -> None:
-    """A forged or replayed state, another browser's code, a code that was used, and an answer that the provider never gave."""
+    """A forged or replayed state, another browser's code, a code that was used, a name that somebody else signed, a cookie that somebody
+    else made."""
     victim, attacker = Browser(place), Browser(place)
     before = contents(place.root)
     own, other = victim.begin(), attacker.begin()
-    assert victim.finish({**own, "state": other["state"]})[0] == 403 and not victim.owns()
+    victim.finish({**own, "state": other["state"]})
+    assert not victim.owns()
     own = victim.begin()
-    assert victim.finish({**own, "code": other["code"]})[0] == 403 and not victim.owns()
+    assert victim.finish({**own, "code": other["code"]})[0] == 502 and not victim.owns()  # its nonce is of another login
     own = victim.begin()
-    for extra in ("&state=x", "&code=x"):  # the last of two counts, for everyone who reads it
-        assert victim.get(f"/login/callback?{urlencode(own)}{extra}")[0] == 403 and not victim.owns()
-        own = victim.begin()
-    kept = dict(victim.cookies)
-    assert victim.finish(own)[0] == 303 and victim.owns()
+    assert victim.finish({**own, "code": "made up"})[0] == 403 and not victim.owns()
+    assert victim.get("/login/callback?error=access_denied")[0] == 403 and not victim.owns()
+    own = victim.begin()
+    Provider.key = FOREIGN_KEY
+    assert victim.finish(own)[0] == 502 and not victim.owns()
+    Provider.key = KEY
+    own, cookies = victim.begin(), dict(victim.cookies)
+    assert victim.finish(own)[0] == 307 and victim.owns()
     replay = Browser(place)
-    replay.cookies = kept
+    replay.cookies = cookies
     assert replay.finish(own)[0] == 403 and not replay.owns()
-    for value in ("x", "x" * 24 + "." + "y" * 64, kept["rlhf_studio_login"] + "x", "rlhf_studio_login"):
+    good = victim.cookies["session"]
+    made = {"oauth_info": {"userinfo": {"preferred_username": "ann"}, "expires_at": 10**11}}
+    session = base64.b64encode(json.dumps(made).encode()).decode()
+    changed = good[:-1] + ("A" if good[-1] != "A" else "B")
+    for value in ("x", session, f"{session}.{good.split('.', 1)[1]}", changed, f'"{good[1:]}"', "\\" * 99):
         forged = Browser(place)
-        forged.cookies = {"rlhf_studio_login": value, "rlhf_studio_owner": value}
-        assert forged.finish({"code": "code", "state": value.split(".")[0]})[0] == 403 and not forged.owns()
+        forged.cookies = {"session": value}
+        assert not forged.owns(), value
     assert contents(place.root) == before
 
 
-def test_a_browser_that_keeps_no_cookies_is_told_where_to_go(place: Place) -> None:
-    browser = Browser(place, blocks=True)
-    status, _, text = browser.finish(browser.begin())
-    assert status == 403 and f"https://{SPACE['SPACE_HOST']}".encode() in text and not browser.owns()
-    assert place.call("runs-page.runs", {}, browser.headers)[0] == 200  # and may go on watching
+def test_a_provider_that_does_not_answer_and_a_browser_without_cookies(place: Place) -> None:
+    browser = Browser(place)
+    back = browser.begin()
+    Provider.down = True
+    status, _, text = browser.finish(back)
+    assert status == 502 and b"Try again" in text and not browser.owns()
+    blocking = Browser(place, blocks=True)
+    back = blocking.begin()
+    for _ in range(5):  # it is led to the beginning, and at last to the Space's own address
+        status, headers, _ = blocking.finish(back)
+        assert status == 307 and headers["location"].split("?")[0].endswith("/login/huggingface")
+        back["_nb_redirects"] = parse_qs(urlsplit(headers["location"]).query)["_nb_redirects"][0]
+    assert headers["location"].startswith(f"https://{SPACE['SPACE_HOST']}/") and not blocking.owns()
+    assert place.call("runs-page.runs", {}, blocking.headers)[0] == 200  # and may go on watching
 
 
 def test_neither_secrets_nor_tokens_are_kept(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     browser = Browser(place)
     browser.finish(browser.begin())
-    owner = browser.cookies["rlhf_studio_owner"]
-    for secret in (ACCESS_TOKEN, SECRETS["OAUTH_CLIENT_SECRET"], owner):
+    assert browser.owns()
+    for secret in (ACCESS_TOKEN, SECRETS["OAUTH_CLIENT_SECRET"], browser.cookies["session"]):
         assert secret not in caplog.text
         assert [path for path in Path(place.root).rglob("*") if path.is_file() and secret.encode() in path.read_bytes()] == []
+
+
+def test_where_nobody_logs_in_there_is_no_login() -> None:
+    whole = {**SPACE, "SYSTEM": "spaces", "OAUTH_CLIENT_SECRET": "x", "OPENID_PROVIDER_URL": "https://provider.example"}
+    login = owner.login_of({**whole, "RLHF_STUDIO_OWNERS": "Bob, eve"})
+    assert login is not None and login.owners == {"ann", "bob", "eve"} and login.address == "https://ann-studio.hf.space"
+    for name in ("SYSTEM", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL", "SPACE_HOST"):
+        assert owner.login_of({**whole, name: ""}) is None

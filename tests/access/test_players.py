@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlhf_studio.recipes import list_recipes
 from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.train_page import TrainPage
 from tests.access import table
-from tests.access.apps import ANN, BOB, SECRETS, Place, contents, cookie_of, functions_of, served
+from tests.access.apps import ANN, BOB, SECRETS, Place, contents, cookie_of, people_of, served
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -27,14 +28,25 @@ WATCHES = b'"title":"You are watching"'
 BUTTONS = sorted(table.OWN_RUNS - {"start_run", "live-page.resume_question"})
 
 
-@pytest.fixture(params=WHO)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with served(request.param, tmp_path / "workspace", tmp_path / "world") as made:
+@pytest.fixture(scope="module", params=WHO)
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp(request.param)
+    with served(request.param, folder / "workspace", folder / "world") as made:
         yield made
-        for run in made.server.workspace.runs():
-            if run.state in ("queued", "running", "loading"):
-                made.call("stop_run", {"run": run.run_id}, made.people[table.OPERATOR])
-        wait_until(lambda: all(run.state not in ("running", "loading") for run in made.server.workspace.runs()))
+
+
+@pytest.fixture
+def place(app: Place) -> Iterator[Place]:
+    """The app without runs, and everybody with the links of now."""
+    app.people = people_of(app)
+    yield app
+    workspace = app.server.workspace
+    for run in workspace.runs():
+        if run.state in ("queued", "running", "loading"):
+            app.call("stop_run", {"run": run.run_id}, app.people[table.OPERATOR])
+    wait_until(lambda: all(run.state not in ("queued", "running", "loading") for run in workspace.runs()))
+    for run in workspace.runs():
+        workspace.delete(run.run_id)
 
 
 def bob(place: Place) -> dict[str, str]:
@@ -88,24 +100,37 @@ def test_of_many_starts_at_once_by_one_person_one_run_is_made(place: Place) -> N
     assert len(place.server.workspace.folders()) == 1
 
 
-def test_nobody_fills_the_queue_of_starts(place: Place) -> None:
-    """Neither for others nor for the operator, also not under ever new names: Gradio's queue has 100 places."""
-    path, body = functions_of(place.server)["start_run"]
-    place.start(WHO[place.mode], **{"ppo.steps": 0})  # Gradio makes the queue when it is first needed
-    starts = place.server.demo._queue.event_queue_per_concurrency_id["starts"]
-    starts.current_concurrency += 4  # as if as many starts as possible were being looked at: nothing is taken from the queue meanwhile
+def test_nobody_fills_the_line_of_starts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for others nor for the operator, also not under ever new names. No start is looked at before all have asked."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(self: Any, data: Any, request: Any) -> Any:
+        begun.release()
+        assert go_on.wait(60)
+        return {}
+
+    monkeypatch.setattr(TrainPage, "start", slow)
+    path, body = place.functions["start_run"]
 
     def ask(headers: dict[str, str]) -> int:
-        return place.send("POST", path, {**body, "data": [], "event_data": {}, "session_hash": "full"}, headers)[0]
+        other = Place(place.mode, place.server, people=place.people)
+        return other.send("POST", path, body({}), headers)[0]
 
-    me = place.people[WHO[place.mode]]
-    assert [ask(me) for _ in range(5)] == [200, 200, 200, 503, 503]
-    assert ask(bob(place)) == 200
-    others = [{**me, "Cookie": cookie_of(place.server, f"{number:022d}")} for number in range(30)]
-    assert [ask(headers) for headers in others].count(200) == 16  # 20 of all together
-    assert ask(place.people[table.OPERATOR]) == 200
-    starts.queue.clear()
-    starts.current_concurrency -= 4
+    def asked_by(number: int) -> dict[str, str]:
+        return {**place.people[WHO[place.mode]], "Cookie": cookie_of(place.server, f"{number:022d}")}
+
+    with ThreadPoolExecutor(40) as pool:
+        mine = [pool.submit(ask, asked_by(0)) for _ in range(3)]
+        for _ in mine:
+            assert begun.acquire(timeout=20)
+        assert ask(asked_by(0)) == 503
+        others = [pool.submit(ask, asked_by(number)) for number in range(1, 30)]
+        assert wait_until(lambda: sum(other.done() for other in others) == 8)  # one is looked at and twenty wait
+        operator = pool.submit(ask, place.people[table.OPERATOR])
+        assert begun.acquire(timeout=20) and begun.acquire(timeout=20)  # one of the others', and the operator's, who waits for nobody
+        go_on.set()
+        assert [one.result() for one in (*mine, operator)] == [200] * 4
+        assert sorted(other.result() for other in others) == [200] * 21 + [503] * 8
 
 
 def test_without_a_cookie_visitors_are_told_apart_by_their_address_and_students_have_no_place(place: Place) -> None:
@@ -124,8 +149,9 @@ def test_without_a_cookie_visitors_are_told_apart_by_their_address_and_students_
     assert status == 200, text
 
 
-@pytest.mark.parametrize("place", [table.CLASS], indirect=True)
 def test_who_has_opened_a_link_that_has_ended_is_a_viewer_at_once(place: Place) -> None:
+    if place.mode != table.CLASS:
+        return
     me, teacher = place.people[table.STUDENT], place.people[table.OPERATOR]
     run = place.start(table.STUDENT, **ENDLESS)["run_id"]
     wait_until(lambda: place.server.workspace.status(run).step == 5)  # now it waits
@@ -139,8 +165,9 @@ def test_who_has_opened_a_link_that_has_ended_is_a_viewer_at_once(place: Place) 
     assert place.call("stop_run", {"run": run}, again)[0] == 200  # the cookie still says whose it is
 
 
-@pytest.mark.parametrize("place", [table.SPACE], indirect=True)
 def test_what_costs_more_than_the_budget_is_not_started(place: Place) -> None:
+    if place.mode != table.SPACE:
+        return
     for changed in (
         *({"ppo.steps": value} for value in (41, 10**20, "41", 40.5, True, None, [40])),
         *({name: 10**6} for name in ("ppo.batch_size", "ppo.ppo_epochs", "ppo.responses_per_prompt", "generation.response_length")),
@@ -152,9 +179,10 @@ def test_what_costs_more_than_the_budget_is_not_started(place: Place) -> None:
     assert place.server.workspace.folders() == []
 
 
-@pytest.mark.parametrize("place", [table.SPACE], indirect=True)
 def test_another_run_is_no_beginning(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """Neither to vary nor to resume, however it is named; and nothing that a visitor can send fills the log."""
+    if place.mode != table.SPACE:
+        return
     run = place.start(table.VISITOR, **ENDLESS)["run_id"]
     for parent in (run, "../x", "no-such-run", "x\x00"):
         for resume in (False, True):

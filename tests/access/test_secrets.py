@@ -18,11 +18,10 @@ from tests.waiting import gone, wait_until
 pytestmark = pytest.mark.slow
 
 WORLD = next(recipe.config for recipe in list_recipes() if recipe.name == "world")
-FLAGS = {table.LOCAL: [], table.CLASS: ["--classroom"], table.SPACE: []}
-WHO = {table.LOCAL: table.OPERATOR, table.CLASS: table.STUDENT, table.SPACE: table.VISITOR}
+WHO = {table.LOCAL: table.OPERATOR, table.SPACE: table.VISITOR}
 
 
-@pytest.mark.parametrize("mode", FLAGS)
+@pytest.mark.parametrize("mode", WHO)
 def test_an_engine_sees_the_secrets_that_belong_to_it(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -39,7 +38,7 @@ def test_an_engine_sees_the_secrets_that_belong_to_it(
         visited.append(place.root)
 
     monkeypatch.setattr(app.Server, "wait", visit)
-    assert app.main(["--workspace", str(tmp_path / "workspace"), *FLAGS[mode]]) == 0
+    assert app.main(["--workspace", str(tmp_path / "workspace")]) == 0
     said = capfd.readouterr()
     for name, secret in SECRETS.items():
         assert secret not in said.out + said.err, name

@@ -61,7 +61,7 @@ def test_the_table_of_viewers() -> None:
         "date": "d",
         "machine": {"cpu": "Fast One", "cpus": 2},
     }
-    assert report.viewers({"viewers": found})[2] == "| 30 | **1.031** (1.000 to 1.100) | 2.7 ms/s | 119 B | 4.0 ms, 12.1 ms | 2.3 kB/s |"
+    assert report.watching({"watching": found})[2] == "| 30 | **1.031** (1.000 to 1.100) | 2.7 ms/s | 119 B | 4.0 ms, 12.1 ms | 2.3 kB/s |"
 
 
 def test_the_table_of_learning() -> None:
@@ -77,19 +77,3 @@ def test_the_table_of_learning() -> None:
     assert lines[4] == "| 0 | 0.750 ± 0.020 | 0.700 ± 0.020 | 1.25 / 1.25 | 4.0 / 4.0 |"
     assert lines[6] == "| mean | **0.800** ± 0.050 | **0.700** ± 0.000 | | |"
     assert report.parity({}) == ["Not measured yet."]
-
-
-def test_what_was_measured_against_limits_says_which_was_broken() -> None:
-    figures = [
-        {"what": "errors", "value": 3, "unit": "", "most": 0, "holds": False},
-        {"what": "late", "value": None, "unit": "s", "most": 1.5, "holds": False},
-        {"what": "polls", "value": 12345.0, "unit": "", "most": None, "holds": True},
-    ]
-    result = {"figures": figures, "command": "python -m x", "date": "2026-11-01", "machine": {"cpu": "Fast One", "cpus": 2}}
-    lines = report.limits({"worst-day": result, "viewers": {"slowdown": 1}})
-    assert lines[2:5] == [
-        "| worst-day | errors | 3 | 0, **broken** |",
-        "| worst-day | late | never s | 1.5 s, **broken** |",
-        "| worst-day | polls | 12,345 |  |",
-    ]
-    assert lines[-1] == "- worst-day: `python -m x` (Fast One, 2 CPUs; 2026-11-01)"

@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,8 +18,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
 SPACE_HOST, HUB_HOST = "ada-rlhf-studio.hf.space", "huggingface.co"
 SPACE, FRAMED = f"https://{SPACE_HOST}/", f"https://{HUB_HOST}/spaces/ada/rlhf-studio"
+KEY = ECKey.generate_key("P-256", {"kid": "1"})  # with which the hub signs who somebody is
 VISITORS_ADDRESS = "8.8.4.4"
 FRAME = f"""<!doctype html><title>ada/rlhf-studio</title>
 <style>body {{ margin: 0 }} iframe {{ border: 0; width: 100vw; height: 100vh }}</style>
@@ -47,7 +52,7 @@ class Hub:
     """The stand-in for the hub: ``person`` is who is logged in there."""
 
     person: str = "ada"
-    codes: dict[str, str] = field(default_factory=dict)  # code -> who it is of
+    codes: dict[str, tuple[str, str]] = field(default_factory=dict)  # code -> who it is of, and the login's nonce
     port: int = 0
 
     def answer(self, path: str, form: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
@@ -58,14 +63,20 @@ class Hub:
         if address.path == "/spaces/ada/rlhf-studio":
             return 200, {"Content-Type": "text/html"}, FRAME.encode()
         if address.path == "/.well-known/openid-configuration":
-            names = {"authorization_endpoint": f"https://{HUB_HOST}/authorize", "token_endpoint": f"{own}/token"}
-            return _json({**names, "userinfo_endpoint": f"{own}/userinfo"})
+            names = {"authorization_endpoint": f"https://{HUB_HOST}/authorize", "token_endpoint": f"{own}/token", "jwks_uri": f"{own}/jwks"}
+            return _json({**names, "issuer": own, "id_token_signing_alg_values_supported": ["ES256"]})
+        if address.path == "/jwks":
+            return _json({"keys": [KEY.as_dict(private=False)]})
         if address.path == "/authorize":
             code = f"code-{len(self.codes)}"
-            self.codes[code] = self.person
-            return 303, {"Location": f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"}, b""
+            self.codes[code] = self.person, query["nonce"]
+            return 303, {"Location": f"{query['redirect_uri']}&{urlencode({'code': code, 'state': query['state']})}"}, b""
         if address.path == "/token":
-            return _json({"access_token": f"token-of-{self.codes.pop(form['code'])}", "token_type": "bearer"})
+            person, nonce = self.codes.pop(form["code"])
+            times = {"iat": int(time.time()), "exp": int(time.time()) + 600}
+            claims = {"iss": own, "aud": "client-1", "sub": "1", "nonce": nonce, "preferred_username": person, **times}
+            signed = jwt.encode({"alg": "ES256", "kid": "1"}, claims, KEY)
+            return _json({"access_token": "token", "token_type": "bearer", "expires_in": 3600, "id_token": signed})
         return 404, {}, b""
 
 
@@ -80,9 +91,6 @@ def hub() -> Iterator[Hub]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/userinfo":
-                person = self.headers["Authorization"].removeprefix("Bearer token-of-")
-                return self.reply(*_json({"preferred_username": person}))
             return self.reply(*known.answer(self.path, {}))
 
         def do_POST(self) -> None:

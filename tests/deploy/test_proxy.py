@@ -64,11 +64,11 @@ def test_without_the_token_nobody_starts_anything_through_a_proxy(headers: dict[
     (index,) = [index for index, event in server.demo.fns.items() if event.fn is not None and event.fn.__name__ == "start_run"]
     body = {"data": [], "event_data": {}, "fn_index": index, "trigger_id": None, "session_hash": "s1"}
     page = {"Origin": f"https://{NAME}"}
-    assert ask(server, "/gradio_api/queue/join", {**headers, **page}, body)[0].status == 403
+    assert ask(server, "/gradio_api/run/predict", {**headers, **page}, body)[0].status == 403
     shown = {"Cookie": f"rlhf_studio_operator={TOKEN}"}
-    assert ask(server, "/gradio_api/queue/join", {**headers, **page, **shown}, body)[0].status == 200
+    assert ask(server, "/gradio_api/run/predict", {**headers, **page, **shown}, body)[0].status == 200
     foreign = {"Origin": "https://evil.example"}
-    assert ask(server, "/gradio_api/queue/join", {**headers, **foreign, **shown}, body)[0].status == 403
+    assert ask(server, "/gradio_api/run/predict", {**headers, **foreign, **shown}, body)[0].status == 403
 
 
 def test_the_proxy_may_ask_for_health_under_the_apps_name_and_no_other(server: Server) -> None:

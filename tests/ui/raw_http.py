@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from rlhf_studio.ui import html
+from rlhf_studio.ui.app import Server
 
 SECONDS = 20
 
@@ -36,3 +41,50 @@ class Raw:
             return answer.status, answer.readline() if stream else answer.read()
         finally:
             connection.close()
+
+
+PARTS = {
+    "path:path": "index.js",
+    "path_or_url:path": f"{html.ASSETS.as_posix()}/train/train.js",
+    "url_path:path": "https://x.hf.space/a",
+    "component_id": "4",
+    "size": "8",
+    "environment": "client",
+}
+
+
+def functions_of(server: Server) -> dict[str, tuple[str, Callable[..., Any]]]:
+    """Every function that a request can name, as the running app has them: (where it is asked for, its body for some data)."""
+    every: dict[str, tuple[str, Callable[..., Any]]] = {}
+    for index, event in server.demo.fns.items():
+
+        def send(data: Any, session: str = "s1", index: int = index) -> Any:
+            return {"data": [], "event_data": data, "fn_index": index, "trigger_id": None, "session_hash": session}
+
+        assert event.fn.__name__ not in every
+        every[event.fn.__name__] = ("/gradio_api/run/predict", send)
+    for index, block in server.demo.blocks.items():
+        for function in getattr(block, "server_fns", None) or ():
+
+            def ask(data: Any, session: str = "s1", index: int = index, name: str = function.__name__) -> Any:
+                return {"data": data, "component_id": index, "fn_name": name, "session_hash": session}
+
+            every[f"{block.elem_id}.{function.__name__}"] = ("/gradio_api/component_server/", ask)
+    return every
+
+
+def routes_of(server: Server) -> dict[str, str]:
+    """Every route of the served app, those of included routers and of Gradio's app too: "METHOD /pattern", and a path that fits."""
+
+    def walk(routes: Any) -> Iterator[Any]:
+        for route in routes:
+            if hasattr(route, "effective_route_contexts"):
+                yield from route.effective_route_contexts()
+            elif getattr(route, "routes", None):
+                yield from walk(route.routes)
+            else:
+                yield route
+
+    assert server.served is not None
+    rows = {(method, route.path) for route in walk(server.served.app.routes) for method in route.methods}
+    return {f"{method} {path}": re.sub(r"{([^}]+)}", lambda part: PARTS.get(part[1], "x"), path) for method, path in rows}

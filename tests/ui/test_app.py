@@ -7,6 +7,8 @@ import math
 import os
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -26,13 +28,11 @@ from rlhf_studio.ui import app as app_module
 from rlhf_studio.ui import html
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
 from rlhf_studio.ui.app import Server, access_for, build_app, launch, main
-from rlhf_studio.ui.door import Door
 from rlhf_studio.ui.form import values_of
-from rlhf_studio.ui.hosted.launching import launch_settings
+from rlhf_studio.ui.hosted.launching import web_app
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.services import Context, Services, services_of
-from rlhf_studio.ui.serving.browser_rules import BrowserRules
-from rlhf_studio.ui.serving.replies import Compressed
+from rlhf_studio.ui.serving.server import AppServer
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import install_world, start_stand_in
@@ -71,35 +71,34 @@ def test_building_the_app_loads_neither_torch_nor_transformers(tmp_path: Path) -
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
-def test_every_event_is_private_and_what_is_done_to_runs_waits_for_no_start(tmp_path: Path) -> None:
+def test_every_event_is_private(tmp_path: Path) -> None:
     demo = built(tmp_path, Access())
     assert {function.api_visibility for function in demo.fns.values()} == {"private"}
-    lines = {function.fn.__name__: (function.concurrency_id, function.concurrency_limit) for function in demo.fns.values() if function.fn}
-    assert (lines["act_on_run"], lines["start_run"]) == (("engine", 1), ("starts", 4))
 
 
 def test_an_idle_app_leaves_the_machine_to_the_run(server: Server) -> None:
-    """Gradio's queue looks for work a thousand times a second, which keeps a twentieth of a CPU busy."""
-    names = ("sleep_when_free", "progress_update_sleep_when_free")
-    with gr.Blocks(analytics_enabled=False) as bare:
-        bare.queue()
-    for name in names:
-        assert getattr(bare._queue, name) <= 0.01  # Gradio still has it; without that, setting it would do nothing
-        assert getattr(server.demo._queue, name) == 0.05
+    """Gradio's queue looks for work a thousand times a second, which keeps a twentieth of a CPU busy: it starts where an event needs it."""
+    assert [event.fn.__name__ for event in server.demo.fns.values() if event.queue] == []
+    running = {thread.name for thread in threading.enumerate()}
+    assert "app-server" in running
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.02
 
 
 def test_what_gradio_is_told(tmp_path: Path) -> None:
-    demo = gr.Blocks()
-    settings = launch_settings("127.0.0.1", None, Access(token="secret"), demo, tmp_path)
-    expected = {
-        "share": False, "run_history": False, "enable_monitoring": False, "mcp_server": False, "ssr_mode": False, "strict_cors": True,
-        "allowed_paths": [], "max_file_size": "5mb", "show_error": True, "server_name": "127.0.0.1", "pwa": False,
-    }  # fmt: skip
-    assert {key: settings[key] for key in expected} == expected
-    assert not launch_settings("0.0.0.0", None, Access(loopback=False, token="secret"), demo, tmp_path)["show_error"]
-    rules, compressed, door = settings["app_kwargs"]["middleware"]
-    assert rules.cls is BrowserRules
-    assert door.cls is Door and door.kwargs["demo"] is demo and door.kwargs["root"] == tmp_path and compressed.cls is Compressed
+    """Nothing is shared, recorded, monitored or open that the pages do not need."""
+    for local in (True, False):
+        demo = built(tmp_path, Access(token="secret"))
+        web_app(demo, Access(loopback=local, token="secret"), tmp_path, [])
+        assert (demo.run_history, demo.enable_monitoring, demo.ssr_mode, demo.allowed_paths, demo.space_id) == (
+            False,
+            False,
+            False,
+            [],
+            None,
+        )
+        assert (demo.show_error, demo.max_file_size, demo.state_session_capacity) == (local, 5 * 1024**2, 1000)
 
 
 def test_no_data_goes_into_templates(tmp_path: Path) -> None:
@@ -130,14 +129,14 @@ def function_index(server: Server, name: str) -> int:
 
 
 def event(server: Server, name: str, event_data: Any, **headers: str) -> dict[str, Any]:
-    """Join the queue with an event of ours, as the page does, and wait for its end."""
-    joined, text = http(
-        server,
-        f"/gradio_api/queue/join{headers.pop('query', '')}",
-        {"data": [], "event_data": event_data, "fn_index": function_index(server, name), "session_hash": "s1"},
-        **headers,
-    )
-    assert joined == 200, text
+    """Send an event of ours, as the page does, through Gradio's queue where it is one of the queue, and wait for its end."""
+    index = function_index(server, name)
+    body = {"data": [], "event_data": event_data, "fn_index": index, "session_hash": "s1"}
+    queued = server.demo.fns[index].queue
+    status, text = http(server, "/gradio_api/queue/join" if queued else "/gradio_api/run/predict", body, **headers)
+    assert status == 200, text
+    if not queued:
+        return {"success": True, "output": json.loads(text)}
     with urllib.request.urlopen(server.url.rstrip("/") + "/gradio_api/queue/data?session_hash=s1", timeout=30) as stream:
         for line in stream:
             if line.startswith(b"data:"):
@@ -171,7 +170,7 @@ def test_numbers_that_no_widget_would_send_start_nothing(value: str, server: Ser
     settings = settings_of_page(ppo__kl_coef=number)
     if isinstance(number, float) and not math.isfinite(number):
         body = {"data": [], "event_data": settings, "fn_index": function_index(server, "start_run"), "session_hash": "s1"}
-        status, text = http(server, "/gradio_api/queue/join", body)
+        status, text = http(server, "/gradio_api/run/predict", body)
         assert status == 400 and "not finite" in text
     else:
         outcome = json.loads(event(server, "start_run", settings)["output"]["data"][0])
@@ -191,7 +190,7 @@ def test_numbers_that_no_widget_would_send_start_nothing(value: str, server: Ser
 )
 def test_requests_that_did_not_come_from_an_operator_start_nothing(headers: dict[str, str], server: Server) -> None:
     body = {"data": [], "event_data": settings_of_page(ppo__steps=2), "fn_index": function_index(server, "start_run"), "session_hash": "s1"}
-    status, text = http(server, f"/gradio_api/queue/join{headers.pop('query', '')}", body, **headers)
+    status, text = http(server, f"/gradio_api/run/predict{headers.pop('query', '')}", body, **headers)
     assert status == 403 and ("operator link" in text or "another website" in text)
     assert runs_of(server) == []
 
@@ -318,8 +317,7 @@ def test_a_server_waits_until_it_is_closed(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_read_only_app_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://x/", None))
-    monkeypatch.setattr(app_module, "limit_connections", lambda demo: None)
+    monkeypatch.setattr(AppServer, "start", lambda self: None)
     reading = launch(tmp_path, mode=Mode.READ_ONLY)
     assert reading.dispatcher is None and not reading.access.is_operator(None)
     working = launch(tmp_path)

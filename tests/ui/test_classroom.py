@@ -27,7 +27,7 @@ from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.where import offered
 from tests.ui.breaking_stand_in import write_run
-from tests.ui.test_roles import functions_of
+from tests.ui.raw_http import functions_of
 from tests.ui.test_visiting import TOKEN, raw_of, served
 
 TEACHER = {HEADER: TOKEN}

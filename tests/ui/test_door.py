@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
+from rlhf_studio.ui import door as door_module
 from rlhf_studio.ui import roles
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.app import Server, launch
-from rlhf_studio.ui.door import UNKNOWN_NAME, VIEWERS_AT_ONCE, VIEWERS_WAITING, Door
+from rlhf_studio.ui.door import UNKNOWN_NAME, VIEWERS_AT_ONCE, VIEWERS_WAITING, Door, Functions
 from rlhf_studio.ui.html import ASSETS
-from rlhf_studio.ui.roles import Role
 from rlhf_studio.ui.serving import bodies
 from rlhf_studio.ui.serving.bodies import Refused
 from tests.ui.raw_http import Raw
@@ -60,7 +60,7 @@ FILES: list[Any] = [
 
 def garbage(server: Server) -> list[bytes]:
     """Bodies that no page sends: some are no JSON, some have wrong types, some name what does not exist."""
-    queued = next(index for index, event in server.demo.fns.items() if event.queue)
+    queued = next(index for index, event in server.demo.fns.items() if event.fn.__name__ == "start_run")
     direct = next(index for index, event in server.demo.fns.items() if event.fn.__name__ == "open_run")
     train = train_page_of(server)
     event = {"data": [], "fn_index": queued, "session_hash": "x", "event_data": None}
@@ -103,6 +103,8 @@ def garbage(server: Server) -> list[bytes]:
     ]
 
 
+READ_WHOLE = ("/gradio_api/run/{api_name}", "/gradio_api/component_server")  # what is asked for at other addresses is read by the same code
+
 GETS = [
     *("/%00", "/nope", "/assets/%00", "/assets/" + "a" * 300, "/static/" + "a/" * 3000, "/static/..%2f..%2fx", "/?page=x", "/?deep_link=x"),
     *(
@@ -124,11 +126,11 @@ HEADERS = [
 
 def test_garbage_is_a_quiet_refusal(server: Server, raw: Raw, capfd: pytest.CaptureFixture[str]) -> None:
     bodies_sent = garbage(server)
-    for row, role in roles.ROUTES.items():
+    for row in roles.ROUTES:
         method, path = row.split(" ", 1)
         if method != "POST" or path.endswith("/"):
             continue
-        for body in bodies_sent if role < Role.NOBODY else bodies_sent[:8]:
+        for body in bodies_sent if path in READ_WHOLE else bodies_sent[:8]:
             status, text = raw.send("POST", re.sub(r"{[^}]+}", "x", path), body)
             assert status < 500 or b"There is no such run" in text, (path, body[:200], text)
     for path in GETS:
@@ -144,7 +146,7 @@ def test_what_does_not_exist_is_said_to_be_missing(server: Server, raw: Raw) -> 
     ask = {"component_id": 10**6, "fn_name": "boot", "session_hash": "x", "data": {}}
     assert raw.send("POST", "/gradio_api/component_server/", ask) == (404, b'{"detail":"There is no such function."}')
     event = {"fn_index": 10**6, "data": [], "session_hash": "x"}
-    assert raw.send("POST", "/gradio_api/queue/join", event) == (404, b'{"detail":"There is no such event."}')
+    assert raw.send("POST", "/gradio_api/run/predict", event) == (404, b'{"detail":"There is no such event."}')
     assert raw.send("GET", "/gradio_api/queue/data?session_hash=x") == (404, b'{"detail":"Nothing was started in this session."}')
 
 
@@ -162,10 +164,10 @@ def test_a_member_that_is_given_twice_cannot_ask_for_something_else(server: Serv
     """What was checked is what Gradio gets, whichever of two members its own reader would take."""
     index = {event.fn.__name__: index for index, event in server.demo.fns.items()}
     rest = '"data": [], "session_hash": "x"'
-    for first, second in (("start_run", "go_train"), ("go_train", "start_run")):
+    for first, second in (("act_on_run", "go_train"), ("go_train", "act_on_run")):
         body = f'{{"fn_index": {index[first]}, {rest}, "fn_index": {index[second]}}}'.encode()
         status, _ = raw.send("POST", "/gradio_api/run/predict", body, VIEWER)
-        assert status == (200 if second == "go_train" else 404)
+        assert status == (200 if second == "go_train" else 403)
 
 
 def test_other_types_of_body_are_refused(raw: Raw) -> None:
@@ -292,6 +294,34 @@ def test_another_encoding_hides_no_depth() -> None:
         bodies.read_object(json.dumps({"a": 1}).encode("utf-16"))
 
 
+def spoken(raw: Raw, sent: bytes) -> bytes:
+    """What the server answers to these bytes, up to the end of the connection or a second of silence."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", raw.port), timeout=20) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(sent)
+        while more := connection.recv(65_536):
+            answer += more
+    return answer
+
+
+def test_what_no_browser_sends_makes_nobody_more_and_fills_nothing(server: Server, raw: Raw, capfd: pytest.CaptureFixture[str]) -> None:
+    """Headers after the body, heads without an end, garbage, and a wish for a websocket."""
+    assert spoken(raw, b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000_000)[:12] in (b"", b"HTTP/1.1 400")
+    here = f"Host: 127.0.0.1:{raw.port}\r\nConnection: close\r\n"
+    ask = {"component_id": train_page_of(server), "fn_name": "from_yaml", "session_hash": "x", "data": {"text": "a: 1"}}
+    head = f"POST /gradio_api/component_server/ HTTP/1.1\r\n{here}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    body = json.dumps(ask)
+    for late, status in (("X-Forwarded-For: 10.0.0.1\r\n", b"200"), ("", b"200")):
+        sent = f"{head}\r\n{len(body):x}\r\n{body}\r\n0\r\n{late}\r\n"
+        assert spoken(raw, sent.encode()).startswith(b"HTTP/1.1 " + status)
+    sent = f"{head}X-Forwarded-For: 10.0.0.1\r\n\r\n{len(body):x}\r\n{body}\r\n0\r\nX-RLHF-Studio-Token: {server.access.token}\r\n\r\n"
+    assert spoken(raw, sent.encode()).startswith(b"HTTP/1.1 403")
+    assert spoken(raw, b"\x16\x03\x01 no words\r\n\r\n").startswith(b"HTTP/1.1 400")
+    upgrade = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{raw.port}\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n"
+    assert spoken(raw, upgrade.encode()).startswith(b"HTTP/1.1 200")
+    assert capfd.readouterr().err == ""
+
+
 # --- headers ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -318,16 +348,20 @@ def test_health_is_told_to_everybody_and_nothing_else_is(raw: Raw) -> None:
 # --- turns -----------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_few_viewers_calls_run_at_once_and_an_operators_never_waits(server: Server) -> None:
+def test_a_few_viewers_calls_run_at_once_and_an_operators_never_waits(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that never end stand for calls that are slow."""
     train = train_page_of(server)
     entered: list[str] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        entered.append(dict(scope["headers"])[b"x-who"].decode())
+    async def never(function: Any, data: Any, request: Any) -> None:
+        entered.append(request.headers["x-who"])
         await asyncio.Event().wait()
 
-    door = Door(app, Access(), server.demo, server.workspace.root)
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("the door answers itself")
+
+    monkeypatch.setattr(door_module, "run_in_threadpool", never)
+    door = Door(app, Access(), Functions(server.demo), server.workspace.root)
     body = json.dumps({"component_id": train, "fn_name": "check", "session_hash": "x", "data": {}}).encode()
     answered: list[int] = []
 

@@ -111,11 +111,11 @@ def test_opening_the_same_run_twice_is_a_change():
 
 def test_a_reply_puts_the_viewers_part_before_the_shared_bytes():
     watches = {"operator": False, "why_not": 'Only "you" may watch.'}
-    reply = json.loads(live_page.poll_reply(Position(run="abc"), b'"same":true', watches, 12.3456).body)
-    assert reply == {"now": 12.346, "run": "abc", "operator": False, "why_not": 'Only "you" may watch.', "same": True}
+    reply = json.loads(live_page.poll_reply(Position(run="abc"), b'"same":true', watches, 12.3456))
+    assert reply == {"now": 12, "run": "abc", "operator": False, "why_not": 'Only "you" may watch.', "same": True}
     acts = {"operator": True, "why_not": ""}
     seen = [
-        json.loads(live_page.poll_reply(Position(insight=held), b'"same":true', acts, 1.0, ("v2", b'{"kind":"improving"}')).body)
+        json.loads(live_page.poll_reply(Position(insight=held), b'"same":true', acts, 1.0, ("v2", b'{"kind":"improving"}')))
         for held in ("v1", "v2")
     ]
     assert seen[0]["verdict"] == {"kind": "improving"} and seen[0]["insight"] == "v2" and "verdict" not in seen[1]

@@ -1,226 +1,62 @@
-"""The table of roles against the running app: nothing is missing in it, and every row holds for every role, by raw HTTP."""
+"""What a function declares of who may call it, and what becomes of that at the door."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-import shutil
-from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
-from rlhf_studio.estimate.speed import Calibration
-from rlhf_studio.runs.feedback import tasks
-from rlhf_studio.ui import html, roles
-from rlhf_studio.ui.access import HEADER, RATER_HEADER, TOKEN_VARIABLE
-from rlhf_studio.ui.app import Server, launch
-from rlhf_studio.ui.door import handlers_of, server_functions_of
-from rlhf_studio.ui.roles import Role
-from tests.ui.fake_run import FakeRun
-from tests.ui.raw_http import Raw
-from tests.ui.train_helpers import install_world, start_stand_in
-
-TOKEN = "a-long-secret"
-AS: dict[Role, dict[str, str]] = {
-    Role.ANYONE: {"Sec-Fetch-Site": "cross-site", HEADER: TOKEN},
-    Role.VIEWER: {},
-    Role.PLAYER: {RATER_HEADER: "a-rating-link"},
-    Role.OPERATOR: {HEADER: TOKEN},
-}
-PARTS = {
-    "path:path": "index.js",
-    "path_or_url:path": f"{html.ASSETS.as_posix()}/train/train.js",
-    "url_path:path": "https://x.hf.space/a",
-    "component_id": "4",
-    "size": "8",
-    "environment": "client",
-}
+from rlhf_studio.ui import html
+from rlhf_studio.ui.access import HEADER, Access
+from rlhf_studio.ui.app import launch
+from rlhf_studio.ui.roles import PLAYED, Role, callable_by, rule_of
+from rlhf_studio.ui.train_page import TrainPage
+from rlhf_studio.ui.visiting.modes import Mode
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(TOKEN_VARIABLE, TOKEN)
-        patch.setattr(Calibration, "begin", lambda self, device: None)
-        patch.setattr(tasks.secrets, "token_urlsafe", lambda size: "a-rating-link")
-        install_world(tmp_path_factory.mktemp("world"), patch)
-        root = tmp_path_factory.mktemp("workspace")
-        run = FakeRun(root)
-        run.run()
-        run.step()
-        run.close()
-        running = launch(root, start=start_stand_in)
-        running.access.raters.make()
-        yield running
-        running.close()
+def test_a_function_that_declares_nothing_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(self: TrainPage, functions: Any) -> Any:
+        async def forgotten(data: Any) -> None: ...
+
+        return html.panel("train", ["start", "measure"], [forgotten])
+
+    monkeypatch.setattr(TrainPage, "build", build)
+    with pytest.raises(TypeError, match="forgotten says nothing of who may call it"):
+        launch(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def raw(server: Server) -> Raw:
-    return Raw(int(re.search(r":(\d+)/", server.url)[1]))
+def test_what_is_declared_holds_for_wrappers_too_and_players_may_more_where_visitors_play() -> None:
+    @callable_by(Role.OPERATOR, players_in=PLAYED, starts=True, most_bytes=9)
+    def work(data: Any) -> None: ...
+
+    @wraps(work)
+    async def wrapper(data: Any) -> None: ...
+
+    rule = rule_of(wrapper)
+    assert rule == rule_of(work) and (rule.starts, rule.most_bytes) == (True, 9)
+    roles = {mode: rule.role_in(mode) for mode in Mode}
+    assert roles == {mode: Role.PLAYER if mode in (Mode.SPACE, Mode.CLASSROOM) else Role.OPERATOR for mode in Mode}
+    vote = callable_by(Role.PLAYER)(lambda data: None)
+    assert rule_of(vote).role_in(Mode.SPACE) is Role.PLAYER and not rule_of(vote).is_for_players(Mode.SPACE)
 
 
-# --- what the running app has -------------------------------------------------------------------------------------------------------
+def test_who_asks_is_found_out_once_for_a_request() -> None:
+    """By the door, and by all that it calls, also where Gradio has put the request into one of its own."""
+    asked: list[str] = []
 
+    class Headers(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            asked.append(name)
+            return super().get(name, default)
 
-def routes_of(server: Server) -> set[str]:
-    """Every route of the app that is being served, those of included routers too."""
-
-    def walk(found: Any) -> Iterator[Any]:
-        for route in found:
-            if hasattr(route, "effective_route_contexts"):
-                yield from route.effective_route_contexts()
-            elif getattr(route, "routes", None):
-                raise AssertionError(f"a mounted app: {route}")
-            else:
-                yield route
-
-    return {f"{method} {route.path}" for route in walk(server.demo.app.routes) for method in route.methods}
-
-
-def functions_of(server: Server) -> dict[str, tuple[str, Callable[[Any], Any]]]:
-    """Every function that a request can name: (where it is asked for, its body for some data)."""
-    found: dict[str, tuple[str, Callable[[Any], Any]]] = {}
-    for index, event in server.demo.fns.items():
-        path = "/gradio_api/queue/join" if event.queue else "/gradio_api/run/predict"
-
-        def body(data: Any, index: int = index) -> Any:
-            return {"data": [], "event_data": data, "fn_index": index, "trigger_id": None, "session_hash": "s1"}
-
-        assert event.fn.__name__ not in found
-        found[event.fn.__name__] = (path, body)
-    for index, block in server.demo.blocks.items():
-        for name in {function.__name__ for function in getattr(block, "server_fns", None) or ()}:
-
-            def ask(data: Any, index: int = index, name: str = name) -> Any:
-                return {"data": data, "component_id": index, "fn_name": name, "session_hash": "s1"}
-
-            found[f"{block.elem_id}.{name}"] = ("/gradio_api/component_server/", ask)
-    return found
-
-
-def test_the_table_has_a_row_for_each_route_and_function_of_the_running_app(server: Server) -> None:
-    assert routes_of(server) == set(roles.ROUTES)
-    assert set(functions_of(server)) == set(roles.FUNCTIONS)
-    assert len(roles.ROUTES) > 80 and len(roles.FUNCTIONS) >= 24
-
-
-def test_what_starts_changes_deletes_or_costs_is_for_operators() -> None:
-    """Said here once more, by hand: an edit of the table alone must not open these."""
-    buttons = {"stop_run", "force_stop_run", "checkpoint_run", "pause_run", "continue_run", "resume_run"}
-    buttons |= {"discard_run", "step_run", "phase_run", "set_run"}
-    costly = {"train-page.from_yaml", "train-page.try_reward", "runs-page.loss", "measure"}
-    costly |= {f"feedback-page.{name}" for name in ("results", "rating_link", "add_items", "manage", "export", "train_on")}
-    costly |= {f"{page}-page.{name}" for page in ("live", "runs") for name in ("resume_question", "experiment_start")}
-    assert {name for name, role in roles.FUNCTIONS.items() if role >= Role.OPERATOR} >= {"start_run", "act_on_run", *buttons, *costly}
-    players = {f"feedback-page.{name}" for name in ("join", "turn", "vote", "undo", "begin_again")}
-    assert {name for name, role in roles.FUNCTIONS.items() if role is Role.PLAYER} == players
-    assert {row for row, role in roles.ROUTES.items() if role is Role.ANYONE and row.startswith("POST")} == set()
-    assert roles.ROUTES["POST /gradio_api/upload"] is Role.NOBODY
-
-
-# --- every cell ----------------------------------------------------------------------------------------------------------------------
-
-
-def contents(root: Path) -> dict[str, str]:
-    """A sum of every file but SQLite's shared memory, which readers write too."""
-    files = [path for path in root.rglob("*") if path.is_file() and not path.name.endswith("-shm")]
-    return {path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def forged(name: str, run: str) -> list[Any]:
-    """What a function might be sent: nothing, and what would change something if it were allowed."""
-    values = {"values": {"ppo.steps": 3}, "basis": "world", "nonce": f"nonce-{name}"}
-    return [None, {"run": run, "action": "delete", "name": "taken over", "text": "ppo: {steps: 3}", "op": "start", "kind": "log", **values}]
-
-
-@pytest.mark.parametrize("role", AS, ids=lambda role: role.name)
-def test_whoever_may_not_call_a_function_is_refused_and_nothing_changes(role: Role, server: Server, raw: Raw) -> None:
-    (run,) = [status.run_id for status in server.workspace.runs()]
-    before = contents(server.workspace.root)
-    tried = 0
-    for name, (path, body) in functions_of(server).items():
-        if role >= roles.FUNCTIONS[name]:
-            continue
-        for data in forged(name, run):
-            status, text = raw.send("POST", path, body(data), AS[role])
-            assert status == 403, (name, status, text)
-            tried += 1
-    assert contents(server.workspace.root) == before
-    assert tried == 2 * sum(wanted > role for wanted in roles.FUNCTIONS.values())
-
-
-@pytest.mark.parametrize("role", AS, ids=lambda role: role.name)
-def test_whoever_may_call_a_function_is_answered(role: Role, server: Server, raw: Raw) -> None:
-    for name, (path, body) in functions_of(server).items():
-        if role >= roles.FUNCTIONS[name]:
-            data = {"view": False} if role < Role.OPERATOR else {}
-            status, text = raw.send("POST", path, body(data), AS[role])
-            # 500 is how Gradio passes on our own sentence when a button names no run
-            assert status == 200 or (status == 500 and b"There is no such run" in text), (name, status, text)
-
-
-@pytest.mark.parametrize("role", AS, ids=lambda role: role.name)
-def test_every_route_holds_to_its_row(role: Role, server: Server, raw: Raw) -> None:
-    before = contents(server.workspace.root)
-    for row, wanted in roles.ROUTES.items():
-        method, pattern = row.split(" ", 1)
-        path = re.sub(r"{([^}]+)}", lambda part: PARTS.get(part[1], "x"), pattern)
-        body = {} if method == "POST" else None
-        status, text = raw.send(method, path, body, AS[role])
-        if wanted > role:
-            assert status == 403, (row, status, text)
-        else:
-            assert status not in (401, 403) and status < 500, (row, status, text)
-    assert contents(server.workspace.root) == before
-
-
-def test_what_is_not_in_the_table_is_refused_to_operators_too(server: Server, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
-    for method, path in (
-        ("GET", "/docs"),
-        ("PUT", "/"),
-        ("DELETE", "/gradio_api/queue/join"),
-        ("POST", "/"),
-        ("GET", "//gradio_api/config"),
-    ):
-        assert raw.send(method, path, headers=AS[Role.OPERATOR])[0] == 404
-    monkeypatch.setattr(roles, "FUNCTIONS", {})
-    found = [*handlers_of(server.demo).values(), *server_functions_of(server.demo).values()]
-    assert len(found) >= 24 and {function.role for function in found} == {Role.NOBODY}
-
-
-def test_a_wrong_token_makes_a_viewer(server: Server, raw: Raw) -> None:
-    path, body = functions_of(server)["start_run"]
-    for shown in ("", "a-long-secre", TOKEN + "x"):
-        assert raw.send("POST", path, body({}), {HEADER: shown})[0] == 403
-
-
-def test_under_a_foreign_name_nothing_is_answered(server: Server, raw: Raw) -> None:
-    """A browser whose name server was made to lead a foreign name here must not show that website our runs."""
-    port = raw.port
-    asked = 0
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "192.168.0.9", "", "[", "a b"):
-        for row in roles.ROUTES if host == "evil.example" else ("GET /", "POST /gradio_api/component_server/"):
-            method, pattern = row.split(" ", 1)
-            path = re.sub(r"{([^}]+)}", lambda part: PARTS.get(part[1], "x"), pattern)
-            status, text = raw.send(method, path, {} if method == "POST" else None, {"Host": host, HEADER: TOKEN})
-            assert 400 <= status < 500, (host, row, status)
-            assert b"rlhf" not in text.lower() or b"RLHF_STUDIO_HOSTS" in text
-            asked += 1
-    path, body = functions_of(server)["runs-page.runs"]
-    assert raw.send("POST", path, body({}), {"Host": "evil.example"})[0] == 421
-    for host in (f"localhost:{port}", "localhost", f"[::1]:{port}", "127.0.0.1"):
-        assert raw.send("POST", path, body({}), {"Host": host})[0] == 200
-    assert asked > 90
-
-
-def test_the_workspace_can_be_compared(server: Server, tmp_path: Path) -> None:
-    """The check of the tests above can fail."""
-    before = contents(server.workspace.root)
-    copy = tmp_path / "copy"
-    shutil.copytree(server.workspace.root, copy)
-    assert contents(copy) == before and len(before) >= 3
-    (copy / "new").write_text("x")
-    assert contents(copy) != before
+    request = Request({"type": "http", "headers": [], "query_string": b"", "client": ("10.0.0.1", 1)})
+    request._headers = Headers({HEADER: "secret"})  # type: ignore[assignment]
+    access = Access(token="secret", loopback=False)
+    for sent in (request, SimpleNamespace(request=request, headers=request.headers)):
+        assert access.role_of(sent) is Role.OPERATOR and access.is_operator(sent) and not access.plays(sent)
+        assert access.role_of(sent, {"view": True}) is Role.VIEWER and not access.is_operator(sent, {"view": True})
+    assert asked.count(HEADER) == 1

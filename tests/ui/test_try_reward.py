@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import pytest
 
 from rlhf_studio.child_process.service import Service
@@ -20,6 +19,7 @@ from rlhf_studio.ui.app import launch, main
 from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, values_of
 from rlhf_studio.ui.outlook import sentence
+from rlhf_studio.ui.serving.server import AppServer
 from rlhf_studio.ui.try_reward import TryReward, request_of
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.score_stand_in import COMMAND
@@ -134,8 +134,7 @@ def test_the_app_takes_the_flags_and_hands_them_on(
     file = tmp_path / "mine.py"
     file.write_text("def score(p, r): ...")
     seen: list[Permissions] = []
-    monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://127.0.0.1:1/", None))
-    monkeypatch.setattr("rlhf_studio.ui.app.limit_connections", lambda demo: None)
+    monkeypatch.setattr(AppServer, "start", lambda self: None)
     monkeypatch.setattr(app_module, "Dispatcher", lambda workspace, start: seen.append(start.keywords["permissions"]))
     monkeypatch.setattr(app_module.Server, "wait", lambda self: seen.append(self.services.score._permissions))
     flags = ["--workspace", str(tmp_path / "w"), "--allow-custom-rewards", str(file), "--reward-url", "judge=http://x"]
@@ -153,8 +152,7 @@ def test_the_app_takes_the_flags_and_hands_them_on(
 
 def test_an_app_without_flags_starts_engines_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
-    monkeypatch.setattr(gr.Blocks, "launch", lambda self, **_: (None, "http://127.0.0.1:1/", None))
-    monkeypatch.setattr("rlhf_studio.ui.app.limit_connections", lambda demo: None)
+    monkeypatch.setattr(AppServer, "start", lambda self: None)
     monkeypatch.setattr(app_module, "Dispatcher", lambda workspace, start: started.append(start))
     launch(tmp_path).close()
     assert started == [app_module.start_engine]

@@ -37,8 +37,7 @@ from rlhf_studio.ui.visiting.allowed import RECIPES, Budget
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from rlhf_studio.ui.visiting.where import offered, where
 from tests.ui.fake_run import FakeRun
-from tests.ui.raw_http import Raw
-from tests.ui.test_roles import functions_of
+from tests.ui.raw_http import Raw, functions_of
 from tests.ui.train_helpers import install_world, start_stand_in
 from tests.waiting import wait_until
 
@@ -266,20 +265,10 @@ def start(server: Server, visitor: str, **values: Any) -> dict[str, Any]:
     raw, (path, body) = raw_of(server), functions_of(server)["start_run"]
     sent = {"values": {**values_of(WORLD.config), **values}, "basis": "world", "nonce": f"{visitor} {values}"}
     headers = {"Cookie": f"{identity.COOKIE}={server.access.visitors.signed(visitor)}"}
-    session = f"s{visitor}"
-    status, text = raw.send("POST", path, {**body(sent), "session_hash": session}, headers)
+    status, text = raw.send("POST", path, body(sent), headers)
     assert status == 200, text
-    import http.client
-
-    connection = http.client.HTTPConnection("127.0.0.1", raw.port, timeout=20)
-    connection.request("GET", f"/gradio_api/queue/data?session_hash={session}", headers=headers)
-    for line in connection.getresponse():
-        message = json.loads(line.removeprefix(b"data: ")) if line.startswith(b"data: ") else {}
-        if message.get("msg") == "process_completed":
-            connection.close()
-            outcome: dict[str, Any] = json.loads(message["output"]["data"][0])
-            return outcome
-    raise AssertionError("no answer")
+    outcome: dict[str, Any] = json.loads(json.loads(text)["data"][0])
+    return outcome
 
 
 def test_what_the_owner_deletes_goes_from_the_bucket_too(

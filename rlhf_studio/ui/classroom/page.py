@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import gradio as gr
@@ -32,6 +32,7 @@ from rlhf_studio.ui.classroom.rounds import Rounds, without_people
 from rlhf_studio.ui.classroom.students import MOST_PLACES, PLACES
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.computing import NotComputed
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import number, text, whole
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from rlhf_studio.ui.visiting.identity import COOKIE_SECONDS
@@ -129,6 +130,7 @@ class ClassPage:
         """A server function that works in a thread, and tells refusals in one sentence."""
         work = getattr(self, f"_{name}")
 
+        @wraps(work)  # who may call it, too
         async def ask(data: Any, request: gr.Request) -> Response:
             if self._access.mode is not Mode.CLASSROOM:
                 return sent.as_json({"problem": NO_CLASS})
@@ -144,6 +146,7 @@ class ClassPage:
 
     # --- everyone ---------------------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.VIEWER, most_bytes=4_000)
     async def class_now(self, data: Any, request: gr.Request) -> Json:
         """Where the teacher is, and which round there is; asked every few seconds by everyone, so it looks at memory only."""
         place = self._room.place
@@ -157,6 +160,7 @@ class ClassPage:
         told |= {"came": len(self._room.students.came), "late": self._room.students.late}
         return told | {"round": self._rounds.version, "answered": self._rounds.answered}
 
+    @callable_by(Role.VIEWER)
     async def class_round(self, data: Any, request: gr.Request) -> Response:
         """The present round, with one's own answer."""
         plays, person = self._person(data, request)
@@ -178,12 +182,14 @@ class ClassPage:
 
     # --- students ---------------------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.OPERATOR, players_in={Mode.CLASSROOM})
     def _answer(self, data: Any, request: Any) -> Json:
         person = self._student(data, request)
         name, places = self._room.name_of(person), self._room.students.places
         self._rounds.answer(text(data, "round", 40), person, name, sent.member(data, "answer"), places)
         return {"answered": self._rounds.answered}
 
+    @callable_by(Role.OPERATOR, players_in={Mode.CLASSROOM})
     def _name(self, data: Any, request: Any) -> Json:
         person = self._student(data, request)
         if not self._room.names_allowed:
@@ -198,6 +204,7 @@ class ClassPage:
 
     # --- the teacher ------------------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.OPERATOR)
     def class_link(self, data: Any, request: gr.Request) -> Json:
         """The links with their QR code, and what students may do. For the teacher."""
         if self._access.mode is not Mode.CLASSROOM:
@@ -216,6 +223,7 @@ class ClassPage:
             for key, at in room.students.came.items()
         ]
 
+    @callable_by(Role.OPERATOR)
     def _change(self, data: Any, request: gr.Request) -> Json:
         """What the teacher changes: ``renew`` the link (which also begins a class), the ``teacher``'s own link, ``runs`` and ``names`` of
         students, how many ``places`` there are, whom to ``strike`` (a student's id, or "late" for all who are), where to ``lead``
@@ -287,6 +295,7 @@ class ClassPage:
         self._store.remove_names()
         self._workspace.forget_students(names=True)
 
+    @callable_by(Role.OPERATOR)
     def _ready(self, data: Any, request: gr.Request) -> Json:
         """The questions of experiments, what can be drawn, the runs that can answer, and the rounds there were; ``what``: "lessons" for the
         questions of lessons instead."""
@@ -296,6 +305,7 @@ class ClassPage:
         rounds = [without_people(one) for one in self._store.rounds()]
         return {"experiments": ready.of_experiments(), "metrics": ready.metrics(), "runs": self._answering.runs(), "rounds": rounds}
 
+    @callable_by(Role.OPERATOR)
     def _ask(self, data: Any, request: gr.Request) -> Json:
         """Begin a round with a ready question (``show`` with ``draw`` and ``seed``, or ``lesson`` and ``scene``) or an own one."""
         self._access.require_operator(request, data)
@@ -316,6 +326,7 @@ class ClassPage:
         if self._room.ended:
             raise Refused("The class has ended. Begin a new class first.")
 
+    @callable_by(Role.OPERATOR)
     def _steer(self, data: Any, request: gr.Request) -> Json:
         """``op`` says what becomes of a round: ``close``, ``open`` (again), ``show``, ``reveal``, ``over``, and ``again`` for one that was
         put away; ``look`` at its run, ``start`` the runs of its experiment, let a ``run`` answer it; its ``answers`` with names, its

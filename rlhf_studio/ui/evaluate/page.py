@@ -34,6 +34,7 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.remembered import OfRuns
+from rlhf_studio.ui.roles import Role, callable_by
 
 MOST_RUNS = 200
 MOST_SHOWN = 8
@@ -77,6 +78,7 @@ class EvaluatePage:
 
     # --- looking ---------------------------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.VIEWER)
     def boot(self, data: Any, request: gr.Request) -> Json:
         """The runs whose policies can be evaluated, and the evaluations that there are, newest first."""
         own = self._access.rights(request, data)
@@ -100,6 +102,7 @@ class EvaluatePage:
         except StoreError:
             return []
 
+    @callable_by(Role.VIEWER)
     def report(self, data: Any, request: gr.Request) -> Json:
         """The table, win rates and frontier of an evaluation, and how far it is."""
         try:
@@ -166,6 +169,7 @@ class EvaluatePage:
                     self._answers.popitem(last=False)
         return known
 
+    @callable_by(Role.VIEWER)
     def answers(self, data: Any, request: gr.Request) -> Json:
         """Some prompts with the answers of some policies, and what differs from those of one of them."""
         try:
@@ -183,6 +187,7 @@ class EvaluatePage:
         draws = 1 + max((record.draw for policy in chosen for record in policy.records), default=0)
         return {"problem": "", "rows": rows, "start": first, "total": len(places), "draws": draws}
 
+    @callable_by(Role.VIEWER)
     def file(self, data: Any, request: gr.Request) -> Json:
         """The table as CSV or Markdown, or the answers as JSON Lines: a file's name and its text. ``first`` as in :meth:`report`."""
         kind, first = sent.member(data, "kind"), sent.member(data, "first")
@@ -206,6 +211,7 @@ class EvaluatePage:
 
     # --- acting ----------------------------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.OPERATOR)
     def begin(self, data: Any, request: gr.Request) -> Json:
         """Check an evaluation as every run is checked, and queue it. Gives the ``run``; or what is wrong, a sentence for each, and where.
 
@@ -234,6 +240,7 @@ class EvaluatePage:
         self._wake()
         return {"problem": "", "run": run}
 
+    @callable_by(Role.OPERATOR)
     def duel(self, data: Any, request: gr.Request) -> Json:
         """Two answers to one prompt, without names."""
         if not self._access.is_operator(request, data):
@@ -250,6 +257,7 @@ class EvaluatePage:
         key, duel = found
         return {"problem": "", "key": key, "prompt": duel.prompt, "left": duel.texts[0], "right": duel.texts[1]}
 
+    @callable_by(Role.OPERATOR)
     def vote(self, data: Any, request: gr.Request) -> Json:
         """Keep what a person said of a duel, and tell who the two were."""
         if not self._access.is_operator(request, data):

@@ -19,6 +19,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.exports.downloads import files_of
+from rlhf_studio.ui.roles import Role, callable_by
 
 RECORDS = {"html": "report.html", "csv": "metrics.csv", "jsonl": "run.jsonl"}
 WEIGHTS = ("adapter", "merged")
@@ -44,6 +45,7 @@ class Exports:
 
     # --- what the page asks -------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.VIEWER)
     def export_look(self, data: Any, request: gr.Request) -> Json:
         """What there is to take, what was made, and how far the present export is."""
         own = self._access.rights(request, data)
@@ -62,6 +64,7 @@ class Exports:
         can_push = own["operator"] and self._can_push
         return {**own, **facts, "files": files_of(self._workspace.exports_place(run)), "job": shown, "busy": busy, "push": can_push}
 
+    @callable_by(Role.OPERATOR)
     def export_start(self, data: Any, request: gr.Request) -> Json:
         """Begin: ``what`` is adapter, merged, html, csv or jsonl; ``at`` a step, "best" or ""; ``push`` a name on the hub or ""."""
         if not self._access.is_operator(request, data):
@@ -82,6 +85,7 @@ class Exports:
             return {"problem": f"The export cannot be written: {error.strerror or error}."}
         return {"key": job.key}
 
+    @callable_by(Role.OPERATOR)
     def export_cancel(self, data: Any, request: gr.Request) -> Json:
         """End the present export; what it had begun is removed."""
         if not self._access.is_operator(request, data):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import gradio as gr
@@ -25,7 +25,7 @@ from rlhf_studio.ui.feedback.held import Held, works
 from rlhf_studio.ui.feedback.results import agreement, results
 from rlhf_studio.ui.feedback.work import TaskWork
 from rlhf_studio.ui.html import panel
-from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import as_json
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from rlhf_studio.ui.visiting.modes import Mode
@@ -69,6 +69,7 @@ class FeedbackPage:
         """A server function that works in a thread, and tells refusals in one sentence."""
         work = getattr(self, f"_{name}")
 
+        @wraps(work)  # who may call it, too
         async def ask(data: Any, request: gr.Request) -> Response:
             try:
                 reply = await pool.run(partial(work, data, request))
@@ -88,6 +89,7 @@ class FeedbackPage:
 
     # --- everyone --------------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.VIEWER)
     def _boot(self, data: Any, request: Any) -> Json:
         role = self._access.role_of(request, data)
         states = {run.run_id: run for run in self._workspace.runs()}
@@ -140,18 +142,23 @@ class FeedbackPage:
             raise Refused(f"You have answered under {NAMES_EACH} names. Go on with one of them: {', '.join(sorted(names))}.")
         names.add(name)
 
+    @callable_by(Role.PLAYER)
     def _join(self, data: Any, request: Any) -> Json:
         return {"name": self._annotator(data, request)}
 
+    @callable_by(Role.PLAYER)
     def _turn(self, data: Any, request: Any) -> Json:
         return self._payload(data, self._feedback.turn(sent.task_id(data), self._annotator(data, request)))
 
+    @callable_by(Role.PLAYER)
     def _vote(self, data: Any, request: Any) -> Json:
         return self._payload(data, self._feedback.vote(sent.task_id(data), self._annotator(data, request), sent.new_vote(data)))
 
+    @callable_by(Role.PLAYER)
     def _undo(self, data: Any, request: Any) -> Json:
         return self._payload(data, self._feedback.undo(sent.task_id(data), self._annotator(data, request), sent.text(data, "vote", 80)))
 
+    @callable_by(Role.PLAYER)
     def _begin_again(self, data: Any, request: Any) -> Json:
         return self._payload(data, self._feedback.begin_again(sent.task_id(data), self._annotator(data, request)))
 
@@ -163,28 +170,34 @@ class FeedbackPage:
 
     # --- operators -------------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.OPERATOR)
     def _results(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
         task = self._feedback.task(sent.task_id(data))
         votes, calibration = self._feedback.votes(task.id), self._feedback.votes(task.id, calibration=True)
         return results(task, self._feedback.items(task.id), votes, calibration)
 
+    @callable_by(Role.OPERATOR)
     def _rating_link(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
         return {"token": self._access.raters.make(renew=sent.member(data, "renew") is True)}
 
+    @callable_by(Role.OPERATOR)
     def _add_items(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
         return self._work.add(data)
 
+    @callable_by(Role.OPERATOR)
     def _manage(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
         return self._work.manage(data)
 
+    @callable_by(Role.OPERATOR)
     def _export(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
         return self._work.export(data)
 
+    @callable_by(Role.OPERATOR)
     def _train_on(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
         return self._work.train_on(data)

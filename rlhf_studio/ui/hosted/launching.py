@@ -1,88 +1,63 @@
-"""How Gradio is launched: what it is given, and the variables that it reads."""
+"""The app as a FastAPI app: our own routes and rules around Gradio's pages."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
-from starlette.middleware import Middleware
+from fastapi import FastAPI
+from starlette.routing import Route
 
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.door import Door
+from rlhf_studio.ui.door import BoundedHeads, Door, Functions
 from rlhf_studio.ui.hosted.space import HUB
 from rlhf_studio.ui.serving.browser_rules import BrowserRules
-from rlhf_studio.ui.serving.replies import Compressed
 from rlhf_studio.ui.visiting.modes import on_a_space
-
-QUEUE_SECONDS = 0.05
-_DIRECTLY = ("NO_PROXY", "no_proxy")
-_HIDDEN = "SYSTEM"
-_LOCAL = ("localhost", "127.0.0.1", "::1")
+from rlhf_studio.ui.visiting.owner import Login, add_login
 
 
-@contextmanager
-def undisturbed(host: str) -> Iterator[None]:
-    """A block in which Gradio launches the app that listens on ``host``.
+class Pages(gr.Blocks):
+    """Gradio's pages. The queue starts only where an event goes through it: it looks for work a thousand times a second, and a run on this
+    machine needs the CPU."""
 
-    Gradio asks the app whether it answers: that question must not go through the proxy of ``HTTP_PROXY``, which leads to other machines.
-    And on a Space (``SYSTEM=spaces``) it would start a thread that watches our source for edits, which needs a package that is not ours.
+    def run_startup_events(self) -> None:
+        """As Gradio does it when the server starts."""
+        if any(event.queue for event in self.fns.values()):
+            super().run_startup_events()
+        else:
+            self.is_running = True
+            self.create_limiter()
 
-    The variables are put back afterwards: engines and helpers get them as they were. Nothing else of the app may run in the block.
+
+def web_app(demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route], login: Login | None = None) -> FastAPI:
+    """The app to serve, with ``routes`` beside Gradio's, and a ``login`` where there is one. ``root``: the workspace.
+
+    Nothing is shared, recorded, monitored or served that the pages do not need.
     """
-    before = {name: os.environ.get(name) for name in (*_DIRECTLY, _HIDDEN)}
-    told = next((value for name in _DIRECTLY if (value := before[name])), "")
-    os.environ.update(dict.fromkeys(_DIRECTLY, ",".join(part for part in (told, *_LOCAL, host.strip("[]")) if part)))
-    os.environ.pop(_HIDDEN, None)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-def rest_when_idle(demo: gr.Blocks) -> None:
-    """Let Gradio's queue look for work twenty times a second, not a thousand: nobody notices, and a run on this machine needs the CPU."""
-    demo._queue.sleep_when_free = demo._queue.progress_update_sleep_when_free = QUEUE_SECONDS
-
-
-def ask_nobody_else(demo: gr.Blocks) -> None:
-    """Keep Gradio's bar with the Space's name off the page: it loads pictures and letters from other websites, which are told who reads."""
-    demo.space_id = None
-
-
-def launch_settings(host: str, port: int | None, access: Access, demo: gr.Blocks, root: Path) -> dict[str, Any]:
-    """What is passed to Gradio: nothing is shared, recorded, monitored or served that the pages do not need. ``root``: the workspace."""
-    passed = [
-        Middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else ""),
-        Middleware(Compressed),
-        Middleware(Door, access=access, demo=demo, root=root),
-    ]
-    return {
-        "server_name": host,
-        "server_port": port,
-        "app_kwargs": {"middleware": passed},
-        "prevent_thread_lock": True,
-        "quiet": True,
-        "share": False,
-        "inbrowser": False,
-        "show_error": access.loopback,
-        "run_history": False,
-        "enable_monitoring": False,
-        "mcp_server": False,
-        "ssr_mode": False,
-        "pwa": False,
-        "strict_cors": True,
-        "allowed_paths": [],
-        "max_file_size": "5mb",
-        "state_session_capacity": 1000,  # no page keeps anything there; without a limit, invented sessions could fill the memory
-        "footer_links": [],
-        "theme": theme.theme(),
-        "css": theme.page_css(),
-    }
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, routes=list(routes))
+    app.add_middleware(Door, access=access, functions=Functions(demo), root=root, logs_in=login is not None)
+    if login is not None:
+        add_login(app, login)  # before the door, which asks the session who it is
+    app.add_middleware(BoundedHeads)
+    app.add_middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else "")
+    demo.space_id = None  # no bar with the Space's name: it loads pictures and letters from other websites, which are told who reads
+    demo.state_session_capacity = 1000  # no page keeps anything there; without a limit, invented sessions could fill the memory
+    return gr.mount_gradio_app(
+        app,
+        demo,
+        "/",
+        show_error=access.loopback,
+        run_history=False,
+        enable_monitoring=False,
+        mcp_server=False,
+        ssr_mode=False,
+        pwa=False,
+        allowed_paths=[],
+        max_file_size="5mb",
+        footer_links=[],
+        theme=theme.theme(),
+        css=theme.page_css(),
+    )

@@ -26,6 +26,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.live.charts import QUANTITIES
 from rlhf_studio.ui.live.payloads import encode_numbers, encode_text, without_secrets
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 MOST_METRICS = 12
@@ -62,18 +63,22 @@ class Comparing:
         self._known: OrderedDict[Key, Comparison] = OrderedDict()
         self._lock = threading.Lock()
 
+    @callable_by(Role.VIEWER)
     async def compare(self, data: Any, request: gr.Request) -> Response:
         """Runs side by side: ``data`` has the ``runs`` and, if wanted, the ``metrics`` whose curves are to come along."""
         return await self._answer(lambda: self._compare(data))
 
+    @callable_by(Role.VIEWER)
     async def curves(self, data: Any, request: gr.Request) -> Response:
         """The curves of some ``metrics`` of these ``runs``."""
         return await self._answer(lambda: self._curves(*self._compared(data), _metrics(data)))
 
+    @callable_by(Role.VIEWER)
     async def answers(self, data: Any, request: gr.Request) -> Response:
         """The answers to one watched prompt, with their tokens: ``prompt`` is its place in the comparison."""
         return await self._answer(lambda: self._answers(self._compared(data)[1], sent.member(data, "prompt")))
 
+    @callable_by(Role.VIEWER)
     async def sweep(self, data: Any, request: gr.Request) -> Response:
         """The mean of a ``metric``'s last tenth over the values of one or two settings."""
         return await self._answer(lambda: _sweep(self._readers(data), data))

@@ -31,6 +31,7 @@ from rlhf_studio.ui.insights import Insights, Place
 from rlhf_studio.ui.lab.next_stage import next_stages
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import for_page
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from rlhf_studio.visible import visible
 
@@ -71,6 +72,7 @@ class Experiments:
 
     # --- what the pages ask; nothing here changes anything --------------------------------------------------------------------
 
+    @callable_by(Role.VIEWER)
     async def experiment_form(self, data: Any, request: gr.Request) -> Json:
         """What the forms need of a run: its checkpoints, and its settings at ``step``, or at its beginning.
 
@@ -78,10 +80,12 @@ class Experiments:
         """
         return await self._answer(self._looks, data, self._form)
 
+    @callable_by(Role.VIEWER)
     async def experiment_ideas(self, data: Any, request: gr.Request) -> Json:
         """What to try next after a run, the most telling first."""
         return await self._answer(self._looks, data, self._ideas)
 
+    @callable_by(Role.OPERATOR)
     async def experiment_start(self, data: Any, request: gr.Request) -> Json:
         """Queue what ``how`` says: ``variation``, ``fork`` (from the checkpoint of ``step``), ``sweep`` or ``more steps``.
 

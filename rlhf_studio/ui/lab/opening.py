@@ -19,6 +19,7 @@ from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.once import Once
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 MOST_SHOWN = 5  # problems
@@ -34,6 +35,7 @@ class Opening:
         self._once = Once(lambda answer: "run" in answer)
         self._closing = threading.Event()
 
+    @callable_by(Role.OPERATOR)
     async def open_log(self, data: Any, request: gr.Request) -> Json:
         """Open a log: its ``text`` with ``file_name``, or a ``path``; ``name`` is what the run is to be called, or empty.
 

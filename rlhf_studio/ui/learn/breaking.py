@@ -27,6 +27,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.forecast import slower_here
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.outlook import duration, recipe_minutes
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import as_json, language_of, member
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
@@ -57,6 +58,7 @@ class Breaking:
     def functions(self) -> list[Callable[..., Any]]:
         """What the page may call."""
 
+        @callable_by(Role.VIEWER)
         async def break_news(data: Any, request: gr.Request) -> Response:
             try:
                 return as_json(await self._few.run(lambda: self.break_news(data, request)))
@@ -65,6 +67,7 @@ class Breaking:
 
         return [self.break_shelf, break_news, self.break_start]
 
+    @callable_by(Role.VIEWER)
     def break_shelf(self, data: Any, request: gr.Request) -> Json:
         """All experiments in order, with their texts."""
         language = language_of(data)
@@ -101,6 +104,7 @@ class Breaking:
         key = " ".join([experiment.name, language_of(data), *(f"{run.run_id}.{run.seq}" for run in found.values() if run is not None)])
         return {**told, "key": key, **({} if member(data, "known") == key else self._result(key, experiment, found, data))}
 
+    @callable_by(Role.OPERATOR)
     def break_start(self, data: Any, request: gr.Request) -> Json:
         """Queue the runs of a pair that there are not yet; gives ``seed``, or ``problem`` with nothing queued.
 

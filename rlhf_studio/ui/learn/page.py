@@ -19,6 +19,7 @@ from rlhf_studio.ui.learn.computing import Computer, NotComputed, lessons_servic
 from rlhf_studio.ui.learn.runs import RunsOnRecord
 from rlhf_studio.ui.learn.search import learn_search, prepare
 from rlhf_studio.ui.learn.teaching import Teaching
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 OPS = ("describe", "compute", "sweep", "draw")
@@ -56,10 +57,12 @@ class LearnPage:
     def build(self, more: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
         """The component of the page. ``more``: what its further places may call."""
 
+        @callable_by(Role.VIEWER)
         async def learn_ask(data: Any, request: gr.Request) -> Response:
             threads = self._few["slow" if sent.member(data, "slow") is True else "quick"]
             return await _bounded(threads, partial(self.learn_ask, data, request))
 
+        @callable_by(Role.VIEWER)
         async def learn_teach(data: Any, request: gr.Request) -> Response:
             return await _bounded(self._few["teach"], partial(self.teaching.learn_teach, data, request))
 
@@ -70,6 +73,7 @@ class LearnPage:
         if self._prepares and not self._computer.has_begun and not self._busy():
             self._computer.begin()
 
+    @callable_by(Role.VIEWER)
     def learn_shelf(self, data: Any, request: gr.Request) -> Json:
         """All lessons and all stations of the tour, in order, and the glossary."""
         self._computer.begin()
@@ -81,6 +85,7 @@ class LearnPage:
             "glossary": {name: asdict(term) for name, term in GLOSSARY.items()},
         }
 
+    @callable_by(Role.VIEWER)
     def learn_text(self, data: Any, request: gr.Request) -> Json:
         """The text of a lesson as a tree, with what it shows at the start as ``prepared``; ``error`` where there is no such lesson."""
         lesson, language = str(sent.member(data, "lesson"))[:LONGEST_NAME], sent.language_of(data)
@@ -89,6 +94,7 @@ class LearnPage:
         except shelf.NoLesson as error:
             return {"error": str(error)}
 
+    @callable_by(Role.VIEWER)
     def learn_runs(self, data: Any, request: gr.Request) -> Json:
         """The runs that a lesson can look at beside the bundled one, newest first; ``error`` where they cannot be listed."""
         try:

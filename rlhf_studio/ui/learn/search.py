@@ -19,6 +19,7 @@ from rlhf_studio.lessons.kit.text import Block, SceneText
 from rlhf_studio.lessons.trl_names import NameAnswer, answers
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.learn.search_words import GREEK, PAGES, phrases, stem, wanted_stems, whole_names, words
+from rlhf_studio.ui.roles import Role, callable_by
 
 LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
 FEWEST_LETTERS = 3  # of a query that finds names of TRL by a part of them
@@ -45,6 +46,7 @@ class Findable:
     stems: Mapping[str, float] = field(default_factory=dict)  # what each of its words counts, by where it stands
 
 
+@callable_by(Role.VIEWER)
 def learn_search(data: Any, request: gr.Request) -> Json:
     """What fits the ``query``: a list of ``results``, best first. No query finds nothing; one that is too long is cut."""
     query = sent.member(data, "query")

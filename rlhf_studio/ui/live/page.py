@@ -35,7 +35,7 @@ from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.live.snapshot import Position
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.resume import question, refusal
-from rlhf_studio.ui.serving.shared_reply import SharedReply
+from rlhf_studio.ui.roles import PLAYED, Role, callable_by
 
 DETAIL_SECONDS = 15
 COMMANDS: dict[str, CommandKind] = {
@@ -48,6 +48,7 @@ COMMANDS: dict[str, CommandKind] = {
     "phase_run": "phase",
     "set_run": "set",
 }
+OPERATORS_ONLY = ("checkpoint_run", "force_stop_run")
 ACTIONS = (*COMMANDS, "force_stop_run", "resume_run")
 """What the buttons do to a run. What makes another one, or gives it more steps, is asked of :mod:`rlhf_studio.ui.lab.experiments`."""
 _counter = itertools.count(1)
@@ -60,18 +61,18 @@ def value_for(run_id: str) -> str:
 
 def poll_reply(
     position: Position, body: bytes, rights: Mapping[str, Any], now: float, insight: tuple[str, bytes] = ("", b""), owns: bool = False
-) -> SharedReply:
-    """A complete poll reply: the shared bytes behind what differs per viewer and moment.
+) -> bytes:
+    """A complete poll reply: the bytes that all viewers at this place share, behind what differs per kind of viewer and per second.
 
     ``rights`` as ``Access.rights``; ``owns``: it is the sender's own run.
 
     ``insight`` is the newest verdict with its version; it is sent to a viewer who has another one.
     """
-    own = {"now": round(now, 3), "run": position.run, **rights}
+    own = {"now": round(now), "run": position.run, **rights}
     own |= {"owns": True} if owns else {}
     version, verdict = insight
     news = b"" if version == position.insight else b',"insight":' + payloads.encode_text(version) + b',"verdict":' + (verdict or b"null")
-    return SharedReply(payloads.encode_text(own)[:-1] + news + b",", body + b"}")
+    return payloads.encode_text(own)[:-1] + news + b"," + body + b"}"
 
 
 def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Request) -> str:
@@ -161,12 +162,15 @@ class LivePage:
     def connect_tabs(self, tabs: gr.Tabs, *, train: str, runs: str) -> None:
         """Let the page's links lead to the Train and Runs tabs (their ids). Call inside the Blocks context."""
 
+        @callable_by(Role.VIEWER)
         def open_train() -> gr.Tabs:
             return gr.Tabs(selected=train)
 
+        @callable_by(Role.VIEWER)
         def open_runs() -> gr.Tabs:
             return gr.Tabs(selected=runs)
 
+        @callable_by(Role.VIEWER)
         def open_compare() -> gr.Tabs:
             return gr.Tabs(selected=runs)
 
@@ -189,14 +193,16 @@ def build(
     page_data = payloads.encode_text({**charts.page_data(), **about_settings()})
     insights = feed.insights
 
-    async def poll(data: Any, request: gr.Request) -> SharedReply:
+    @callable_by(Role.VIEWER, most_bytes=4_000)
+    async def poll(data: Any, request: gr.Request) -> Response:
         position = Position.parse(data)
         rights = access.rights(request, data)
         body, place = feed.poll(position), feed.place(position.run)
         owns = not rights["operator"] and place is not None and access.owns(request, data, place.starter)
         insight = insights.watch(position.run, place)
-        return poll_reply(position, body, rights, time.time(), insight, owns)
+        return sent.as_json(poll_reply(position, body, rights, time.time(), insight, owns))
 
+    @callable_by(Role.VIEWER, most_bytes=4_000)
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")
         if kind == "page":
@@ -212,6 +218,7 @@ def build(
             answer.result() if answer.done() else payloads.encode_text({"problem": "This takes longer than usual. It is tried again."})
         )
 
+    @callable_by(Role.OPERATOR, players_in=PLAYED)
     def resume_question(data: Any, request: gr.Request) -> dict[str, Any]:
         return question(workspace, access, data, request)
 
@@ -230,11 +237,12 @@ def build(
 
 
 def _handler(workspace: Workspace, access: Access, action: str, on_queue_change: Callable[[], None]) -> Callable[..., None]:
-    def handle(event: gr.EventData, request: gr.Request) -> None:
+    @callable_by(Role.OPERATOR, players_in=() if action in OPERATORS_ONLY else PLAYED)
+    def handle(event: sent.Event, request: gr.Request) -> None:
         with _refusals():
-            by = asked_by(workspace, access, event._data, request)
-            admission = access.admission(request, event._data) if action == "resume_run" else FREE
-        steer(workspace, action, event._data, by, admission)
+            by = asked_by(workspace, access, event.data, request)
+            admission = access.admission(request, event.data) if action == "resume_run" else FREE
+        steer(workspace, action, event.data, by, admission)
         on_queue_change()
 
     handle.__name__ = action

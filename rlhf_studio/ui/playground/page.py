@@ -26,6 +26,7 @@ from rlhf_studio.ui import jobs, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.playground.sent import LONGEST_TEXT, MOST_CANDIDATES, model_of, request_of
 from rlhf_studio.ui.remembered import OfRuns
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.talk.sent import Refused
 
 BUNDLED = "bundled/world-reward"
@@ -58,11 +59,13 @@ class RewardPlayground:
     def functions(self) -> list[Callable[..., Any]]:
         """For the panel of a page."""
 
+        @callable_by(Role.OPERATOR)
         async def playground_news(data: Any, request: gr.Request) -> Response:
             return self.playground_news(data, request)
 
         return [self.playground_boot, self.playground_model, self.playground_ask, playground_news, self.playground_halt]
 
+    @callable_by(Role.VIEWER)
     def playground_boot(self, data: Any, request: gr.Request) -> Json:
         """Which models can be chosen, those of new runs first, and what the component needs once.
 
@@ -109,6 +112,7 @@ class RewardPlayground:
         rewards = config.reward.components if isinstance(config, RunConfig) else []
         return [name for component in rewards for name in component.model_names()]
 
+    @callable_by(Role.OPERATOR)
     def playground_model(self, data: Any, request: gr.Request) -> Json:
         """What a model's files tell: ``model``, the fields of a ``RewardModelDescription``, and ``report``, those of a ``RewardReport``.
 
@@ -125,6 +129,7 @@ class RewardPlayground:
             return {"error": str(error)}
         return {"model": asdict(told), "report": report}
 
+    @callable_by(Role.OPERATOR)
     def playground_ask(self, data: Any, request: gr.Request) -> Json:
         """Score a text (or, without a response, only load the model). Gives the ``key`` for the news, or ``error`` and ``field``."""
         if not self._access.is_operator(request, data):
@@ -140,6 +145,7 @@ class RewardPlayground:
         """As :func:`jobs.news`."""
         return jobs.news(self._service, self._access, data, request, "This text is no longer here. Score it again.")
 
+    @callable_by(Role.OPERATOR)
     def playground_halt(self, data: Any, request: gr.Request) -> Json:
         """Stop a scoring."""
         jobs.cancel(self._service, self._access, data, request)

@@ -28,6 +28,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.road.lineage import lineage_of
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
 
 MOST_ROADS = 20
@@ -50,6 +51,7 @@ class RoadPage:
         """The component."""
         return panel("road", ["open_road_run"], [self.road_news, self.road_lineage, self.road_start, self.road_go, self.road_stop])
 
+    @callable_by(Role.VIEWER)
     def road_news(self, data: Any, request: gr.Request) -> Json:
         """The newest roads and the wanted one (``road``), how many ``older`` ones are not among them, and what a road would be made of."""
         self._started = {road: process for road, process in self._started.items() if process.poll() is None}  # an ended one is no zombie
@@ -85,6 +87,7 @@ class RoadPage:
             "note": SMALL_SAYS_LITTLE if is_small(road.settings) else "",
         }
 
+    @callable_by(Role.VIEWER)
     def road_lineage(self, data: Any, request: gr.Request) -> Json:
         """What each run of a road was made from, checked by its hashes against what lies there now."""
         road = self._road(data)
@@ -103,6 +106,7 @@ class RoadPage:
 
     # --- what it does ------------------------------------------------------------------------------------------------------
 
+    @callable_by(Role.OPERATOR)
     def road_start(self, data: Any, request: gr.Request) -> Json:
         """Begin a road through the bundled world; gives ``road``, or ``problem`` with nothing begun. Raises gradio.Error for viewers."""
         self._access.require_operator(request, data)
@@ -124,6 +128,7 @@ class RoadPage:
             return {"problem": f"The road could not be begun: {error}"}
         return {"road": folder.name}
 
+    @callable_by(Role.OPERATOR)
     def road_go(self, data: Any, request: gr.Request) -> Json:
         """Go on along a road that was stopped or failed. Raises gradio.Error for viewers."""
         self._access.require_operator(request, data)
@@ -138,6 +143,7 @@ class RoadPage:
             return {"problem": f"The road could not be gone on with: {error}"}
         return {"road": road.id}
 
+    @callable_by(Role.OPERATOR)
     def road_stop(self, data: Any, request: gr.Request) -> Json:
         """Ask the process of a road to stop: the part under way ends with a checkpoint. Raises gradio.Error for viewers."""
         self._access.require_operator(request, data)

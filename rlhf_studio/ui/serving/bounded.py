@@ -1,11 +1,13 @@
-"""Work that is too long for the loop that answers everyone: a few threads, and a limit to how much may wait for them."""
+"""Work that is too long for the loop that answers everyone: a few pieces at once, and a limit to how much may wait."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -39,3 +41,36 @@ class Bounded:
     def close(self) -> None:
         """Take no more work; what has not begun is dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Turns:
+    """``at_once`` pieces of work at the same time, for whose turns ``waiting`` others may wait. For the event loop alone.
+
+    Args:
+        of_one: how many there may be of one person, with those at work; None where it does not matter whose they are.
+    """
+
+    def __init__(self, at_once: int, waiting: int, of_one: int | None = None) -> None:
+        self._free, self._most, self._of_one = asyncio.Semaphore(at_once), waiting, of_one
+        self._waiting = 0
+        self._of: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, whose: str = "") -> AsyncIterator[None]:
+        """A block that begins when it is its turn. Raises :class:`TooBusy` when too much waits."""
+        if self._waiting >= self._most or (self._of_one is not None and self._of[whose] >= self._of_one):
+            raise TooBusy(BUSY)
+        self._of[whose] += 1
+        try:
+            self._waiting += 1
+            try:
+                await self._free.acquire()
+            finally:
+                self._waiting -= 1
+            try:
+                yield
+            finally:
+                self._free.release()
+        finally:
+            self._of[whose] -= 1
+            self._of += Counter()  # without those of whom nothing is left

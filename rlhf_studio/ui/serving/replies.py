@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+import orjson
 from starlette.datastructures import Headers
-from starlette.middleware.gzip import GZipMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Message, Scope, Send
 
-from rlhf_studio.ui.serving.shared_reply import COMPRESSION_LEVEL, SMALLEST
+from rlhf_studio.ui.sent import as_json
 
-SERVER_FUNCTIONS = "/component_server"
 FUNCTIONS = "/gradio_api/"  # where all functions are asked for
 FILES = "/gradio_api/file="  # scripts and styles: they name no place, and a long one is not held for those who read slowly
-
-
-class Compressed:
-    """Middleware that compresses the replies of server functions for those who read gzip: Gradio compresses files only."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._plain, self._compressing = app, GZipMiddleware(app, minimum_size=SMALLEST, compresslevel=COMPRESSION_LEVEL)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        compress = scope["type"] == "http" and scope["path"].rstrip("/").endswith(SERVER_FUNCTIONS) and reads_gzip(Headers(scope=scope))
-        await (self._compressing if compress else self._plain)(scope, receive, send)
+COMPRESSION_LEVEL = 1  # a quarter of the time of level 9, for almost the same size
+SMALLEST = 1000  # bytes; what fits one packet anyway is not compressed
+LARGEST_CACHED = 200_000  # bytes of a reply that is kept compressed
 
 
 class WithoutPlaces:
@@ -73,15 +68,47 @@ class WithoutPlaces:
         """A body without the place: paths in the workspace begin in it, and itself is a dot."""
         if not any(place in body for place in self._written):
             return body
-        return self._place.sub(lambda found: b"" if found[0].endswith(b"/") else b".", body)
+        return self._place.sub(lambda match: b"" if match[0].endswith(b"/") else b".", body)
 
 
 def _as_json_writes(text: str) -> set[bytes]:
     """A text as it may stand in a reply: in JSON, or in JSON that stands in JSON as a text, each with and without escapes."""
-    found = {text}
+    written = {text}
     for _ in range(2):
-        found |= {json.dumps(one, ensure_ascii=escaped)[1:-1] for one in found for escaped in (True, False)}
-    return {one.encode() for one in found}
+        written |= {json.dumps(inner, ensure_ascii=escaped)[1:-1] for inner in written for escaped in (True, False)}
+    return {inner.encode() for inner in written}
+
+
+def reply_of(answer: Any, asked: Headers, places: WithoutPlaces | None) -> Response:
+    """What a function gave, as it is sent to whoever asked with these headers; with ``places`` without the place of the workspace.
+
+    A long reply is compressed for those who read gzip. The same bytes are compressed once, however many ask for them: all who follow a run
+    get the same, see :meth:`rlhf_studio.ui.live.feed.LiveFeed.poll`.
+    """
+    reply = answer if isinstance(answer, Response) else _as_json(answer)
+    body = places.shortened(bytes(reply.body)) if places is not None else bytes(reply.body)
+    headers = {name: value for name, value in reply.headers.items() if name != "content-length"}
+    if len(body) >= SMALLEST:
+        headers["vary"] = "Accept-Encoding"
+        if reads_gzip(asked):
+            headers["content-encoding"] = "gzip"
+            body = _cached(body) if len(body) <= LARGEST_CACHED else _compressed(body)
+    return Response(body, reply.status_code, headers)
+
+
+def _as_json(answer: Any) -> Response:
+    """Where a text holds half of a surrogate pair, which orjson refuses, with escapes."""
+    try:
+        return Response(orjson.dumps(answer), media_type="application/json")
+    except TypeError:
+        return as_json(answer)
+
+
+def _compressed(body: bytes) -> bytes:
+    return gzip.compress(body, COMPRESSION_LEVEL, mtime=0)
+
+
+_cached = lru_cache(maxsize=64)(_compressed)
 
 
 def reads_gzip(headers: Headers) -> bool:
@@ -89,6 +116,6 @@ def reads_gzip(headers: Headers) -> bool:
     for offer in ",".join(headers.getlist("accept-encoding")).split(","):
         name, *parameters = (part.strip().lower() for part in offer.split(";"))
         if name == "gzip":
-            weight = next((value for key, _, value in (one.partition("=") for one in parameters) if key.strip() == "q"), "1")
+            weight = next((value for key, _, value in (part.partition("=") for part in parameters) if key.strip() == "q"), "1")
             return not re.fullmatch(r"\s*0(\.0*)?\s*", weight)
     return False

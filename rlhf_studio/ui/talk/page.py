@@ -25,6 +25,7 @@ from rlhf_studio.ui import jobs, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.live.charts import QUANTITIES
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, Refused, request_of
 
 MOST_RUNS = 200
@@ -54,6 +55,7 @@ class TalkPage:
     def build(self, functions: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
         """The component, with the ``functions`` of what else is on the page. Its events: ``talk_train``, which leads to the Train page."""
 
+        @callable_by(Role.OPERATOR)
         async def news(data: Any, request: gr.Request) -> Response:
             return self.news(data, request)
 
@@ -62,6 +64,7 @@ class TalkPage:
 
     # --- what the page asks; the first two change nothing ------------------------------------------------------------------------
 
+    @callable_by(Role.VIEWER)
     def boot(self, data: Any, request: gr.Request) -> Json:
         """The runs that have a checkpoint or a snapshot, newest first, and what the page needs once."""
         own = self._access.rights(request, data)
@@ -72,6 +75,7 @@ class TalkPage:
         rows = [{"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step} for run in runs[:MOST_RUNS]]
         return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, **_STATIC}
 
+    @callable_by(Role.VIEWER)
     def policies(self, data: Any, request: gr.Request) -> Json:
         """The policies of one run, its watched prompts as examples, and its sampling settings."""
         try:
@@ -90,6 +94,7 @@ class TalkPage:
             "gold": stage == "ppo" and config.reward.gold != "none",
         }
 
+    @callable_by(Role.OPERATOR)
     def ask(self, data: Any, request: gr.Request) -> Json:
         """Ask one or two policies (or, without a prompt, only load them). Gives the job's ``key``, or ``error`` and ``field``."""
         if not self._access.is_operator(request, data):
@@ -105,6 +110,7 @@ class TalkPage:
         """As :func:`jobs.news`."""
         return jobs.news(self._service, self._access, data, request, "This answer is no longer here. Ask again.")
 
+    @callable_by(Role.OPERATOR)
     def halt(self, data: Any, request: gr.Request) -> Json:
         """Stop an answer."""
         jobs.cancel(self._service, self._access, data, request)

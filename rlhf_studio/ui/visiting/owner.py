@@ -1,100 +1,96 @@
-"""Who owns a Space, and the cookie that says so: whoever has logged in (:mod:`.owner_login`) has it for some hours."""
+"""Who owns a Space: whoever has logged in at Hugging Face under the name of an owner.
+
+The login is Gradio's (``gradio.oauth``, with the packages of ``gradio[oauth]``). What it learns of a person stands in a signed cookie of
+that person's browser.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
+import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rlhf_studio.ui.hosted.space import duplicate_link, own_address
+from rlhf_studio.ui.hosted.space import own_address
+from rlhf_studio.ui.html import small_page
+
+logger = logging.getLogger(__name__)
 
 OWNERS_VARIABLE = "RLHF_STUDIO_OWNERS"
-COOKIE = "rlhf_studio_owner"
-LOGIN_COOKIE = "rlhf_studio_login"
-SESSION_SECONDS = 8 * 3600
-LOGIN, CALLBACK, LOGOUT = "/login/huggingface", "/login/callback", "/login/out"
+LOGIN, CALLBACK, LOGOUT = "/login/huggingface", "/login/callback", "/logout"
+_NEEDED = ("OPENID_PROVIDER_URL", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "SPACE_HOST")
+REFUSED = "The login has expired, was used before, or was given up. Log in again."
+FAILED = "Hugging Face did not answer as expected, so nobody was logged in. Try again in a moment."
 
 
 @dataclass(frozen=True)
-class Provider:
-    """Where people log in, as a Space's environment says it; a client's secret never leaves this process.
+class Login:
+    """Where people log in.
 
     Attributes:
-        url: of the provider, such as ``https://huggingface.co``.
-        address: the app's own, such as ``https://someone-studio.hf.space``.
+        address: the app's own, such as ``https://someone-studio.hf.space``: there browsers keep the cookie, which they may refuse for a
+            page in a frame.
         owners: names of the people who own the app, in lower case.
-        duplicate: where others make a copy of the Space; empty where it is not known.
     """
 
-    url: str
-    client_id: str
-    client_secret: str = field(repr=False)
-    address: str = ""
-    owners: frozenset[str] = frozenset()
-    duplicate: str = ""
-
-    @property
-    def redirect_uri(self) -> str:
-        """The one address to which the provider sends people back."""
-        return self.address + CALLBACK
+    address: str
+    owners: frozenset[str]
 
 
-def provider_of(environment: Mapping[str, str]) -> Provider | None:
-    """The provider of a Space with ``hf_oauth: true``; None elsewhere."""
-    names = ("OPENID_PROVIDER_URL", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "SPACE_HOST")
-    url, client, secret, host = (environment.get(name, "").strip() for name in names)
-    if not (url and client and secret and host):
+def login_of(environment: Mapping[str, str]) -> Login | None:
+    """The login of a Space with ``hf_oauth: true``; None elsewhere."""
+    if environment.get("SYSTEM") != "spaces" or not all(environment.get(name, "").strip() for name in _NEEDED):
         return None
-    told = [environment.get("SPACE_AUTHOR_NAME", ""), *environment.get(OWNERS_VARIABLE, "").split(",")]
-    owners = frozenset(name.strip().lower() for name in told if name.strip())
-    return Provider(url.rstrip("/"), client, secret, own_address(environment).rstrip("/"), owners, duplicate_link(environment))
+    names = [environment.get("SPACE_AUTHOR_NAME", ""), *environment.get(OWNERS_VARIABLE, "").split(",")]
+    return Login(own_address(environment).rstrip("/"), frozenset(name.strip().lower() for name in names if name.strip()))
 
 
-class Sessions:
-    """Who is logged in: the hash of each owner's cookie, and until when. It is kept in memory, so the app's end ends all sessions.
+def person_in(session: Mapping[str, Any]) -> str:
+    """The name of whoever has logged in with this session; empty for nobody, and when the login has expired."""
+    login = session.get("oauth_info")
+    if not isinstance(login, dict) or not isinstance(login.get("userinfo"), dict):
+        return ""
+    ends, name = login.get("expires_at"), login["userinfo"].get("preferred_username")
+    return name if isinstance(name, str) and isinstance(ends, int | float) and time.time() < ends else ""
 
-    Args:
-        now: the time in seconds since 1970.
+
+def add_login(app: FastAPI, login: Login) -> None:
+    """Give an app the addresses of the login, and each request its session. Middleware that is added later comes before it.
+
+    What belongs to the protocol is loaded here, where somebody can log in.
     """
+    from gradio.oauth import attach_oauth
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self._until: dict[str, float] = {}
-        self._now = now
-
-    def new(self) -> str:
-        """The value of a cookie that is valid from now on."""
-        self._until = {key: until for key, until in self._until.items() if self._now() < until}
-        value = secrets.token_urlsafe(32)
-        self._until[_key(value)] = self._now() + SESSION_SECONDS
-        return value
-
-    def admits(self, value: str) -> bool:
-        """Whether this is such a value, and still valid."""
-        return self._now() < self._until.get(_key(value), 0.0)
-
-    def end(self, value: str) -> None:
-        """Whoever logs out ends the session, also where somebody else has its cookie."""
-        self._until.pop(_key(value), None)
+    app.add_middleware(LoginProblems, login=login)
+    attach_oauth(app)
 
 
-def _key(value: str) -> str:
-    return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
+class LoginProblems:
+    """Middleware that says in one sentence what is wrong with a login, where the protocol's library raises an error."""
 
+    def __init__(self, app: ASGIApp, login: Login) -> None:
+        self._app, self._login = app, login
 
-def login_routes(provider: Provider | None, sessions: Sessions) -> list[Route]:
-    """The addresses of the login; where nobody can log in they say so, and nothing of the protocol is loaded."""
-    if provider is not None:
-        from rlhf_studio.ui.visiting.owner_login import OwnerLogin
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on every request."""
+        if scope["type"] != "http" or scope["path"] not in (LOGIN, CALLBACK):
+            await self._app(scope, receive, send)
+            return
+        from authlib.common.errors import AuthlibBaseError
 
-        return OwnerLogin(provider, sessions).routes()
+        try:
+            await self._app(scope, receive, send)
+        except AuthlibBaseError as error:  # the code is of another login, too old, or was used before; or the person said no
+            logger.warning("A login failed: %s", error.error)
+            await self._page(REFUSED, 403)(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - of several libraries: no answer, one that is no JSON, a name that somebody else signed
+            logger.warning("The provider of the login failed: %s", type(error).__name__)
+            await self._page(FAILED, 502)(scope, receive, send)
 
-    async def nobody(_: Request) -> Response:
-        return PlainTextResponse("Nobody logs in here: this app is not a Space with a login. Operators open the operator link.\n", 404)
-
-    return [Route(path, nobody, methods=["GET"]) for path in (LOGIN, CALLBACK, LOGOUT)]
+    def _page(self, text: str, status: int) -> ASGIApp:
+        address = self._login.address
+        return small_page(text, [("Log in again", address + LOGIN), ("Open the Space", f"{address}/")], status)

@@ -11,10 +11,10 @@ from gradio.utils import is_zero_gpu_space
 from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
-from rlhf_studio.ui.roles import Role
+from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.visiting.allowed import RECIPES
 from rlhf_studio.ui.visiting.modes import Mode
-from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Provider
+from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Login
 
 Json = dict[str, Any]
 ELSEWHERE = {Mode.SPACE: "needs a copy of this Space", Mode.CLASSROOM: "only the teacher starts it"}
@@ -25,6 +25,11 @@ NO_COOKIES = (
     "as one visitor, who has one run, and each of you may stop it."
 )
 
+STRANGER = (
+    "You are logged in at Hugging Face as {}, but this Space belongs to somebody else. Learning, watching and small runs need no login. In "
+    "a copy of your own, you are the owner."
+)
+
 LEASES = (
     "A run has a GPU for about a minute at a time here, from the daily quota of whoever starts or resumes it; when none is left, it waits."
 )
@@ -32,27 +37,28 @@ LEASES = (
 
 def heading_functions(
     access: Access,
-    provider: Provider | None,
+    login: Login | None,
     class_page: ClassPage,
     opened: Callable[[], None],
     kept_problem: Callable[[], str] = lambda: "",
 ) -> list[Callable[..., Any]]:
     """What the line above the pages asks the server. Arguments as :func:`where`, and the functions of a class."""
-    return [where(access, provider, opened, kept_problem), *class_page.functions()]
+    return [where(access, login, opened, kept_problem), *class_page.functions()]
 
 
 def where(
     access: Access,
-    provider: Provider | None = None,
+    login: Login | None = None,
     opened: Callable[[], None] = lambda: None,
     kept_problem: Callable[[], str] = lambda: "",
 ) -> Callable[..., Any]:
     """The server function of the line.
 
-    With a ``provider``, owners are led to their login. ``opened`` is called whenever somebody opens the app; ``kept_problem`` says why runs
+    With a ``login``, owners are led to it. ``opened`` is called whenever somebody opens the app; ``kept_problem`` says why runs
     are not copied into the bucket.
     """
 
+    @callable_by(Role.VIEWER)
     def where(data: Any, request: gr.Request) -> Json:
         opened()
         role = access.role_of(request, data)
@@ -66,13 +72,15 @@ def where(
             told["recording"] = RECORDINGS[0].run_id
         if role < Role.OPERATOR and access.duplicate:
             told["duplicate"] = access.duplicate
-        if access.mode is Mode.SPACE and provider is not None:
-            address = LOGOUT if role >= Role.OPERATOR else LOGIN
-            told |= {"login": provider.address + address, "login_word": "Log out" if address == LOGOUT else "Log in as the owner"}
+        person = access.person(request)
+        if access.mode is Mode.SPACE and login is not None:
+            told |= {"login": login.address + (LOGOUT if person else LOGIN), "login_word": "Log out" if person else "Log in as the owner"}
         if role >= Role.OPERATOR and (problem := kept_problem()):
             told["notice"] = problem
         if access.mode is Mode.SPACE and plays and not access.visitors.key_in(request.headers):
             told |= {"notice": NO_COOKIES, "alone": access.address}
+        if person and person.lower() not in access.owners:
+            told["notice"] = STRANGER.format(person)
         return told
 
     return where

@@ -1,5 +1,9 @@
 """What recording costs a step: the same trainer, with and without it in turn.
 
+    python -m benchmarks.speed.recording --workload w1
+
+The workload may be a recipe, too. The result goes to benchmarks/results/.
+
 Recording is the likeliest tokens of the recorded episodes, which are noted while the models are at work; then the answers to the watched
 prompts (``watch``), the forward pass over the probes (``probes``), the recorded episodes token by token (``tokens``), all
 episodes (``episodes``), and the ``commit`` to the run's database.
@@ -10,15 +14,25 @@ processors, the second says more: a thread that waits for its turn is not counte
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import datetime
+import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from benchmarks.speed import machine
+from benchmarks.speed.__main__ import RESULTS, workload_job
 from benchmarks.speed.job import Job
 from benchmarks.speed.ours import run_config, running
+from benchmarks.speed.workloads import WORKLOADS
+
+RECIPES = ("world", "world-lora")
 
 
 @contextlib.contextmanager
@@ -134,3 +148,43 @@ def shares(laps: Laps) -> dict[str, Any]:
         "difference": {"median": statistics.median(differences), "min": min(differences), "max": max(differences)},
         "pairs": len(on),
     }
+
+
+def recording_line(found: dict[str, Any]) -> str:
+    """What was found, for people."""
+    gap = found["difference"]
+    apart = ", ".join(f"{name} {100 * share:.2f} %" for name, share in found["parts"].items())
+    return (
+        f"recording {found['workload']}: {found['on']:.3f} s a step with it, {found['off']:.3f} s without, {found['pairs']} pairs; "
+        f"{100 * found['openly']:.2f} % of a step is spent on it openly ({apart}), "
+        f"{100 * found['cpu']['openly']:.2f} % of its processor time; pair by pair {100 * gap['median']:.2f} % "
+        f"({100 * gap['min']:.2f} to {100 * gap['max']:.2f} %)"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print and keep it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    workloads = [*RECIPES, *(name for name, workload in WORKLOADS.items() if not workload.gpu)]
+    parser.add_argument("--workload", default="w1", choices=workloads)
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of steps divided by two")
+    parser.add_argument("--threads", type=int, default=machine.threads_here(), help="CPU threads of the training")
+    parser.add_argument("--json", type=Path, metavar="FOLDER", default=RESULTS, help="write the result here")
+    options = parser.parse_args(arguments)
+    pairs = 2 * options.rounds
+    if options.workload in RECIPES:
+        config = recipe_config(options.workload, options.threads, pairs)
+    else:
+        config = workload_config(workload_job(WORKLOADS[options.workload], options.threads), pairs)
+    found = measure_recording(options.workload, config, pairs)
+    print(recording_line(found), flush=True)
+    command = f"python -m benchmarks.speed.recording --workload {options.workload} --rounds {options.rounds} --threads {options.threads}"
+    about = {"command": command, "date": datetime.date.today().isoformat(), "machine": machine.describe()}
+    options.json.mkdir(parents=True, exist_ok=True)
+    path = options.json / f"recording-{options.workload}.json"
+    path.write_text(json.dumps({**found, **about}, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

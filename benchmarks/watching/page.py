@@ -26,21 +26,18 @@ OPENING_SECONDS = 0.15
 
 @dataclass
 class Seen:
-    """What all viewers of a window noted: seconds and bytes of every poll; number and bytes of the larger questions; which step came when
-    to whom (viewer, step, seconds since 1970), and when a viewer first saw that the run was asked to stop; and what went wrong."""
+    """What all viewers of a window noted: seconds and bytes of every poll, number and bytes of the larger questions, what went wrong."""
 
     latencies: list[float] = field(default_factory=list)
     poll_bytes: list[int] = field(default_factory=list)
     fetches: int = 0
     fetched_bytes: int = 0
-    arrivals: list[tuple[int, int, float]] = field(default_factory=list)
-    stops: dict[int, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def forget(self) -> None:
         """Begin anew: what was noted while all was set up does not count. Problems do."""
-        for noted in (self.latencies, self.poll_bytes, self.arrivals, self.stops):
-            noted.clear()
+        self.latencies.clear()
+        self.poll_bytes.clear()
         self.fetches = self.fetched_bytes = 0
 
 
@@ -50,7 +47,6 @@ class Viewer:
     def __init__(self, port: int, component: int, run: str, number: int, seen: Seen):
         self._port, self._component, self._run, self._seen = port, component, run, seen
         self._number, self._session = number, f"viewer{number}"
-        self.kept: dict[str, dict[str, Any]] = {}  # the newest answer of each kind
         self._position: dict[str, Any] = {"version": "", "epoch": -1, "step": -1, "event": 0}
         self._shown, self._watched, self._insight = -1, "", ""
         self._watch_every = 1
@@ -97,11 +93,6 @@ class Viewer:
             raise RuntimeError(f"the app does not show the run: {reply}")
         self._watch_every = reply.get("settings", {}).get("watch_every", self._watch_every)
         last_event = reply["events"][-1]["id"] if reply["events"] else self._position["event"]
-        if reply["last_step"] > self._position["step"]:
-            self._seen.arrivals.append((self._number, reply["last_step"], time.time()))
-        if reply["status"].get("stop_asked"):
-            self._seen.stops.setdefault(self._number, time.time())
-        self.kept["full" if reply.get("full") else "delta"] = reply
         self._position = {"version": reply["version"], "epoch": reply["epoch"], "step": reply["last_step"], "event": last_event}
         newest = reply["sample_steps"][-1][1] if reply["sample_steps"] else -1
         if newest > self._shown:
@@ -114,12 +105,10 @@ class Viewer:
             self._watched = key
             await self._fetch("answer", sample=-1)
 
-    async def _fetch(self, kind: str, step: int = 0, sample: int = 0) -> dict[str, Any]:
-        reply, size = await self._ask("fetch", {"kind": kind, "step": step, "sample": sample, "run": self._run})
+    async def _fetch(self, kind: str, step: int = 0, sample: int = 0) -> None:
+        _, size = await self._ask("fetch", {"kind": kind, "step": step, "sample": sample, "run": self._run})
         self._seen.fetches += 1
         self._seen.fetched_bytes += size
-        self.kept[kind] = reply
-        return reply
 
     async def _ask(self, function: str, data: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """One server function of the page's component; its reply and the bytes of the body on the wire."""

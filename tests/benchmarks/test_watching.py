@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.speed import recording
 from benchmarks.speed.__main__ import workload_job
 from benchmarks.speed.ours import run_config, running
 from benchmarks.speed.workloads import WORKLOADS
-from benchmarks.viewers import page, recording
-from benchmarks.viewers.__main__ import Window, recording_lines, summarise, viewer_lines
-from benchmarks.viewers.page import Seen, Viewer
+from benchmarks.watching import page
+from benchmarks.watching.__main__ import Window, summarise, viewer_lines
+from benchmarks.watching.page import Seen, Viewer
 
 
 class App:
@@ -101,7 +102,7 @@ def test_recording_is_compared_pair_by_pair() -> None:
     assert found["parts"] == pytest.approx({"watch": 0.005, "probes": 0.001, "tokens": 0.02, "episodes": 0.0, "commit": 0.005})
     assert found["openly"] == pytest.approx(0.031)
     assert found["difference"] == pytest.approx({"median": 0.1, "min": 0.0, "max": 0.1})
-    line = recording_lines({"workload": "w1", **found, "cpu": {"openly": 0.02}})[0]
+    line = recording.recording_line({"workload": "w1", **found, "cpu": {"openly": 0.02}})
     assert "watch 0.50 %" in line and "2.00 % of its processor time" in line and "pair by pair 10.00 %" in line
     assert [recording.recorded_turn(number) for number in range(4)] == [True, False, False, True]
 

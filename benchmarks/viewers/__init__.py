@@ -1,1 +1,0 @@
-"""What watching and recording cost a run. Start at ``__main__``."""

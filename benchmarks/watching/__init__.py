@@ -1,0 +1,1 @@
+"""What watching costs a run. Start at ``__main__``."""
