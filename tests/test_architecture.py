@@ -82,7 +82,6 @@ cli: analysis child_process config config_io engine estimate.disk evaluation exi
 road: analysis.ends analysis.evaluation child_process config config_io exit_codes inputs metrics preflight recipes runs world.corpus
 lessons: analysis config engine estimate from_trl inputs ppo recipes runs world
 library: config config_io engine inputs
-zerogpu: child_process config engine exit_codes inputs lessons.faults runs
 __main__: cli
 __init__:
 """

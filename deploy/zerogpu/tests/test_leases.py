@@ -14,17 +14,17 @@ import pytest
 
 from rlhf_studio.runs.reader import RunReader
 
-ROOT = Path(__file__).parents[2]
+SCENARIOS = Path(__file__).with_name("scenarios.py")
 INTERRUPTED = ["taken", "quota"]
 STEPS = 4
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.zerogpu.scenarios", str(tmp_path_factory.mktemp("leases"))]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=400)
+    command = [sys.executable, str(SCENARIOS), str(tmp_path_factory.mktemp("leases"))]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert result.returncode == 0, result.stdout + result.stderr
     return dict(json.loads(result.stdout.splitlines()[-1]))
 
@@ -71,7 +71,7 @@ def test_a_run_whose_quota_is_gone_waits_and_says_what_the_scheduler_said(played
     for waits in waited:
         assert waits["cause"] == (
             "Waits for GPU time: You have exceeded your free ZeroGPU quota (60s requested vs. 3s left). Try again in 9:12:00. "
-            "Resume takes another lease, from the quota of whoever presses it."
+            "Resume, on the Runs page, takes another lease, from the quota of whoever presses it."
         )
     assert done["state"] == "finished"
 

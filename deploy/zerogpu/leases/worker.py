@@ -9,6 +9,9 @@ from pathlib import Path
 
 import psutil
 
+from leases import forks
+from leases.clock import Clock
+from leases.lease import Lease, LeaseEnd
 from rlhf_studio.child_process.environment import engine_environment
 from rlhf_studio.engine.process.screen import output_in_log
 from rlhf_studio.engine.process.worker import run_engine
@@ -16,9 +19,6 @@ from rlhf_studio.lessons.faults.names import fault_of
 from rlhf_studio.lessons.faults.wrappers import applied
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.zerogpu import forks
-from rlhf_studio.zerogpu.clock import Clock
-from rlhf_studio.zerogpu.lease import Lease, LeaseEnd
 
 _worked = False
 

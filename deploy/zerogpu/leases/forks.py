@@ -2,13 +2,15 @@
 
 A fork copies what SQLite knows of the files that are open: a new connection in the child would rely on locks that only the parent holds,
 and the parent could remove a file that the child writes to. So at the moment of a fork none of these files is open here. Every connection
-of the store is short, and all are made as :class:`Counted`: the fork waits until none is left, and none is made while it forks.
+of the store is short, and after :func:`install` ``sqlite3.connect`` makes each as :class:`Counted`: the fork waits until none is left,
+and none is made while it forks.
 
 ``feedback.db`` stays open in the app, and no worker ever opens it.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 import threading
@@ -18,13 +20,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.runs import paths, schema
+from rlhf_studio.runs import paths
 from rlhf_studio.runs.liveness import START_LOCK
 
 PATIENCE = 5.0
 NOT_SAFE = "The app was reading its databases without a pause, so that no process could be forked from it. Resume tries again."
 _FILES = (paths.DATABASE, paths.STUDIO_DATABASE)
 
+_connect = sqlite3.connect
 _changed = threading.Condition(threading.Lock())
 _open: weakref.WeakSet[Counted] = weakref.WeakSet()
 _forking = False
@@ -35,8 +38,8 @@ _leasing = threading.local()
 class Counted(sqlite3.Connection):
     """A connection that no guarded fork comes in between of."""
 
-    def __init__(self, database: str, *arguments: Any, **options: Any):
-        if Path(database.partition("?")[0]).name in _FILES:
+    def __init__(self, database: Any, *arguments: Any, **options: Any):
+        if Path(str(database).partition("?")[0]).name in _FILES:
             with _changed:
                 _changed.wait_for(lambda: not _forking)
                 _open.add(self)
@@ -51,8 +54,8 @@ class Counted(sqlite3.Connection):
 
 
 def install() -> None:
-    """Make the store's connections countable, from now on and for as long as the process lives."""
-    schema.connection_kind = Counted
+    """Make connections countable, from now on and for as long as the process lives."""
+    sqlite3.connect = functools.partial(_connect, factory=Counted)  # type: ignore[assignment]
     os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import gradio as gr
 import pytest
 from gradio.context import LocalContext
+from leases import refusals, waiting
+from leases.askers import MOST, Askers
+from leases.clock import OVER, Clock
+from leases.lease import Lease, LeaseEnd, Pace
 
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.recipes import load_recipe
-from rlhf_studio.zerogpu import refusals, waiting
-from rlhf_studio.zerogpu.askers import MOST, Askers
-from rlhf_studio.zerogpu.clock import OVER, Clock
-from rlhf_studio.zerogpu.lease import Lease, LeaseEnd, Pace
 
-ROOT = Path(__file__).parents[2]
+EXAMPLE = Path(__file__).parents[1]
 
 
 def changed(**sections: dict[str, Any]) -> RunConfig:
@@ -131,5 +131,5 @@ def test_the_newest_request_for_a_run_counts_and_is_not_kept_for_ever() -> None:
 
 def test_without_spaces_the_entry_says_what_to_start() -> None:
     command = [sys.executable, "-c", "import sys; sys.modules['spaces'] = None; import runpy; runpy.run_path('zero_app.py')"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLE)
     assert result.returncode == 1 and result.stderr.strip().endswith("start the app with: python app.py")

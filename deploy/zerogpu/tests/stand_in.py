@@ -22,12 +22,12 @@ from typing import Any
 import gradio as gr
 import torch
 from gradio.context import LocalContext
+from leases import clock
 
 from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.zerogpu import clock
 
 STEP_SECONDS = 20.0
 ABORTED = "GPU task aborted"

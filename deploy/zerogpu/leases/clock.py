@@ -6,11 +6,11 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from leases.lease import RESERVE, SLOWER, Lease, LeaseEnd, Pace
 from rlhf_studio.engine.process.stopping import STOP_COMMANDS, Signals, StopRequested, asked_by
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.zerogpu.lease import RESERVE, SLOWER, Lease, LeaseEnd, Pace
 
 OVER = "the lease of the GPU is nearly over"
 NEXT = "Waits for the next lease of a GPU"

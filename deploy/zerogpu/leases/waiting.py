@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from leases.lease import LONGEST, LeaseEnd, Pace
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, EventRecord
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.zerogpu.lease import LONGEST, LeaseEnd, Pace
 
-RESUME = "Resume takes another lease, from the quota of whoever presses it."
+RESUME = "Resume, on the Runs page, takes another lease, from the quota of whoever presses it."
 PAUSED = f"The run was paused, and its lease of a GPU is over. {RESUME}"
 TAKEN = f"The GPU was taken away in the middle of a lease. Steps since the last checkpoint are trained again. {RESUME}"
 

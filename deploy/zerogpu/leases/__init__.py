@@ -1,8 +1,8 @@
 """PPO on a ZeroGPU Space, where a GPU is lent for about a minute at a time, to a process forked for one function.
 
-Nothing but ``zero_app.py`` imports this package. Start reading in :mod:`.loop`: for each run that the queue starts, a thread of the app
-takes one lease after the other. A lease is one call of :func:`.worker.play` in a forked process: there the engine goes on from the run's
-newest checkpoint, trains as many steps as fit, and writes a checkpoint before the lease is over.
+An example of its own: it uses the package rlhf_studio, and nothing there knows of it. Start reading in :mod:`.loop`: for each run that
+the queue starts, a thread of the app takes one lease after the other. A lease is one call of :func:`.worker.play` in a forked process:
+there the engine goes on from the run's newest checkpoint, trains as many steps as fit, and writes a checkpoint before the lease is over.
 
 - :mod:`.lease`: what crosses between the two processes, and how long a lease to ask for.
 - :mod:`.clock`: ends an engine in time. :mod:`.forks`: no database is open in this process at the moment of a fork.

@@ -1,4 +1,4 @@
-"""Start the app on a ZeroGPU Space, as its ``app_file``. docs/deploy.md has the commands; everywhere else, start ``app.py``."""
+"""Start the app on a ZeroGPU Space, as its ``app_file``. README.md, beside this file, has the commands; elsewhere start ``app.py``."""
 
 import sys
 
@@ -7,10 +7,11 @@ try:
 except ImportError:
     sys.exit("rlhf-studio: zero_app.py is for ZeroGPU Spaces, which bring the package 'spaces'. Here, start the app with: python app.py")
 
+from leases.lease import Lease, LeaseEnd
+from leases.loop import Leases
+from leases.worker import play  # loads torch and transformers here, once, and not in each lease
+
 from rlhf_studio.ui.app import main
-from rlhf_studio.zerogpu.lease import Lease, LeaseEnd
-from rlhf_studio.zerogpu.loop import Leases
-from rlhf_studio.zerogpu.worker import play  # loads torch and transformers here, once, and not in each lease
 
 
 def seconds_of(lease: Lease) -> int:

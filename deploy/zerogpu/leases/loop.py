@@ -9,20 +9,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from leases import forks, waiting
+from leases.askers import Askers
+from leases.lease import Lease, LeaseEnd, Pace
+from leases.refusals import refusal
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.exit_codes import FAILED, OF_STATES
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import StartTicket
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.start import StartMode
-from rlhf_studio.zerogpu import forks, waiting
-from rlhf_studio.zerogpu.askers import Askers
-from rlhf_studio.zerogpu.lease import Lease, LeaseEnd, Pace
-from rlhf_studio.zerogpu.refusals import refusal
 
 logger = logging.getLogger(__name__)
 TakeLease = Callable[[Lease], LeaseEnd]
-"""The decorated function: :func:`rlhf_studio.zerogpu.worker.play`, in a forked process that has a GPU."""
+"""The decorated function: :func:`leases.worker.play`, in a forked process that has a GPU."""
 
 
 class Leases:

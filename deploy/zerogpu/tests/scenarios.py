@@ -1,4 +1,4 @@
-"""Plays runs in leases of a stand-in for ZeroGPU, and prints what viewers saw: ``python -m tests.zerogpu.scenarios FOLDER``.
+"""Plays runs in leases of a stand-in for ZeroGPU, and prints what viewers saw: ``python deploy/zerogpu/tests/scenarios.py FOLDER``.
 
 A process of its own, as the app is one: torch is loaded in it, and has computed nothing when workers are forked.
 """
@@ -16,18 +16,22 @@ from typing import Any
 
 from gradio.context import LocalContext
 
-from rlhf_studio.config import RunConfig
-from rlhf_studio.recipes import load_recipe
-from rlhf_studio.runs.queue import Dispatcher
-from rlhf_studio.runs.workspace import Workspace
-from tests.waiting import wait_until
-from tests.zerogpu import stand_in
-from tests.zerogpu.stand_in import Grant, Refuse
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[2]), str(HERE.parent), str(HERE)]  # the repository, the example, and this folder
+
+import stand_in  # noqa: E402
+from stand_in import Grant, Refuse  # noqa: E402
 
 sys.modules["spaces"] = stand_in  # before zero_app asks for it
 
 import zero_app  # noqa: E402
-from rlhf_studio.zerogpu.loop import Leases  # noqa: E402
+from leases.loop import Leases  # noqa: E402
+
+from rlhf_studio.config import RunConfig  # noqa: E402
+from rlhf_studio.recipes import load_recipe  # noqa: E402
+from rlhf_studio.runs.queue import Dispatcher  # noqa: E402
+from rlhf_studio.runs.workspace import Workspace  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 STEPS = 4  # two in each lease of 60 seconds, as a step takes 20, and a quarter more is kept for a slower one
 SPENT = "You have exceeded your free ZeroGPU quota (60s requested vs. 3s left). Try again in 9:12:00. "

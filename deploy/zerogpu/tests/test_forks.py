@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from leases import forks
 
 from rlhf_studio.runs import liveness, schema
 from rlhf_studio.runs.liveness import StartTicket
-from rlhf_studio.zerogpu import forks
 from tests.runs.store_helpers import new_run
 
 
 @pytest.fixture(scope="module", autouse=True)
 def hooks() -> Iterator[None]:
-    before = schema.connection_kind
     forks.install()  # the hooks stay for the life of the process, and do nothing outside of guarded()
     yield
-    schema.connection_kind = before
+    sqlite3.connect = forks._connect
 
 
 def in_a_child(guarded: bool = True) -> int:
