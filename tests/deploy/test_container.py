@@ -107,7 +107,7 @@ def test_it_has_no_rights_and_can_write_nothing_but_the_volumes_and_tmp(app: Con
 
 def test_it_trains_there(app: Container, log: Path) -> None:
     """The engine's own files, its caches too, find a place: two updates of the tiny world."""
-    done = app.run(["python", "-m", "rlhf_studio", "train", "--recipe", "world", "--ppo.steps", "2"])
+    done = app.run(["python", "-m", "rlhf_studio", "train", "--recipe", "world", "--ppo.steps", "2"], seconds=400)
     assert done.returncode == 0, done.stdout + done.stderr
     printed = log.read_text() + done.stdout + done.stderr
     assert "Read-only file system" not in printed and "Permission denied" not in printed and "Traceback" not in printed
