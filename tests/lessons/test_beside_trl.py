@@ -9,7 +9,7 @@ from rlhf_studio.lessons.pages.from_trl import SENTINEL
 from rlhf_studio.lessons.pages.reference import REFERENCE, _two, as_trl, learnable
 from rlhf_studio.lessons.pages.rewards import whitened_there
 from rlhf_studio.lessons.parts.reference_memory import weights_of
-from rlhf_studio.lessons.parts.trl_batch import one_batch, steps_there, walk_there
+from rlhf_studio.lessons.parts.trl_batch import one_batch, walk_there
 from rlhf_studio.lessons.small_models import FAMILIES, TwoModels, language_model_and_classifier
 
 
@@ -52,11 +52,11 @@ def test_the_context_is_trls(trainer: Any) -> None:
 
 
 def test_steps_counted_by_hand() -> None:
-    assert steps_there(8, 1, 2, 4) == 8  # two minibatches in each of four passes
-    assert steps_there(8, 2, 2, 4) == 4  # two micro-batches fill one step: a minibatch each
-    assert steps_there(8, 4, 1, 3) == 3
-    assert steps_there(8, 2, 4, 4) == 8  # four minibatches of one micro-batch each: two share a step
-    assert steps_there(8, 2, 8, 4) == 16
+    assert walk_there(8, 1, 2, 4)[0] == 8  # two minibatches in each of four passes
+    assert walk_there(8, 2, 2, 4)[0] == 4  # two micro-batches fill one step: a minibatch each
+    assert walk_there(8, 4, 1, 3)[0] == 3
+    assert walk_there(8, 2, 4, 4)[0] == 8  # four minibatches of one micro-batch each: two share a step
+    assert walk_there(8, 2, 8, 4)[0] == 16
     assert one_batch("8", "2", "2", 4)["ours"] == 4
 
 

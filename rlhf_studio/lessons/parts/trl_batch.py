@@ -42,11 +42,6 @@ def walk_there(per_device: int, accumulation: int, parts: int, epochs: int) -> t
     return made, ratios
 
 
-def steps_there(per_device: int, accumulation: int, parts: int, epochs: int) -> int:
-    """Optimizer steps for one batch in TRL 1.12."""
-    return walk_there(per_device, accumulation, parts, epochs)[0]
-
-
 def one_batch(per_device: str, accumulation: str, parts: str, epochs: int) -> Numbers:
     """The sizes that TRL works out, the steps that it makes, and ours with the converted settings."""
     share, adding, minibatches = int(per_device), int(accumulation), int(parts)
