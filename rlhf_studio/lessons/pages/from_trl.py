@@ -218,29 +218,29 @@ def draw_around(n: Numbers) -> Picture:
 
 # --- check yourself ------------------------------------------------------------------------------------------------------------------
 
-ASKED = {  # TRL's option -> our setting, for the claim
-    "num_ppo_epochs": "ppo.ppo_epochs",
-    "num_mini_batches": "ppo.mini_batch_size",
-    "total_episodes": "ppo.steps",
-    "local_rollout_forward_batch_size": "generation.batch_size",
-    "response_length": "generation.response_length",
-    "temperature": "generation.temperature",
-    "stop_token": "generation.stop_token",
-    "missing_eos_penalty": "reward.missing_eos_penalty",
-    "reward_model_path": "reward.components.0.model",
-    "use_score_scaling": "reward.scaling",
-    "sft_model_path": "model.policy",
-    "ref_adapter_name": "model.reference",
-    "kl_coef": "ppo.kl_coef",
-    "init_kl_coef": "ppo.kl_coef",
-    "adap_kl_ctrl": "ppo.kl_controller",
-    "kl_penalty": "ppo.kl_estimator",
-    "whiten_rewards": "ppo.whiten_rewards",
-    "ratio_threshold": "ppo.ratio_threshold",
-    "model_adapter_name": "",
-    "push_to_hub": "",
-    "ds3_gather_for_generation": "",
-}
+ASKED = (
+    "num_ppo_epochs",
+    "num_mini_batches",
+    "total_episodes",
+    "local_rollout_forward_batch_size",
+    "response_length",
+    "temperature",
+    "stop_token",
+    "missing_eos_penalty",
+    "reward_model_path",
+    "use_score_scaling",
+    "sft_model_path",
+    "ref_adapter_name",
+    "kl_coef",
+    "init_kl_coef",
+    "adap_kl_ctrl",
+    "kl_penalty",
+    "whiten_rewards",
+    "ratio_threshold",
+    "model_adapter_name",
+    "push_to_hub",
+    "ds3_gather_for_generation",
+)
 
 
 def check_yourself(option: str) -> Numbers:
@@ -303,6 +303,6 @@ SCENES = (
     Scene(
         "check_yourself",
         check_yourself,
-        controls=(Choice("option", list(ASKED), start="kl_coef"),),
+        controls=(Choice("option", ASKED, start="kl_coef"),),
     ),
 )

@@ -55,7 +55,7 @@ def alone(world: Any, text: str) -> list[float]:
 
 
 def one_by_one(world: Any, text: str) -> list[float]:
-    """The same, by asking for one next token after the other and reading the softmax in plain Python: for the claims."""
+    """The same, by asking for one next token after the other and reading the softmax in plain Python."""
     prompt, response = rows(world, text)
 
     def ask() -> list[float]:

@@ -44,7 +44,6 @@ RANK = Slider("rank", 4, 32, 4, start=16)
 MOVED = Slider("moved", 0, 1, 0.1, start=0)
 TEXT = sentence([WORDS.index("the"), WORDS.index("film"), WORDS.index("is")], [WORDS.index("superb"), WORDS.index(".")])
 MEBIBYTE = 1 << 20
-# For a claim, by hand: the sum of inputs and outputs of the adapted matrices, over all blocks.
 
 
 # --- how many numbers learn ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import variance
 
-from rlhf_studio.lessons.pages.from_trl import ASKED, LOGPROBS, REFERENCE
+from rlhf_studio.lessons.pages.from_trl import LOGPROBS, REFERENCE
 from tests.lessons.by_hand import half_square, total
 from tests.lessons.claims import Claims
 
@@ -14,6 +14,31 @@ def kl_by_hand(tokens: int) -> float:
     first, second = (list(zip(mine, theirs, strict=True)) for mine, theirs in zip(LOGPROBS, REFERENCE, strict=True))
     return sum(a - b for a, b in [*first[:tokens], *second]) / 2
 
+
+SETTINGS = {
+    "num_ppo_epochs": "ppo.ppo_epochs",
+    "num_mini_batches": "ppo.mini_batch_size",
+    "total_episodes": "ppo.steps",
+    "local_rollout_forward_batch_size": "generation.batch_size",
+    "response_length": "generation.response_length",
+    "temperature": "generation.temperature",
+    "stop_token": "generation.stop_token",
+    "missing_eos_penalty": "reward.missing_eos_penalty",
+    "reward_model_path": "reward.components.0.model",
+    "use_score_scaling": "reward.scaling",
+    "sft_model_path": "model.policy",
+    "ref_adapter_name": "model.reference",
+    "kl_coef": "ppo.kl_coef",
+    "init_kl_coef": "ppo.kl_coef",
+    "adap_kl_ctrl": "ppo.kl_controller",
+    "kl_penalty": "ppo.kl_estimator",
+    "whiten_rewards": "ppo.whiten_rewards",
+    "ratio_threshold": "ppo.ratio_threshold",
+    "model_adapter_name": "",
+    "push_to_hub": "",
+    "ds3_gather_for_generation": "",
+}
+"""Our setting for each option of TRL that is asked about."""
 
 CLAIMS: Claims = {
     "token_mean": {
@@ -54,5 +79,5 @@ CLAIMS: Claims = {
         "the converter asks as often": lambda n: not n["samples"] or n["watch_every"] == n["often"],
         "a low temperature nearly always takes the likeliest": lambda n: n["cold"] > 0.999 and n["warm"] < 0.9,
     },
-    "check_yourself": {"it is where the table says": lambda n: n["setting"] == (ASKED[n["option"]] or "–")},
+    "check_yourself": {"it is where the table says": lambda n: n["setting"] == (SETTINGS[n["option"]] or "–")},
 }
