@@ -62,14 +62,13 @@ engine/stages/evaluating: config config_io engine.compute engine.loop engine.mod
 engine/process: child_process config config_io engine exit_codes inputs runs
 engine/talk: child_process config config_io engine estimate exit_codes inputs ppo runs
 world_build: config engine inputs recipes runs world
-ui: analysis child_process config config_io estimate evaluation exit_codes export glossary inputs lessons.kit
-    lessons.faults lessons.shelf lessons.teaching lessons.trl_names logs metrics preflight recipes road runs
+ui: analysis child_process config config_io estimate evaluation exit_codes export from_trl.names glossary inputs lessons.kit
+    lessons.faults lessons.shelf lessons.teaching logs metrics preflight recipes road runs
 cli: analysis child_process config config_io engine estimate.disk evaluation exit_codes export from_trl inputs lessons logs
     preflight recipes road runs ui world_build
 road: analysis.ends analysis.evaluation child_process config config_io exit_codes inputs metrics preflight recipes runs world.corpus
 lessons: analysis child_process config engine estimate from_trl inputs ppo recipes runs world
 library: config config_io engine inputs
-zerogpu: child_process config engine exit_codes inputs lessons.faults runs
 __main__: cli
 __init__:
 """

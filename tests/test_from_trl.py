@@ -9,11 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic.fields import FieldInfo
 
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, parse_config
-from rlhf_studio.from_trl.table import SECTIONS, answer, groups, options
-from tools.from_trl_page import differences, document, names_elsewhere, setting_of
+from rlhf_studio.config import Component
+from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, parse_config, walk_fields
+from rlhf_studio.from_trl.names import answers
+from rlhf_studio.from_trl.table import SECTIONS, answer, groups, names, options
+from rlhf_studio.lessons import shelf
+from rlhf_studio.lessons.kit.code import excerpt
+from tools.from_trl_page import PAGE, document
+
+COMPONENT = "reward.components.0."
 
 # The fields of trl 0.11.4's PPOConfig, written down from its source: that release does not install beside today's transformers.
 CLASSIC = """
@@ -26,30 +33,51 @@ backward_batch_size global_backward_batch_size global_batch_size dataset_num_pro
 """
 
 
+def setting_of(name: str) -> FieldInfo:
+    """The definition of one of our settings; of those that several components have, the first one's. Raises KeyError for any other."""
+    if name.startswith(COMPONENT):
+        fields = {key: field for kind in reversed(Component.__subclasses__()) for key, field in kind.model_fields.items()}
+        return fields[name.removeprefix(COMPONENT)]
+    return dict(walk_fields())[name]
+
+
 def test_the_page_is_made_from_the_table() -> None:
-    page = Path(__file__).parents[1] / "docs" / "from-trl.md"
-    assert page.read_text(encoding="utf-8") == document(), "run: python -m tools.from_trl_page > docs/from-trl.md"
+    assert PAGE.read_text(encoding="utf-8") == document(), "run: python -m tools.from_trl_page"
 
 
-@pytest.mark.parametrize("section", [section.name for section in SECTIONS])
-def test_every_setting_exists_and_every_option_has_an_answer(section: str) -> None:
-    for option in options(section):
+def test_every_setting_exists_and_every_option_has_an_answer() -> None:
+    for option in [option for section in SECTIONS for option in options(section.name)]:
         assert option.ours or option.note, f"{option.name} has neither a setting nor a reason"
         assert not option.note or option.note.endswith("."), option.name
         for name in option.ours:
             assert setting_of(name).title, name
-
-
-def test_an_unknown_setting_is_noticed() -> None:
     for name in ("ppo.no_such", "reward.components.0.no_such"):
         with pytest.raises(KeyError):
             setting_of(name)
 
 
-def test_the_names_elsewhere_are_settings() -> None:
-    names = [row[0] for row in names_elsewhere()]
-    assert all(setting_of(name).title for name in names)
-    assert len(names) == len(set(names))
+def test_a_name_of_trls_source_is_answered_by_code_and_pages_that_exist() -> None:
+    for row in names():
+        assert row.what.endswith(".") and (not row.note or row.note.endswith(".")), row.names
+        for symbol in row.symbols:
+            assert excerpt(symbol).path.startswith("rlhf_studio/"), symbol
+        kind, _, rest = row.see.partition(":")
+        lesson, _, scene = rest.partition("/")
+        if kind == "tour":
+            assert f"tour.{rest}" in [entry.name for entry in shelf.entries(shelf=shelf.TOUR)], row.names
+        elif kind:
+            assert kind == "lesson" and scene in ("", *(found.name for found in shelf.text_of(lesson).scenes)), row.names
+    every = [name for row in names() for name in row.names]
+    assert len(every) == len(set(every))
+
+
+def test_what_differs_between_releases_is_told_of_each() -> None:
+    for name in ("whiten_rewards", "batch_size", "mini_batch_size", "gradient_accumulation_steps", "max_grad_norm"):
+        old, new = answers()[name].note.split("TRL 1.12: ")
+        assert old.startswith("PPOConfig of TRL 0.11: ") and new and answers()[name].releases == ("0.11", "1.12"), name
+    assert "Per process" in answers()["batch_size"].note and "× processes" in answers()["batch_size"].note
+    assert {"ppo.micro_batch_size", "ppo.batch_size"} <= set(answers()["gradient_accumulation_steps"].settings)
+    assert answers()["gamma"].note == "" and answers()["num_train_epochs"].settings
 
 
 def test_all_of_trl_0_11() -> None:
@@ -67,12 +95,6 @@ def test_all_of_trl_1_12_with_its_defaults() -> None:
     assert {name for name, count in covered.items() if count > 1} == set()  # one answer for each
     for row in rows:
         assert row.default == fields[row.name].default, row.name
-
-
-def test_each_difference_is_shown_by_a_test() -> None:
-    source = (Path(__file__).parent / "engine" / "test_trl_parity.py").read_text(encoding="utf-8")
-    for difference in differences():
-        assert f"def {difference.test}(" in source, difference.name
 
 
 # --- a name of TRL where a setting is expected -------------------------------------------------------------------------------
@@ -107,19 +129,19 @@ def test_a_file_for_trl_is_recognised_in_one_line(tmp_path: Path, capsys: pytest
     assert "nothing: there is no such setting" in lines[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("target", "here it is ppo.kl_target"),
-        ("mini_batch_size", "here it is ppo.mini_batch_size"),
-        ("gradient_accumulation_steps", "ppo.mini_batch_size (TRL 0.11), or ppo.batch_size (TRL 1.12)"),
-        ("lora_alpha", "here it is lora.alpha"),
-        ("dataset_name", "here it is data.prompts"),
-        ("push_to_hub", "there is no such setting here (A run never uploads anything"),
-    ],
-)
-def test_answers(name: str, part: str) -> None:
-    assert part in answer(name)
+ANSWERS = {
+    "target": "here it is ppo.kl_target",
+    "mini_batch_size": "here it is ppo.mini_batch_size",
+    "gradient_accumulation_steps": "ppo.mini_batch_size (TRL 0.11), or ppo.batch_size (TRL 1.12)",
+    "lora_alpha": "here it is lora.alpha",
+    "dataset_name": "here it is data.prompts",
+    "push_to_hub": "there is no such setting here (A run never uploads anything",
+}
+
+
+def test_answers() -> None:
+    for name, part in ANSWERS.items():
+        assert part in answer(name), name
 
 
 def test_every_field_of_trls_three_classes_has_an_answer() -> None:

@@ -149,56 +149,56 @@ def test_held_out_prompts_and_rows_that_are_sampled_together() -> None:
 CLASSIC = "from trl.core import LengthSampler\nconfig = PPOConfig(model_name='m', ppo_epochs=1)\n"
 
 
-@pytest.mark.parametrize(
-    ("source", "setting", "value"),
-    [
-        ("generation_kwargs = {'eos_token_id': -1}", "generation.stop_token", "none"),
-        ("generation_kwargs = {'eos_token_id': 7}", "generation.stop_token", "7"),
-        ("generation_kwargs = {'eos_token_id': [1, 2]}", "generation.stop_token", "1, 2"),
-        ("generation_kwargs = {'eos_token_id': tokenizer.eos_token_id}", "generation.stop_token", "eos"),
-        ("generation_kwargs = {}\ngeneration_kwargs['max_new_tokens'] = 9", "generation.response_length", 9),
-        ("trainer.generate(query, max_new_tokens=11, eos_token_id=-1)", "generation.response_length", 11),
-        ("load_dataset('json', data_files='a/b.jsonl', split='train')", "data.prompts", "a/b.jsonl"),
-        ("load_dataset('csv', data_files={'train': 'a.csv', 'test': 'b.csv'}, split='test')", "data.prompts", "b.csv"),
-        ("load_dataset('json', data_files=['a.jsonl'])", "data.prompts", "a.jsonl"),
-        ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.subset", "plain"),
-        ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.split", "validation"),
-        ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.revision", "v2"),
-        ("load_dataset('a/b', split='train[:100]')", "data.split", "train"),
-    ],
-)
-def test_what_stood_around_the_trainer(source: str, setting: str, value: Any) -> None:
-    section, name = setting.split(".")
-    assert getattr(getattr(config(convert(CLASSIC + source, "x.py")), section), name) == value
+AROUND: list[tuple[str, str, Any]] = [
+    ("generation_kwargs = {'eos_token_id': -1}", "generation.stop_token", "none"),
+    ("generation_kwargs = {'eos_token_id': 7}", "generation.stop_token", "7"),
+    ("generation_kwargs = {'eos_token_id': [1, 2]}", "generation.stop_token", "1, 2"),
+    ("generation_kwargs = {'eos_token_id': tokenizer.eos_token_id}", "generation.stop_token", "eos"),
+    ("generation_kwargs = {}\ngeneration_kwargs['max_new_tokens'] = 9", "generation.response_length", 9),
+    ("trainer.generate(query, max_new_tokens=11, eos_token_id=-1)", "generation.response_length", 11),
+    ("load_dataset('json', data_files='a/b.jsonl', split='train')", "data.prompts", "a/b.jsonl"),
+    ("load_dataset('csv', data_files={'train': 'a.csv', 'test': 'b.csv'}, split='test')", "data.prompts", "b.csv"),
+    ("load_dataset('json', data_files=['a.jsonl'])", "data.prompts", "a.jsonl"),
+    ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.subset", "plain"),
+    ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.split", "validation"),
+    ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.revision", "v2"),
+    ("load_dataset('a/b', split='train[:100]')", "data.split", "train"),
+]
 
 
-@pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        ("generation_kwargs = {'repetition_penalty': 1.3}", "left out: generation_kwargs.repetition_penalty: 1.3; "),
-        ("generation_kwargs = {'num_beams': 4}", "left out: generation_kwargs.num_beams: 4; "),
-        ("generation_kwargs = {'do_sample': False}", "left out: generation_kwargs.do_sample: False; Responses are always sampled"),
-        ("generation_kwargs = {'min_new_tokens': 8}", "differs: generation_kwargs.min_new_tokens: 8 there; "),
-        ("generation_kwargs = {'min_length': 8}", "differs: generation_kwargs.min_length: 8 there; "),
-        ("generation_kwargs = {'max_length': 40}", "decide: generation.response_length: max_length 40 counted the prompt too"),
-        ("generation_kwargs = {'top_p': P}", "decide: generation_kwargs.top_p: 'P' is not a literal; write its value"),
-        ("generation_kwargs = {'eos_token_id': [1, -2]}", "decide: generation.stop_token: eos_token_id was [1, -2]; "),
-        ("generation_kwargs = {'bad_words_ids': words}", "left out: generation_kwargs.bad_words_ids: words; "),
-        ("out = LengthSampler(4, 16)\ngeneration_kwargs = {'max_new_tokens': 9}", "left out: generation_kwargs.max_new_tokens: 9; "),
-        ("sent_kwargs = {'truncation': True}\npipeline('sentiment-analysis', model='m')", "left out: sent_kwargs.truncation: True; "),
-        ("load_dataset('json', data_files=['a', 'b'])", "decide: data.prompts: load_dataset('json') read ['a', 'b']; name one file"),
-        ("load_dataset('json', data_files=FILES)", "decide: data.prompts: load_dataset('json') read FILES; name one file"),
-        ("load_dataset('a/b', data_dir='c')", "decide: load_dataset('a/b'): data_dir 'c' was left out"),
-        ("load_dataset('a/b', split='train[:100]')", "decide: data.split: 'train[:100]' was a part of the rows; "),
-        ("load_dataset('a/b', **more())", "decide: load_dataset(**more()): these arguments are not literals; write them"),
-        ("LoraConfig(**lora)", "decide: LoraConfig(**lora): these arguments are not literals; write them"),
-        ("generation_kwargs = make()", "decide: generation_kwargs: 'make()' is not a literal; write its values"),
-        ("load_dataset('a/b')\nload_dataset('c/d')", "decide: load_dataset('c/d'): a/b was taken as the prompts"),
-    ],
-)
-def test_what_has_no_counterpart_is_named(source: str, line: str) -> None:
-    done = convert(CLASSIC + source, "x.py")
-    assert len([one for one in done.lines if one.startswith(line)]) == 1, done.lines
+def test_what_stood_around_the_trainer() -> None:
+    for source, setting, value in AROUND:
+        section, name = setting.split(".")
+        assert getattr(getattr(config(convert(CLASSIC + source, "x.py")), section), name) == value, source
+
+
+NO_COUNTERPART: list[tuple[str, str]] = [
+    ("generation_kwargs = {'repetition_penalty': 1.3}", "left out: generation_kwargs.repetition_penalty: 1.3; "),
+    ("generation_kwargs = {'num_beams': 4}", "left out: generation_kwargs.num_beams: 4; "),
+    ("generation_kwargs = {'do_sample': False}", "left out: generation_kwargs.do_sample: False; Responses are always sampled"),
+    ("generation_kwargs = {'min_new_tokens': 8}", "differs: generation_kwargs.min_new_tokens: 8 there; "),
+    ("generation_kwargs = {'min_length': 8}", "differs: generation_kwargs.min_length: 8 there; "),
+    ("generation_kwargs = {'max_length': 40}", "decide: generation.response_length: max_length 40 counted the prompt too"),
+    ("generation_kwargs = {'top_p': P}", "decide: generation_kwargs.top_p: 'P' is not a literal; write its value"),
+    ("generation_kwargs = {'eos_token_id': [1, -2]}", "decide: generation.stop_token: eos_token_id was [1, -2]; "),
+    ("generation_kwargs = {'bad_words_ids': words}", "left out: generation_kwargs.bad_words_ids: words; "),
+    ("out = LengthSampler(4, 16)\ngeneration_kwargs = {'max_new_tokens': 9}", "left out: generation_kwargs.max_new_tokens: 9; "),
+    ("sent_kwargs = {'truncation': True}\npipeline('sentiment-analysis', model='m')", "left out: sent_kwargs.truncation: True; "),
+    ("load_dataset('json', data_files=['a', 'b'])", "decide: data.prompts: load_dataset('json') read ['a', 'b']; name one file"),
+    ("load_dataset('json', data_files=FILES)", "decide: data.prompts: load_dataset('json') read FILES; name one file"),
+    ("load_dataset('a/b', data_dir='c')", "decide: load_dataset('a/b'): data_dir 'c' was left out"),
+    ("load_dataset('a/b', split='train[:100]')", "decide: data.split: 'train[:100]' was a part of the rows; "),
+    ("load_dataset('a/b', **more())", "decide: load_dataset(**more()): these arguments are not literals; write them"),
+    ("LoraConfig(**lora)", "decide: LoraConfig(**lora): these arguments are not literals; write them"),
+    ("generation_kwargs = make()", "decide: generation_kwargs: 'make()' is not a literal; write its values"),
+    ("load_dataset('a/b')\nload_dataset('c/d')", "decide: load_dataset('c/d'): a/b was taken as the prompts"),
+]
+
+
+def test_what_has_no_counterpart_is_named() -> None:
+    for source, line in NO_COUNTERPART:
+        done = convert(CLASSIC + source, "x.py")
+        assert len([text for text in done.lines if text.startswith(line)]) == 1, (source, done.lines)
 
 
 def test_what_does_the_same_here_needs_no_line() -> None:
@@ -297,11 +297,11 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_every_form_says_the_same(name: str) -> None:
-    ppo = config(convert(SAME[name], name)).ppo
-    assert (ppo.learning_rate, ppo.ppo_epochs, ppo.batch_size, ppo.steps) == (2e-6, 2, 4, 25)
-    assert config(convert(SAME[name], name)) == config(convert(SAME["json.json"], "json.json"))
+def test_every_form_says_the_same() -> None:
+    for name, text in SAME.items():
+        ppo = config(convert(text, name)).ppo
+        assert (ppo.learning_rate, ppo.ppo_epochs, ppo.batch_size, ppo.steps) == (2e-6, 2, 4, 25), name
+        assert config(convert(text, name)) == config(convert(SAME["json.json"], "json.json")), name
 
 
 def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
@@ -330,25 +330,25 @@ def test_text_from_the_file_stays_in_its_comment() -> None:
 SIZES = ("batch_size", "mini_batch_size", "micro_batch_size")
 
 
-@pytest.mark.parametrize(
-    ("given", "processes", "sizes"),
-    [
-        ({"per_device_train_batch_size": 8}, 1, (8, 8, 0)),
-        ({"per_device_train_batch_size": 8, "num_mini_batches": 4}, 1, (8, 2, 0)),
-        ({"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}, 4, (64, 64, 2)),
-        ({"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8, "num_mini_batches": 4}, 1, (16, 16, 2)),
-        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 2}, 1, (16, 16, 8)),
-        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 4}, 1, (16, 8, 4)),
-        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 8}, 1, (16, 4, 2)),
-        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 8}, 2, (32, 8, 2)),
-        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 3, "num_mini_batches": 2}, 1, (24, 24, 8)),
-        ({"per_device_train_batch_size": 8, "num_mini_batches": 3}, 1, (8, 8, 0)),  # TRL refuses this one
-    ],
-)
-def test_batches_of_1_12(given: dict[str, Any], processes: int, sizes: tuple[int, ...]) -> None:
+BATCHES: list[tuple[dict[str, Any], int, tuple[int, ...]]] = [
+    ({"per_device_train_batch_size": 8}, 1, (8, 8, 0)),
+    ({"per_device_train_batch_size": 8, "num_mini_batches": 4}, 1, (8, 2, 0)),
+    ({"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}, 4, (64, 64, 2)),
+    ({"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8, "num_mini_batches": 4}, 1, (16, 16, 2)),
+    ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 2}, 1, (16, 16, 8)),
+    ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 4}, 1, (16, 8, 4)),
+    ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 8}, 1, (16, 4, 2)),
+    ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_mini_batches": 8}, 2, (32, 8, 2)),
+    ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 3, "num_mini_batches": 2}, 1, (24, 24, 8)),
+    ({"per_device_train_batch_size": 8, "num_mini_batches": 3}, 1, (8, 8, 0)),  # TRL refuses this one
+]
+
+
+def test_batches_of_1_12() -> None:
     """The optimizer steps that TRL really makes: under accumulation minibatches share them."""
-    ppo = config(convert(json.dumps({"num_ppo_epochs": 1, **given}), "x.json", processes=processes)).ppo
-    assert tuple(getattr(ppo, name) for name in SIZES) == sizes
+    for given, processes, sizes in BATCHES:
+        ppo = config(convert(json.dumps({"num_ppo_epochs": 1, **given}), "x.json", processes=processes)).ppo
+        assert tuple(getattr(ppo, name) for name in SIZES) == sizes, given
 
 
 def steps_with_accelerate(share: int, accumulated: int, parts: int, passes: int, batches: int) -> int:
@@ -390,67 +390,67 @@ def test_optimizer_steps_of_1_12(
     assert (line in said[0]) if line else not said
 
 
-@pytest.mark.parametrize(
-    ("given", "sizes"),
-    [
-        ({"batch_size": 64, "mini_batch_size": 16}, (64, 16, 0)),
-        ({"batch_size": 64, "mini_batch_size": 4, "gradient_accumulation_steps": 4}, (64, 16, 4)),
-        ({"batch_size": 64, "forward_batch_size": 8}, (64, 8, 0)),
-    ],
-)
-def test_batches_of_0_11(given: dict[str, Any], sizes: tuple[int, ...]) -> None:
-    ppo = config(convert(json.dumps(given), "x.json")).ppo
-    assert tuple(getattr(ppo, name) for name in SIZES) == sizes
+OLD_BATCHES: list[tuple[dict[str, Any], tuple[int, ...]]] = [
+    ({"batch_size": 64, "mini_batch_size": 16}, (64, 16, 0)),
+    ({"batch_size": 64, "mini_batch_size": 4, "gradient_accumulation_steps": 4}, (64, 16, 4)),
+    ({"batch_size": 64, "forward_batch_size": 8}, (64, 8, 0)),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "setting", "value"),
-    [
-        ({"total_episodes": 1000, "per_device_train_batch_size": 64}, "ppo.steps", 16),
-        ({"total_episodes": 1000, "per_device_train_batch_size": 10, "num_sample_generations": 7}, "engine.watch_every", 14),
-        ({"num_sample_generations": 0}, "engine.watch_prompts", 0),
-        ({"total_episodes": 1000, "per_device_train_batch_size": 10, "save_steps": 0.25}, "engine.checkpoint_every", 25),
-        ({"save_strategy": "no"}, "engine.checkpoint_every", 0),
-        ({"total_episodes": 1000, "per_device_train_batch_size": 10, "warmup_steps": 0.1}, "ppo.warmup_steps", 10),
-        ({"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 3}, "ppo.lr_schedule", "constant"),
-        ({}, "generation.stop_token", "none"),
-        ({"stop_token_id": 50256}, "generation.stop_token", "50256"),
-        ({"missing_eos_penalty": None}, "reward.missing_eos_penalty", 0.0),
-        ({"bf16": False}, "model.dtype", "float32"),
-        ({"fp16": True}, "model.dtype", "auto"),
-        ({"kl_estimator": "k3"}, "ppo.kl_estimator", "k3"),
-        ({"report_to": ["wandb", "mlflow"]}, "engine.report_to", "wandb"),
-        ({"use_peft": True, "lora_target_modules": ["q_proj", "v_proj"]}, "lora.target_modules", "q_proj,v_proj"),
-        ({"use_peft": True, "load_in_4bit": True}, "model.quantization", "4bit"),
-        ({"use_cpu": True}, "engine.device", "cpu"),
-    ],
-)
-def test_values_of_1_12(given: dict[str, Any], setting: str, value: Any) -> None:
-    section, name = setting.split(".")
-    done = config(convert(json.dumps({"num_ppo_epochs": 1, **given}), "x.json"))
-    assert getattr(getattr(done, section), name) == value
+def test_batches_of_0_11() -> None:
+    for given, sizes in OLD_BATCHES:
+        ppo = config(convert(json.dumps(given), "x.json")).ppo
+        assert tuple(getattr(ppo, name) for name in SIZES) == sizes, given
 
 
-@pytest.mark.parametrize(
-    ("source", "setting", "value"),
-    [
-        ("PPOConfig(ppo_epochs=1, kl_penalty='mse')", "ppo.kl_estimator", "k2"),
-        ("PPOConfig(adap_kl_ctrl=False)", "ppo.kl_controller", "fixed"),
-        ("PPOConfig(ppo_epochs=1, early_stopping=True, target_kl=0.5)", "ppo.target_kl", 0.5),
-        ("PPOConfig(ppo_epochs=1, target_kl=0.5)", "ppo.target_kl", 0.0),
-        ("PPOConfig(ppo_epochs=1, max_grad_norm=0.5)", "ppo.max_grad_norm", 0.5),
-        ("PPOConfig(use_score_scaling=True)", "reward.scaling", "scale"),
-        ("PPOConfig(use_score_scaling=True, use_score_norm=True, score_clip=3)", "reward.scaling", "normalise"),
-        ("PPOConfig(steps=1000, batch_size=64, mini_batch_size=64)", "ppo.steps", 16),
-        ("PPOConfig(horizon=5000.0)", "ppo.kl_horizon", 5000),
-        ("PPOConfig(ppo_epochs=1)\ngeneration_kwargs = {'max_new_tokens': 20}", "generation.response_length", 20),
-        ("PPOConfig(ppo_epochs=1)\nlora = LoraConfig(lora_alpha=32, target_modules=['c_attn'])", "lora.r", 8),
-        ("PPOConfig(ppo_epochs=1)\nout_len = LengthSampler(min_value=4, max_value=16)", "generation.response_length", 15),
-    ],
-)
-def test_values_of_0_11(source: str, setting: str, value: Any) -> None:
-    section, name = setting.split(".")
-    assert getattr(getattr(config(convert(source, "x.py")), section), name) == value
+VALUES: list[tuple[dict[str, Any], str, Any]] = [
+    ({"total_episodes": 1000, "per_device_train_batch_size": 64}, "ppo.steps", 16),
+    ({"total_episodes": 1000, "per_device_train_batch_size": 10, "num_sample_generations": 7}, "engine.watch_every", 14),
+    ({"num_sample_generations": 0}, "engine.watch_prompts", 0),
+    ({"total_episodes": 1000, "per_device_train_batch_size": 10, "save_steps": 0.25}, "engine.checkpoint_every", 25),
+    ({"save_strategy": "no"}, "engine.checkpoint_every", 0),
+    ({"total_episodes": 1000, "per_device_train_batch_size": 10, "warmup_steps": 0.1}, "ppo.warmup_steps", 10),
+    ({"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 3}, "ppo.lr_schedule", "constant"),
+    ({}, "generation.stop_token", "none"),
+    ({"stop_token_id": 50256}, "generation.stop_token", "50256"),
+    ({"missing_eos_penalty": None}, "reward.missing_eos_penalty", 0.0),
+    ({"bf16": False}, "model.dtype", "float32"),
+    ({"fp16": True}, "model.dtype", "auto"),
+    ({"kl_estimator": "k3"}, "ppo.kl_estimator", "k3"),
+    ({"report_to": ["wandb", "mlflow"]}, "engine.report_to", "wandb"),
+    ({"use_peft": True, "lora_target_modules": ["q_proj", "v_proj"]}, "lora.target_modules", "q_proj,v_proj"),
+    ({"use_peft": True, "load_in_4bit": True}, "model.quantization", "4bit"),
+    ({"use_cpu": True}, "engine.device", "cpu"),
+]
+
+
+def test_values_of_1_12() -> None:
+    for given, setting, value in VALUES:
+        section, name = setting.split(".")
+        done = config(convert(json.dumps({"num_ppo_epochs": 1, **given}), "x.json"))
+        assert getattr(getattr(done, section), name) == value, given
+
+
+OLD_VALUES: list[tuple[str, str, Any]] = [
+    ("PPOConfig(ppo_epochs=1, kl_penalty='mse')", "ppo.kl_estimator", "k2"),
+    ("PPOConfig(adap_kl_ctrl=False)", "ppo.kl_controller", "fixed"),
+    ("PPOConfig(ppo_epochs=1, early_stopping=True, target_kl=0.5)", "ppo.target_kl", 0.5),
+    ("PPOConfig(ppo_epochs=1, target_kl=0.5)", "ppo.target_kl", 0.0),
+    ("PPOConfig(ppo_epochs=1, max_grad_norm=0.5)", "ppo.max_grad_norm", 0.5),
+    ("PPOConfig(use_score_scaling=True)", "reward.scaling", "scale"),
+    ("PPOConfig(use_score_scaling=True, use_score_norm=True, score_clip=3)", "reward.scaling", "normalise"),
+    ("PPOConfig(steps=1000, batch_size=64, mini_batch_size=64)", "ppo.steps", 16),
+    ("PPOConfig(horizon=5000.0)", "ppo.kl_horizon", 5000),
+    ("PPOConfig(ppo_epochs=1)\ngeneration_kwargs = {'max_new_tokens': 20}", "generation.response_length", 20),
+    ("PPOConfig(ppo_epochs=1)\nlora = LoraConfig(lora_alpha=32, target_modules=['c_attn'])", "lora.r", 8),
+    ("PPOConfig(ppo_epochs=1)\nout_len = LengthSampler(min_value=4, max_value=16)", "generation.response_length", 15),
+]
+
+
+def test_values_of_0_11() -> None:
+    for source, setting, value in OLD_VALUES:
+        section, name = setting.split(".")
+        assert getattr(getattr(config(convert(source, "x.py")), section), name) == value, source
 
 
 # --- completeness, against TRL itself ----------------------------------------------------------------------------------------
@@ -492,27 +492,27 @@ def test_which_release_it_is() -> None:
     assert config(convert(imported, "x.py")).critic.kind == "separate"
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "part"),
-    [
-        ("", "x.txt", "holds no arguments of TRL's PPO"),
-        ("print('hello')", "x.py", "holds no arguments of TRL's PPO"),
-        ("a: 1", "x.yaml", "holds no arguments of TRL's PPO"),
-        ("a: [", "x.yaml", "not valid YAML"),
-        ("PPOConfig(seed=1)\nPPOConfig(seed=2)", "x.py", "there are 2 calls of PPOConfig (lines 1 and 2)"),
-        ("PPOConfig('a', 1)", "x.py", "line 1: give the arguments of PPOConfig by name"),
-        ("a = {'ppo_epochs': 1}\nb = {'ppo_epochs': 2}", "x.py", "there are 2 dictionaries"),
-        ("python a.py --num_ppo_epochs 1\npython a.py --num_ppo_epochs 2", "x.sh", "there are 2 commands"),
-        ('{"num_ppo_epochs": "two"}', "x.json", "num_ppo_epochs: TRL's option should be a number, not 'two'"),
-        ('{"num_ppo_epochs": 1.5}', "x.json", "should be a whole number of at least 1, not 1.5"),
-        ('{"num_ppo_epochs": 1, "whiten_rewards": 3}', "x.json", "whiten_rewards: TRL's option should be true or false, not 3"),
-        ('{"num_ppo_epochs": 1, "sft_model_path": 3}', "x.json", "sft_model_path: TRL's option should be text, not 3"),
-        ('{"batch_size": 100}', "x.json", "ppo.mini_batch_size: 128 is larger than batch_size 100"),
-        ("PPOConfig(" * 300, "x.py", "holds no arguments"),
-    ],
-)  # fmt: skip
-def test_bad_input(text: str, name: str, part: str) -> None:
-    assert part in refusal(text, name)
+BAD: list[tuple[str, str, str]] = [
+    ("", "x.txt", "holds no arguments of TRL's PPO"),
+    ("print('hello')", "x.py", "holds no arguments of TRL's PPO"),
+    ("a: 1", "x.yaml", "holds no arguments of TRL's PPO"),
+    ("a: [", "x.yaml", "not valid YAML"),
+    ("PPOConfig(seed=1)\nPPOConfig(seed=2)", "x.py", "there are 2 calls of PPOConfig (lines 1 and 2)"),
+    ("PPOConfig('a', 1)", "x.py", "line 1: give the arguments of PPOConfig by name"),
+    ("a = {'ppo_epochs': 1}\nb = {'ppo_epochs': 2}", "x.py", "there are 2 dictionaries"),
+    ("python a.py --num_ppo_epochs 1\npython a.py --num_ppo_epochs 2", "x.sh", "there are 2 commands"),
+    ('{"num_ppo_epochs": "two"}', "x.json", "num_ppo_epochs: TRL's option should be a number, not 'two'"),
+    ('{"num_ppo_epochs": 1.5}', "x.json", "should be a whole number of at least 1, not 1.5"),
+    ('{"num_ppo_epochs": 1, "whiten_rewards": 3}', "x.json", "whiten_rewards: TRL's option should be true or false, not 3"),
+    ('{"num_ppo_epochs": 1, "sft_model_path": 3}', "x.json", "sft_model_path: TRL's option should be text, not 3"),
+    ('{"batch_size": 100}', "x.json", "ppo.mini_batch_size: 128 is larger than batch_size 100"),
+    ("PPOConfig(" * 300, "x.py", "holds no arguments"),
+]
+
+
+def test_bad_input() -> None:
+    for text, name, part in BAD:
+        assert part in refusal(text, name), text[:80]
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

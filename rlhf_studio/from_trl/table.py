@@ -74,6 +74,17 @@ class Option:
 
 
 @dataclass(frozen=True)
+class Name:
+    """Names of TRL's source or logs that one row answers: what they are there, our symbols, how it is here, and where to read on."""
+
+    names: tuple[str, ...]
+    what: str
+    symbols: tuple[str, ...]
+    note: str
+    see: str
+
+
+@dataclass(frozen=True)
 class Group:
     """Options of TRL that one sentence answers."""
 
@@ -95,6 +106,11 @@ def options(section: str) -> list[Option]:
 def groups() -> list[Group]:
     """The inherited options of TRL 1.12 that are answered together."""
     return [Group(sentence, tuple(names)) for sentence, names in _table()["groups"]]
+
+
+def names() -> list[Name]:
+    """The names of TRL's source and logs."""
+    return [Name(tuple(of.split()), what, tuple(symbols.split()), note, see) for of, what, symbols, note, see in _table()["names"]]
 
 
 @cache

@@ -22,9 +22,6 @@ from rlhf_studio.runs.errors import StoreError, sqlite_reason, store_error
 APPLICATION_ID = 0x524C4846  # "RLHF": tells our databases from others
 BUSY_SECONDS = 10.0
 
-connection_kind: type[sqlite3.Connection] = sqlite3.Connection
-"""What connections are made as. A program that forks while other threads read puts a kind here that waits for forks."""
-
 # One entry per version. Only ever append: old runs are carried forward by the entries they have not seen.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -135,7 +132,6 @@ def _open(path: Path, mode: str, busy_seconds: float) -> sqlite3.Connection:
         timeout=busy_seconds,
         isolation_level=None,
         check_same_thread=False,
-        factory=connection_kind,
     )
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # connect alone reads nothing

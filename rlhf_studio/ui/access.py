@@ -213,7 +213,8 @@ class Access:
             rates = not self.read_only and self.raters.admits(_shown(request, RATER_HEADER, RATER_COOKIE))
             role = Role.OPERATOR if self._may_operate(request) else Role.PLAYER if plays or rates else Role.VIEWER
             kept[SENDER] = Sender(role, plays)
-        return kept[SENDER]
+        sender: Sender = kept[SENDER]
+        return sender
 
     def _may_play(self, request: Any) -> bool:
         if self.mode is Mode.CLASSROOM:

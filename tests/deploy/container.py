@@ -15,7 +15,7 @@ from pathlib import Path
 
 USER = 1000
 INSIDE = Path(__file__).with_name("inside.py")
-NAMESPACES = ("--mount", "--pid", "--fork", "--kill-child=KILL")
+NAMESPACES = ("--mount", "--pid", "--net", "--fork", "--kill-child=KILL")
 
 
 def why_not() -> str:
@@ -23,7 +23,7 @@ def why_not() -> str:
     if os.geteuid() != 0:
         return "only root can make namespaces with other users in them"
     try:
-        tried = subprocess.run(["unshare", *NAMESPACES, "--net", "true"], capture_output=True, text=True, check=False)
+        tried = subprocess.run(["unshare", *NAMESPACES, "true"], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return "there is no unshare"
     return tried.stderr.strip() if tried.returncode else ""
@@ -40,10 +40,8 @@ class Container:
         environment: all its variables.
         work: the folder it starts in.
         user: whose rights it has, as a number.
-        tmpfs: folders in memory with their owners' numbers; root's are read-only too.
+        tmpfs: folders in memory with their owners' numbers. All that is not another owner's, and not /tmp, is read-only.
         binds: folders of this machine, and where they are seen.
-        read_only: whether all but the other owners' folders and /tmp is read-only.
-        network: whether it has this machine's network; else nothing but an address of its own.
     """
 
     folder: Path
@@ -54,8 +52,6 @@ class Container:
     user: int = USER
     tmpfs: Sequence[tuple[str, int]] = ()
     binds: Sequence[tuple[Path, str]] = ()
-    read_only: bool = True
-    network: bool = False
     process: subprocess.Popen[str] = field(init=False, repr=False)
 
     def start(self, output: int | None = None) -> Container:
@@ -70,13 +66,10 @@ class Container:
             "user": self.user,
             "tmpfs": [list(one) for one in self.tmpfs],
             "binds": [[str(source), path] for source, path in self.binds],
-            "read_only": self.read_only,
-            "network": self.network,
         }
         path = self.folder / "settings.json"
         path.write_text(json.dumps(settings), encoding="utf-8")
-        spaces = [*NAMESPACES, *([] if self.network else ["--net"])]
-        command = ["unshare", *spaces, sys.executable, str(INSIDE), str(path)]
+        command = ["unshare", *NAMESPACES, sys.executable, str(INSIDE), str(path)]
         self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output is not None else None, text=True)
         return self
 
@@ -88,8 +81,7 @@ class Container:
     def run(self, command: Sequence[str], user: int | None = None, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command in it, as ``docker exec`` does: by default as its own user."""
         who = str(self.user if user is None else user)
-        entered = ["nsenter", "-t", str(self.first()), "-m", "-p", "-r", f"-w/proc/{self.first()}/cwd", "-S", who, "-G", who]
-        entered += [] if self.network else ["-n"]
+        entered = ["nsenter", "-t", str(self.first()), "-m", "-p", "-n", "-r", f"-w/proc/{self.first()}/cwd", "-S", who, "-G", who]
         return subprocess.run(
             [*entered, *command], env=dict(self.environment), capture_output=True, text=True, check=False, timeout=seconds
         )

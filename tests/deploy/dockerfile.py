@@ -1,4 +1,4 @@
-"""A small reader of the Dockerfile and of .dockerignore: what the tests of the container look at and play.
+"""A small reader of the Dockerfile and of .dockerignore: what the tests of the container look at.
 
 It knows the instructions and the forms that our Dockerfile uses, and refuses every other, so that nothing is passed over in silence.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = {"FROM", "RUN", "ARG", "WORKDIR", "COPY", "ENV", "VOLUME", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
-_VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,6 @@ def read(path: Path = ROOT / "Dockerfile") -> list[Instruction]:
         if instruction.name not in KNOWN:
             raise ValueError(f"{instruction.name} is not known to the tests' reader")
     return [Instruction(one.name, re.sub(r"\s+", " ", one.text)) for one in found]
-
-
-def filled(text: str, variables: Mapping[str, str]) -> str:
-    """The text with ``$NAME`` and ``${NAME}`` replaced. Raises KeyError for a variable that nothing has set."""
-    return _VARIABLE.sub(lambda match: variables[match[1] or match[2]], text)
 
 
 def environment(instructions: list[Instruction]) -> dict[str, str]:

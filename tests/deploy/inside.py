@@ -40,11 +40,10 @@ def mount_all(settings: dict[str, Any], root: Path) -> None:
         place = root / path.lstrip("/")
         place.mkdir(parents=True, exist_ok=True)
         mount("--bind", source, place)
-    if settings["read_only"]:
-        own = {path for path, owner in settings["tmpfs"] if owner or path == "/tmp"}
-        for path in ("/", "/dev", *(path for path, _ in settings["tmpfs"]), *(path for _, path in settings["binds"])):
-            if path not in own:
-                mount("-o", "remount,bind,ro", root / path.lstrip("/"))
+    own = {path for path, owner in settings["tmpfs"] if owner or path == "/tmp"}
+    for path in ("/", "/dev", *(path for path, _ in settings["tmpfs"]), *(path for _, path in settings["binds"])):
+        if path not in own:
+            mount("-o", "remount,bind,ro", root / path.lstrip("/"))
 
 
 def tmpfs(place: Path, owner: int, mode: str) -> None:
@@ -56,9 +55,8 @@ def main(path: Path) -> None:
     settings = json.loads(path.read_text(encoding="utf-8"))
     root = Path(settings["root"])
     mount_all(settings, root)
-    if not settings["network"]:  # a network namespace of its own, in which even this machine's own address sleeps
-        with socket.socket() as one:
-            fcntl.ioctl(one, SET_FLAGS, struct.pack("16sh14x", b"lo", UP))
+    with socket.socket() as one:  # in a network namespace of its own even this machine's own address sleeps
+        fcntl.ioctl(one, SET_FLAGS, struct.pack("16sh14x", b"lo", UP))
     os.chroot(root)
     os.chdir(settings["folder"])
     os.setgroups([])

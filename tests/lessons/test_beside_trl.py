@@ -7,7 +7,9 @@ import torch
 
 from rlhf_studio.lessons.pages.from_trl import SENTINEL
 from rlhf_studio.lessons.pages.reference import REFERENCE, _two, as_trl, learnable
-from rlhf_studio.lessons.parts.trl_batch import one_batch, steps_there, walk_there
+from rlhf_studio.lessons.pages.rewards import whitened_there
+from rlhf_studio.lessons.parts.reference_memory import weights_of
+from rlhf_studio.lessons.parts.trl_batch import one_batch, walk_there
 from rlhf_studio.lessons.small_models import FAMILIES, TwoModels, language_model_and_classifier
 
 
@@ -18,14 +20,14 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", list(FAMILIES))
-def test_our_wrapper_gives_what_trls_gives(trainer: Any, family: str) -> None:
-    policy, value_model = language_model_and_classifier(family)
+def test_our_wrapper_gives_what_trls_gives(trainer: Any) -> None:
     ids = torch.tensor([[1, 2, 3, 4]])
-    output, values = trainer.PolicyAndValueWrapper(policy, value_model)(input_ids=ids, output_hidden_states=True, return_dict=True)
-    logits, ours = TwoModels(policy, value_model)(ids)
-    assert torch.equal(logits, output.logits)
-    assert torch.allclose(ours, values, atol=1e-6)
+    for family in FAMILIES:
+        policy, value_model = language_model_and_classifier(family)
+        output, values = trainer.PolicyAndValueWrapper(policy, value_model)(input_ids=ids, output_hidden_states=True, return_dict=True)
+        logits, ours = TwoModels(policy, value_model)(ids)
+        assert torch.equal(logits, output.logits), family
+        assert torch.allclose(ours, values, atol=1e-6), family
 
 
 def test_the_padding_is_filled_with_what_trl_fills_it(trainer: Any) -> None:
@@ -50,11 +52,11 @@ def test_the_context_is_trls(trainer: Any) -> None:
 
 
 def test_steps_counted_by_hand() -> None:
-    assert steps_there(8, 1, 2, 4) == 8  # two minibatches in each of four passes
-    assert steps_there(8, 2, 2, 4) == 4  # two micro-batches fill one step: a minibatch each
-    assert steps_there(8, 4, 1, 3) == 3
-    assert steps_there(8, 2, 4, 4) == 8  # four minibatches of one micro-batch each: two share a step
-    assert steps_there(8, 2, 8, 4) == 16
+    assert walk_there(8, 1, 2, 4)[0] == 8  # two minibatches in each of four passes
+    assert walk_there(8, 2, 2, 4)[0] == 4  # two micro-batches fill one step: a minibatch each
+    assert walk_there(8, 4, 1, 3)[0] == 3
+    assert walk_there(8, 2, 4, 4)[0] == 8  # four minibatches of one micro-batch each: two share a step
+    assert walk_there(8, 2, 8, 4)[0] == 16
     assert one_batch("8", "2", "2", 4)["ours"] == 4
 
 
@@ -65,3 +67,15 @@ def test_cells_of_the_logged_means_counted_by_hand() -> None:
     assert one_batch("8", "2", "2", 4)["logged_ratio"] == 0.5
     assert one_batch("8", "4", "1", 4)["logged_ratio"] == 1.0
     assert one_batch("8", "2", "8", 4)["ours"] == 16
+
+
+def test_whitened_padding_is_that_of_trl(trainer: Any) -> None:
+    """TRL's own function, with and without the line that clears padding afterwards."""
+    rewards, mask = torch.tensor([[0.3, 1.2, 0.0], [-0.4, 0.9, 2.0]]), torch.tensor([[True, True, False], [True] * 3])
+    theirs = trainer.masked_whiten(rewards, mask, shift_mean=False)
+    assert torch.allclose(whitened_there(rewards, mask), theirs)
+    assert theirs[0, 2] != 0
+
+
+def test_a_model_of_seven_billion_has_as_many_weights_as_its_publisher_says() -> None:
+    assert weights_of("llama_7b") == 6_738_415_616

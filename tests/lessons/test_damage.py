@@ -16,6 +16,7 @@ import rlhf_studio.ppo as ppo
 from rlhf_studio.lessons import answers, shelf
 from rlhf_studio.lessons import parts as lesson_parts
 from rlhf_studio.lessons.kit import CannotAsk
+from tests.lessons.claims import claims_of
 
 DRAWS = 6
 Damage = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -88,7 +89,7 @@ def broken_claim() -> str:
             for seed in range(-1, DRAWS):
                 try:
                     numbers = scene.compute(scene.start() if seed < 0 else answers.drawn(entry.name, name, seed), needed)
-                    failed = [claim for claim, holds in scene.claims.items() if not holds(numbers)]
+                    failed = [claim for claim, holds in claims_of(entry.name, scene).items() if not holds(numbers)]
                 except (CannotAsk, ValueError, ArithmeticError, AssertionError, IndexError, RuntimeError) as error:
                     return f"{entry.name}/{name}: {type(error).__name__}"
                 if failed:
@@ -106,7 +107,7 @@ def nothing_remembered() -> Iterator[None]:
 
 def forget() -> None:
     for name, module in list(sys.modules.items()):
-        if name.startswith(("rlhf_studio.lessons.pages.", "rlhf_studio.lessons.parts.")):
+        if name.startswith(("rlhf_studio.lessons.pages.", "rlhf_studio.lessons.parts.", "tests.lessons.claims.")):
             for value in list(vars(module).values()):
                 if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == name:
                     value.cache_clear()

@@ -34,11 +34,6 @@ from rlhf_studio.runs.lab.fault import EVENT, note_of, noted_fault
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 
-
-def test_there_is_a_wrapper_for_each_name() -> None:
-    assert set(wrappers.FAULTS) == set(NAMES)
-
-
 # --- each changes exactly what it says ---------------------------------------------------------------------------------------
 
 
@@ -130,8 +125,7 @@ def TextOf(ids: list[int]) -> Any:
     return _Text(list(ids), None, len(ids))
 
 
-@pytest.mark.parametrize("fault", NAMES)
-def test_nothing_stays_behind(fault: str) -> None:
+def test_nothing_stays_behind() -> None:
     def functions() -> list[Any]:
         every = [one for of_fault in wrappers.FAULTS.values() for one in of_fault]
         names = [(one.owner, one.name) for one in every]
@@ -139,14 +133,16 @@ def test_nothing_stays_behind(fault: str) -> None:
         names += [(wrappers.gate, "check_parity"), (wrappers.gate, "check_first_rollout")]
         return [vars(owner)[name] for owner, name in names]
 
+    assert set(wrappers.FAULTS) == set(NAMES)
     before = functions()
-    with wrappers.applied(fault):
-        replaced = [new is not old for new, old in zip(functions(), before, strict=True)]
-        assert sum(replaced) == len(wrappers.FAULTS[fault]) + 4
-    assert all(new is old for new, old in zip(functions(), before, strict=True))
-    with pytest.raises(RuntimeError, match="on the way"), wrappers.applied(fault):
-        raise RuntimeError("on the way")
-    assert all(new is old for new, old in zip(functions(), before, strict=True))
+    for fault in NAMES:
+        with wrappers.applied(fault):
+            replaced = [new is not old for new, old in zip(functions(), before, strict=True)]
+            assert sum(replaced) == len(wrappers.FAULTS[fault]) + 4, fault
+        assert all(new is old for new, old in zip(functions(), before, strict=True)), fault
+        with pytest.raises(RuntimeError, match="on the way"), wrappers.applied(fault):
+            raise RuntimeError("on the way")
+        assert all(new is old for new, old in zip(functions(), before, strict=True)), fault
 
 
 # --- the note in the folder --------------------------------------------------------------------------------------------------
@@ -169,28 +165,32 @@ REFUSED = {"temperature", "pad_is_end"}
 COOL = {"generation": {"temperature": 0.7, "response_length": 6}}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", NAMES)
-def test_the_engine_s_command_trains_with_the_fault_that_the_folder_names(fault: str, make_run: Callable[..., Path]) -> None:
-    changes = COOL if fault == "temperature" else {}
-    folders = {name: make_run(name, given, **changes) for name, given in (("ordinary", None), ("beside", ""), ("broken", fault))}
-    for folder in folders.values():
-        assert one_engine(folder, "train", NOTHING_ALLOWED, None) == DONE
-    readers = {name: RunReader(folder) for name, folder in folders.items()}
-    assert first_difference(readers["ordinary"], readers["beside"], SHOWS[fault]) is None
-    found = first_difference(readers["beside"], readers["broken"], SHOWS[fault])
-    assert found is not None
-    if fault == "reward_token":
-        assert found.place == 0
-    if fault == "critic":
-        assert found.step == 2 and np.abs(found.first[found.place]) > np.abs(found.second[found.place])
-    told = {name: [event for event in reader.newest_events() if event.kind == EVENT] for name, reader in readers.items()}
-    assert told["ordinary"] == told["beside"] == []
-    (event,) = told["broken"]
-    assert event.level == "warning" and event.text.startswith("This run is broken on purpose") and event.data == {"fault": fault}
-    refused = any(event.text.startswith(NOTICED) and event.level == "warning" for event in readers["broken"].newest_events())
-    assert refused is (fault in REFUSED)
-    assert not any(event.text.startswith(NOTICED) for event in readers["beside"].newest_events())
+def trained(folder: Path) -> RunReader:
+    assert one_engine(folder, "train", NOTHING_ALLOWED, None) == DONE
+    return RunReader(folder)
+
+
+def test_the_engine_s_command_trains_with_the_fault_that_the_folder_names(make_run: Callable[..., Path]) -> None:
+    ordinary, beside = trained(make_run("ordinary", None)), trained(make_run("beside", ""))
+    for fault in NAMES:
+        if fault == "temperature":
+            healthy, broken = (trained(make_run(name, given, **COOL)) for name, given in (("cool", ""), (fault, fault)))
+        else:
+            healthy, broken = beside, trained(make_run(fault, fault))
+        found = first_difference(healthy, broken, SHOWS[fault])
+        assert found is not None, fault
+        if fault == "reward_token":
+            assert found.place == 0
+        if fault == "critic":
+            assert found.step == 2 and np.abs(found.first[found.place]) > np.abs(found.second[found.place])
+        (event,) = [event for event in broken.newest_events() if event.kind == EVENT]
+        assert event.level == "warning" and event.text.startswith("This run is broken on purpose") and event.data == {"fault": fault}
+        refused = any(event.text.startswith(NOTICED) and event.level == "warning" for event in broken.newest_events())
+        assert refused is (fault in REFUSED), fault
+    for name in SHOWS.values():
+        assert first_difference(ordinary, beside, name) is None
+    for reader in (ordinary, beside):
+        assert not [event for event in reader.newest_events() if event.kind == EVENT or event.text.startswith(NOTICED)]
 
 
 def test_a_fault_that_there_is_not_is_no_silent_healthy_run(make_run: Callable[..., Path]) -> None:
@@ -200,13 +200,13 @@ def test_a_fault_that_there_is_not_is_no_silent_healthy_run(make_run: Callable[.
     assert RunReader(folder).status().step == 0
 
 
-@pytest.mark.parametrize("note", [b"", b"[]", b"{}", b'{"fault": 3}', b"\xff", b'"critic"', b"null"])
-def test_a_note_that_cannot_be_read_stops_the_start(note: bytes, make_run: Callable[..., Path]) -> None:
+def test_a_note_that_cannot_be_read_stops_the_start(make_run: Callable[..., Path]) -> None:
     folder = make_run("damaged", "critic")
-    (folder / paths.FAULT).write_bytes(note)
-    with pytest.raises(StoreError) as refused:
-        one_engine(folder, "train", NOTHING_ALLOWED, None)
-    assert refused.value.reason == "damaged" and paths.FAULT in str(refused.value)
+    for note in (b"", b"[]", b"{}", b'{"fault": 3}', b"\xff", b'"critic"', b"null"):
+        (folder / paths.FAULT).write_bytes(note)
+        with pytest.raises(StoreError) as refused:
+            one_engine(folder, "train", NOTHING_ALLOWED, None)
+        assert refused.value.reason == "damaged" and paths.FAULT in str(refused.value), note
 
 
 def test_the_command_ends_with_the_sentence(make_run: Callable[..., Path]) -> None:

@@ -11,12 +11,7 @@ import torch
 from rlhf_studio.lessons import answers
 from rlhf_studio.lessons.endings import endings
 from rlhf_studio.lessons.parts import beta_dial, dice, microscope, one_update
-from rlhf_studio.lessons.run import LessonRun, lesson_run
-
-
-@pytest.fixture(scope="module")
-def run() -> LessonRun:
-    return lesson_run()
+from rlhf_studio.lessons.run import LessonRun
 
 
 def test_endings_go_on_from_the_beginning_and_are_scored_like_recorded_responses(run: LessonRun) -> None:
@@ -116,6 +111,7 @@ def test_dice_need_no_throw_where_the_response_has_ended(run: LessonRun) -> None
     assert n["state_error"] > 0
 
 
+@pytest.mark.long
 def test_dice_agree_with_themselves_in_new_throws(run: LessonRun) -> None:
     sample = run.samples(3)[29]
     means = [statistics.fmean(dice.thrown(run, 3, sample.prompt, tuple(sample.ids[:2]), 2, seed).returns) for seed in (1, 11)]

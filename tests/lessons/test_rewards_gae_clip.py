@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rlhf_studio.lessons.kit.by_hand import all_close, close, log_softmax
 from rlhf_studio.lessons.kit.options import options
 from rlhf_studio.lessons.pages import clip, gae, rewards
 from rlhf_studio.lessons.parts import after_gae, kl_dice, whole_loss
+from tests.lessons.by_hand import all_close, close, log_softmax
 
 
 def test_three_numbers_to_choose_from_name_the_place_of_the_right_one() -> None:

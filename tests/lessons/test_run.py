@@ -12,16 +12,11 @@ import torch
 
 from rlhf_studio.inputs.bundled import ADAPTERS, LESSON_RUN, RECORDED
 from rlhf_studio.lessons import answers
-from rlhf_studio.lessons.run import LessonRun, lesson_run, unpacked
+from rlhf_studio.lessons.run import LessonRun, unpacked
 from rlhf_studio.runs.finding.unpack import DamagedBundle
 from rlhf_studio.world_build.lesson_run import build_lesson_run
 
 MOST_BYTES = 7_000_000
-
-
-@pytest.fixture(scope="module")
-def run() -> LessonRun:
-    return lesson_run()
 
 
 def test_it_is_small_and_loaded_once(run: LessonRun) -> None:

@@ -7,8 +7,9 @@ import math
 import pytest
 
 from rlhf_studio.lessons import answers
-from rlhf_studio.lessons.kit import by_hand
-from rlhf_studio.lessons.pages import logprobs, reward_model, sampling
+from rlhf_studio.lessons.pages import logprobs, reward_model
+from tests.lessons import by_hand
+from tests.lessons.claims.sampling import hand_ratio, kept_by_hand, one_logit_by_hand
 
 LOGITS = [math.log(4), math.log(2), math.log(1), math.log(1)]  # probabilities 1/2, 1/4, 1/8, 1/8
 
@@ -25,21 +26,21 @@ LOGITS = [math.log(4), math.log(2), math.log(1), math.log(1)]  # probabilities 1
     ],
 )
 def test_what_top_k_and_top_p_keep(top_k: int, top_p: float, expected: dict[int, float]) -> None:
-    assert sampling.kept_by_hand(LOGITS, top_k, top_p) == pytest.approx(expected)
+    assert kept_by_hand(LOGITS, top_k, top_p) == pytest.approx(expected)
 
 
 def test_the_kl_of_one_changed_logit() -> None:
     # The first weight falls from 4 to 2: 2, 2, 1, 1 out of 6 against 4, 2, 1, 1 out of 8.
     exact = 1 / 3 * math.log((1 / 3) / (1 / 2)) + 1 / 3 * math.log((1 / 3) / (1 / 4)) + 2 * 1 / 6 * math.log((1 / 6) / (1 / 8))
     two_kept = 1 / 2 * math.log((1 / 3) / (1 / 2)) + 1 / 2 * math.log((1 / 3) / (1 / 4))
-    assert sampling.one_logit_by_hand(LOGITS, -math.log(2), 0) == pytest.approx((exact, exact))
-    assert sampling.one_logit_by_hand(LOGITS, -math.log(2), 2) == pytest.approx((exact, two_kept))
+    assert one_logit_by_hand(LOGITS, -math.log(2), 0) == pytest.approx((exact, exact))
+    assert one_logit_by_hand(LOGITS, -math.log(2), 2) == pytest.approx((exact, two_kept))
     assert two_kept < 0 < exact
 
 
 def test_the_ratio_of_two_temperatures() -> None:
     # At temperature 1 the first of two weights 2 and 1 has 2/3, at temperature 1/2 it has 4/5.
-    assert sampling.hand_ratio([math.log(2), 0.0], 0.5, 1.0) == pytest.approx((2 / 3) / (4 / 5))
+    assert hand_ratio([math.log(2), 0.0], 0.5, 1.0) == pytest.approx((2 / 3) / (4 / 5))
 
 
 def test_advantages_as_fading_sums() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from rlhf_studio.config_io import config_to_yaml
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.types import Rollout, StepSoFar
-from rlhf_studio.lessons.run import LessonRun, lesson_run
+from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.lessons.what_if import CannotAsk, Settings, recompute, recorded
 from rlhf_studio.ppo.advantages import estimate_advantages
 from rlhf_studio.ppo.kl import kl_per_token
@@ -32,41 +32,34 @@ from tests.engine.conftest import small_config
 STEP = 2
 QUANTITIES = ("kl", "rewards", "deltas", "advantages", "whitened_advantages", "returns", "ratio", "clipped")
 
-MakeRun = Callable[..., tuple[RunReader, Rollout]]
+
+def made(folder: Path, **changes: dict[str, Any]) -> tuple[RunReader, Rollout]:
+    """A run on random models, as the store keeps it, until the policy is no longer the reference; and the engine's own last rollout."""
+    config = small_config(folder, **changes)
+    trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
+    rollouts: list[Rollout] = []
+
+    def after_phase(phase: str, so_far: StepSoFar) -> None:
+        if phase == "advantages" and so_far.rollout is not None:
+            rollouts.append(so_far.rollout)
+
+    trainer.after_phase = after_phase
+    create_run(folder / "run", config, name="")
+    with RunWriter(folder / "run") as writer:
+        for _ in range(STEP):
+            writer.commit_step(trainer.step())
+    return RunReader(folder / "run"), rollouts[-1]
 
 
 @pytest.fixture(scope="module")
-def run() -> LessonRun:
-    return lesson_run()
-
-
-@pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
-    """A run on random models, as the store keeps it, until the policy is no longer the reference; and the engine's own last rollout."""
-
-    def make(**changes: dict[str, Any]) -> tuple[RunReader, Rollout]:
-        config = small_config(tmp_path, **changes)
-        trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
-        rollouts: list[Rollout] = []
-
-        def after_phase(phase: str, so_far: StepSoFar) -> None:
-            if phase == "advantages" and so_far.rollout is not None:
-                rollouts.append(so_far.rollout)
-
-        trainer.after_phase = after_phase
-        create_run(tmp_path / "run", config, name="")
-        writer = RunWriter(tmp_path / "run")
-        for _ in range(STEP):
-            writer.commit_step(trainer.step())
-        writer.close()
-        return RunReader(tmp_path / "run"), rollouts[-1]
-
-    return make
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunReader, Rollout]:
+    """With the settings as they are; read it, and change nothing."""
+    return made(tmp_path_factory.mktemp("plain"))
 
 
 def test_a_hundred_recorded_rollouts_come_out_as_they_were_recorded(run: LessonRun) -> None:
-    kept = [(step, sample) for step in range(1, run.steps + 1) for sample in range(4)]
-    for step, sample in random.Random(0).sample(kept, 100):
+    on_record = [(step, sample) for step in range(1, run.steps + 1) for sample in range(4)]
+    for step, sample in random.Random(0).sample(on_record, 100):
         tokens = run.reader.rollout(step, sample).tokens
         assert tokens is not None
         again = recompute(run.recorded(step)).of_episode(sample)
@@ -77,15 +70,13 @@ def test_a_hundred_recorded_rollouts_come_out_as_they_were_recorded(run: LessonR
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
         {"kl_estimator": "k3", "whiten_rewards": True, "cliprange_high": 0.4},
-        {"kl_estimator": "full", "whiten_advantages": False},
+        {"kl_estimator": "full", "whiten_advantages": False, "kl_controller": "adaptive", "kl_horizon": 10},
         {"kl_estimator": "k2", "kl_placement": "loss", "dual_clip": 1.5},
-        {"kl_controller": "adaptive", "kl_horizon": 10},
     ],
 )
-def test_any_run_comes_out_as_it_was_recorded(make_run: MakeRun, changes: dict[str, Any]) -> None:
-    reader, _ = make_run(ppo=changes)
+def test_any_run_comes_out_as_it_was_recorded(tmp_path: Path, changes: dict[str, Any]) -> None:
+    reader, _ = made(tmp_path, ppo=changes)
     again = recompute(recorded(reader, STEP))
     assert again.last_pass.tolist() == [True] * 3 + [False] * 5  # of the others no run keeps the last pass
     for sample in range(3):
@@ -97,30 +88,28 @@ def test_any_run_comes_out_as_it_was_recorded(make_run: MakeRun, changes: dict[s
     assert again.of_episode(5)["returns"] is not None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"gamma": 0.9}, {"lam": 0.0}, {"lam": 1.0, "gamma": 0.5}, {"kl_coef": 0.7}, {"kl_estimator": "k3"}, {"whiten_rewards": True}],
-)
-def test_other_settings_give_what_the_engine_s_phases_give(make_run: MakeRun, change: dict[str, Any]) -> None:
-    reader, rollout = make_run()
+def test_other_settings_give_what_the_engine_s_phases_give(plain: tuple[RunReader, Rollout]) -> None:
+    reader, rollout = plain
     of = recorded(reader, STEP)
-    other = replace(of.settings, **change)
-    mask = rollout.tokens.mask
-    kl = kl_per_token(rollout.logprobs, rollout.ref_logprobs, other.kl_estimator)
-    rewards = shape_rewards(kl, rollout.scores.shaped, mask, other.kl_coef, unit_variance=other.whiten_rewards)
-    engine = estimate_advantages(rewards, rollout.values, mask, other.gamma, other.lam, whitening=other.whiten_advantages)
-    asked, before = recompute(of, other), recompute(of)
-    width = of.mask.shape[1]
+    mask, width, before = rollout.tokens.mask, of.mask.shape[1], recompute(of)
     assert torch.equal(of.mask, mask[:, :width])
-    assert torch.allclose(asked.rewards.float(), rewards[:, :width], atol=1e-5)
-    for name in ("advantages", "returns", "deltas"):
-        assert torch.allclose(getattr(asked, name).float(), getattr(engine, name)[:, :width], atol=1e-5), name
-    assert torch.allclose(asked.whitened_advantages.float(), engine.whitened[:, :width], atol=1e-5)
-    assert not torch.allclose(asked.whitened_advantages, before.whitened_advantages, atol=1e-4)  # the change changes something
+    for change in (
+        {"gamma": 0.9}, {"lam": 0.0}, {"lam": 1.0, "gamma": 0.5}, {"kl_coef": 0.7}, {"kl_estimator": "k3"}, {"whiten_rewards": True}
+    ):  # fmt: skip
+        other = replace(of.settings, **change)
+        kl = kl_per_token(rollout.logprobs, rollout.ref_logprobs, other.kl_estimator)
+        rewards = shape_rewards(kl, rollout.scores.shaped, mask, other.kl_coef, unit_variance=other.whiten_rewards)
+        engine = estimate_advantages(rewards, rollout.values, mask, other.gamma, other.lam, whitening=other.whiten_advantages)
+        asked = recompute(of, other)
+        assert torch.allclose(asked.rewards.float(), rewards[:, :width], atol=1e-5), change
+        for name in ("advantages", "returns", "deltas"):
+            assert torch.allclose(getattr(asked, name).float(), getattr(engine, name)[:, :width], atol=1e-5), (change, name)
+        assert torch.allclose(asked.whitened_advantages.float(), engine.whitened[:, :width], atol=1e-5), change
+        assert not torch.allclose(asked.whitened_advantages, before.whitened_advantages, atol=1e-4), change
 
 
-def test_a_step_that_the_engine_plays_with_other_settings_is_what_was_foreseen(make_run: MakeRun, tmp_path: Path) -> None:
-    reader, _ = make_run()
+def test_a_step_that_the_engine_plays_with_other_settings_is_what_was_foreseen(plain: tuple[RunReader, Rollout], tmp_path: Path) -> None:
+    reader, _ = plain
     of = recorded(reader, STEP)
     asked = recompute(of, replace(of.settings, gamma=0.8, lam=0.5, kl_coef=0.4))
     config, other = small_config(tmp_path), small_config(tmp_path, ppo={"gamma": 0.8, "lam": 0.5})
@@ -159,16 +148,16 @@ def test_the_loss_of_a_token_by_hand(run: LessonRun) -> None:
     assert narrow.clipped.sum() > again.clipped.sum() > 0
 
 
-def test_what_cannot_be_computed_again_says_why(make_run: MakeRun) -> None:
-    reader, _ = make_run()
+def test_what_cannot_be_computed_again_says_why(plain: tuple[RunReader, Rollout]) -> None:
+    reader, _ = plain
     with pytest.raises(CannotAsk, match="exact KL"):
         recompute(recorded(reader, STEP), replace(recorded(reader, STEP).settings, kl_estimator="full"))
     with pytest.raises(CannotAsk, match="no record of all its responses"):
         recorded(reader, 7)
 
 
-def test_settings_that_have_changed_since_are_noticed(make_run: MakeRun) -> None:
-    reader, _ = make_run()
+def test_settings_that_have_changed_since_are_noticed(plain: tuple[RunReader, Rollout], tmp_path: Path) -> None:
+    reader = RunReader(shutil.copytree(plain[0].run_dir, tmp_path / "run"))
     config = reader.config()
     assert isinstance(config, RunConfig)
     changed = config.model_copy(update={"ppo": config.ppo.model_copy(update={"whiten_advantages": False})})

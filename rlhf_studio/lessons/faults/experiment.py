@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.lessons.kit.scene import Numbers
 from rlhf_studio.recipes import load_recipe
 
 Which = Literal["first", "second"]
@@ -50,7 +49,6 @@ class Experiment:
             says how the second run ends in it, compared with the first: ``higher``, ``lower`` or ``same``.
         margin: a smaller difference than this is ``same``.
         token: the quantity of tokens in which the two runs are compared, of :data:`~rlhf_studio.runs.records.TOKEN_QUANTITIES`.
-        claims: what the text says of the two runs, as sentences that are checked on several seeds.
     """
 
     name: str
@@ -59,7 +57,6 @@ class Experiment:
     metric: str
     margin: float
     token: str
-    claims: Mapping[str, Callable[[Numbers], bool]]
 
     def side(self, which: Which) -> Side:
         return self.first if which == "first" else self.second

@@ -1,17 +1,11 @@
-"""The nine experiments. Each claim is checked on several seeds by ``python -m benchmarks.break_it``."""
+"""The nine experiments. ``pytest -m long tests/lessons/test_break_it.py`` trains them and checks what their texts say."""
 
 from __future__ import annotations
 
-from rlhf_studio.lessons.faults.experiment import WHICH, Experiment, Side
-from rlhf_studio.lessons.kit import Numbers
+from rlhf_studio.lessons.faults.experiment import Experiment, Side
 
 NORMAL = Side("as the recipe has it")
 COOL = {"generation.temperature": 0.7}
-
-
-def _both_rise(n: Numbers) -> bool:
-    return bool(min(n[f"gold_{which}"] - n[f"gold_{which}_start"] for which in WHICH) > 0.3)
-
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
@@ -21,11 +15,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         metric="gold",
         margin=0.2,
         token="rewards",
-        claims={
-            "the reward model likes the run without the penalty more": lambda n: n["score_change"] > 0.2,
-            "the hidden gold score ends lower": lambda n: n["gold_change"] < -0.5,
-            "the KL grows at least five times as large": lambda n: n["kl_second"] > 5 * n["kl_first"],
-        },
     ),
     Experiment(
         "no_whitening",
@@ -34,10 +23,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         metric="gold",
         margin=0.2,
         token="whitened_advantages",
-        claims={
-            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
-            "the gradient is smaller": lambda n: n["gradient_second"] < 0.6 * n["gradient_first"],
-        },
     ),
     Experiment(
         "temperature",
@@ -46,15 +31,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         metric="kl",
         margin=1.0,
         token="kl",
-        claims={
-            "the KL starts at 0 only as it should be": lambda n: abs(n["kl_first_start"]) < 0.01 and abs(n["kl_second_start"]) > 0.3,
-            "the ratio is off before the first update": lambda n: (
-                n["first_ratio_first_start"] < 1e-3 and n["first_ratio_second_start"] > 0.1
-            ),
-            "many more tokens are clipped": lambda n: n["clip_second"] > 5 * n["clip_first"],
-            "the KL ends higher": lambda n: n["kl_change"] > 1,
-            "the gold score rises in both runs": _both_rise,
-        },
     ),
     Experiment(
         "dropout",
@@ -63,13 +39,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         metric="gold",
         margin=0.2,
         token="ratio",
-        claims={
-            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
-            "the ratio is off before the first update": lambda n: (
-                n["first_ratio_first_start"] < 1e-3 and n["first_ratio_second_start"] > 0.1
-            ),
-            "many more tokens are clipped": lambda n: n["clip_second"] > 5 * n["clip_first"],
-        },
     ),
     Experiment(
         "pad_is_end",
@@ -78,11 +47,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         metric="gold",
         margin=0.2,
         token="rewards",
-        claims={
-            "the same texts get other scores": lambda n: abs(n["score_second_start"] - n["score_first_start"]) > 0.3,
-            "the score ends lower": lambda n: n["score_change"] < -0.3,
-            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
-        },
     ),
     Experiment(
         "learning_rate",
@@ -91,10 +55,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         metric="gold",
         margin=0.2,
         token="ratio",
-        claims={
-            "the gold score ends far lower": lambda n: n["gold_change"] < -0.5,
-            "the first update moves the policy a hundred times as far": lambda n: n["moved_second_start"] > 100 * n["moved_first_start"],
-        },
     ),
     Experiment(
         "epochs",
@@ -103,12 +63,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         metric="gold",
         margin=0.2,
         token="ratio",
-        claims={
-            "the reward model likes the run with eight epochs more": lambda n: n["score_change"] > 0.2,
-            "the KL ends at least twice as large": lambda n: n["kl_second"] > 2 * n["kl_first"],
-            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
-            "with one epoch hardly a token is clipped": lambda n: n["clip_first_largest"] < 0.01,
-        },
     ),
     Experiment(
         "critic",
@@ -117,11 +71,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         metric="gold",
         margin=0.2,
         token="values",
-        claims={
-            "all values stay 0": lambda n: n["value_second_largest"] == 0,
-            "the critic explains nothing": lambda n: n["explained_first"] > 0 > n["explained_second"],
-            "the gold score ends about the same": lambda n: abs(n["gold_change"]) < 0.2,
-        },
     ),
     Experiment(
         "reward_token",
@@ -130,10 +79,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         metric="gold",
         margin=0.2,
         token="rewards",
-        claims={
-            "the gold score ends lower": lambda n: n["gold_change"] < -0.2,
-            "the score rises all the same": lambda n: n["score_second"] > n["score_second_start"] + 0.2,
-            "the critic expects less": lambda n: n["value_second"] < 0.5 * n["value_first"],
-        },
     ),
 )

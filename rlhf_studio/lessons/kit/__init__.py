@@ -1,7 +1,8 @@
 """What a lesson is made of.
 
 A lesson's module has a ``NUMBER`` (its place in the list) and ``SCENES``. A :class:`Scene` has controls, a pure function from their
-values to numbers, pictures of those numbers, and claims that hold whatever the controls say. The text is Markdown, see :mod:`.text`.
+values to numbers, and pictures of those numbers. The text is Markdown, see :mod:`.text`. Tests hold what a scene claims, whatever its
+controls say (``tests/lessons/claims``).
 """
 
 from rlhf_studio.lessons.kit.controls import Choice, Control, FromRun, Listed, Slider, Toggle, around

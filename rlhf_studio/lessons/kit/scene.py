@@ -1,4 +1,4 @@
-"""A scene: controls, a function from their values to numbers, pictures of the numbers, and claims about them."""
+"""A scene: controls, a function from their values to numbers, and pictures of the numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ class Scene:
             its first arguments are what they name.
         controls: what the reader can change.
         pictures: by the names that the text uses, from all numbers, controls included.
-        claims: sentences that hold for all values of the controls; tests check them.
         needs: what has to be loaded for it; see :mod:`rlhf_studio.lessons.answers`.
         slow: it is computed when the reader asks for it, not while a control moves.
 
@@ -43,7 +42,6 @@ class Scene:
     numbers: Callable[..., Numbers]
     controls: Sequence[Control | FromRun] = ()
     pictures: Mapping[str, Callable[[Numbers], Picture]] = field(default_factory=dict)
-    claims: Mapping[str, Callable[[Numbers], bool]] = field(default_factory=dict)
     needs: Sequence[str] = ()
     slow: bool = False
 

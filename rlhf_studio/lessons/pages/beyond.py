@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 
 import torch
@@ -10,8 +9,6 @@ import torch
 from rlhf_studio.engine.stages.dpo import DPOObjective, PairRewards
 from rlhf_studio.inputs.examples.encoded import EncodedPair
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, ledger, line
-from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
-from rlhf_studio.lessons.kit.by_hand import all_close, close
 from rlhf_studio.lessons.kit.options import options
 from rlhf_studio.ppo.advantages import estimate_advantages, grpo_advantages, rloo_advantages
 from rlhf_studio.ppo.rewards import shape_rewards
@@ -25,7 +22,6 @@ LENGTHS = (5, 3, 4, 2)  # tokens of the four responses
 PADDING = 9.0  # what stands behind the end of a response, where it must not count
 OTHERS = (1.4, 0.2, -0.4)  # scores of the other three responses to the prompt
 PAIR = EncodedPair((1,), (2,), (3,))
-OPTIONS = ("option_1", "option_2", "option_3")
 CLEAR = 0.05  # below this, an advantage is called none
 GROUPS = 400
 
@@ -63,12 +59,6 @@ def compared(score: float, spread: float, beta: float) -> Numbers:
     }
 
 
-def grpo_by_hand(scores: list[float]) -> list[float]:
-    mean = sum(scores) / len(scores)
-    deviation = math.sqrt(sum((one - mean) ** 2 for one in scores) / (len(scores) - 1))
-    return [(one - mean) / (deviation + 1e-4) for one in scores]
-
-
 def draw_compared(n: Numbers) -> Picture:
     names = ("response_1", "response_2", "response_3", "response_4")
     items = [Bar(Word(name), [a, b]) for name, a, b in zip(names, n["rloo"], n["grpo"], strict=True)]
@@ -88,11 +78,6 @@ def per_token(score: float, lam: float, beta: float) -> Numbers:
     rloo, grpo = ([found[name][0]] * len(TOKENS) for name in ("rloo", "grpo"))
     spread = max(gae) - min(gae)
     return {"gae": gae, "rloo": rloo, "grpo": grpo, "values": list(VALUES), "spread": spread, "tells_apart": spread > CLEAR, "one": rloo[0]}
-
-
-def rewards_by_hand(score: float, beta: float) -> list[float]:
-    """Minus the price of each token's KL; the score comes on top of the last one."""
-    return [*(-beta * one for one in KL[:-1]), score - beta * KL[-1]]
 
 
 def draw_tokens(n: Numbers) -> Picture:
@@ -204,38 +189,18 @@ SCENES = (
         compared,
         controls=(Slider("score", -2, 3, 0.1, start=0.8), Slider("spread", 0, 2, 0.1, start=1), Slider("beta", 0, 0.5, 0.05, start=0.1)),
         pictures={"advantages": draw_compared},
-        claims={
-            "RLOO is what it earned less the others' mean": lambda n: all_close(
-                n["rloo"], [one - (sum(n["earned"]) - one) / 3 for one in n["earned"]]
-            ),
-            "the KL is paid out of what RLOO compares": lambda n: close(n["own"], n["score"] - n["beta"] * sum(KL)),
-            "GRPO counts deviations of the scores": lambda n: all_close(n["grpo"], grpo_by_hand(n["scores"])),
-            "padding gets none": lambda n: not any(n["behind"]),
-            "a group's advantages add up to nothing": lambda n: abs(n["total"]) < 1e-9 and abs(sum(n["grpo"])) < 1e-9,
-        },
     ),
     Scene(
         "per_token",
         per_token,
         controls=(Slider("score", -2, 3, 0.1, start=1.8), Slider("lam", 0, 1, 0.05, start=0.95), Slider("beta", 0, 0.5, 0.05, start=0.1)),
         pictures={"tokens": draw_tokens},
-        claims={
-            "GAE from right to left": lambda n: all_close(
-                n["gae"], advantages_by_hand(rewards_by_hand(n["score"], n["beta"]), VALUES, 1.0, n["lam"])
-            ),
-            "a group has one number for a response": lambda n: len(set(n["rloo"])) == 1 and len(set(n["grpo"])) == 1,
-        },
     ),
     Scene(
         "agreeing",
         agreeing,
         controls=(Slider("right", 0, 1, 0.05, start=0.9), Choice("size", ("2", "4", "8", "16"), start="4")),
         pictures={"silent": draw_agreeing},
-        claims={
-            "as often as the formula says": lambda n: (
-                abs(n["silent"] - n["expected"]) <= 5 * math.sqrt(n["expected"] * (1 - n["expected"]) / GROUPS) + 1e-9
-            )
-        },
     ),
     Scene(
         "preferred",
@@ -246,11 +211,6 @@ SCENES = (
             Slider("beta", 0.1, 1, 0.1, start=0.5),
         ),
         pictures={"loss": draw_dpo},
-        claims={
-            "minus the logarithm of a sigmoid": lambda n: close(n["loss"], math.log1p(math.exp(-n["margin"])), 1e-5),
-            "only the difference counts": lambda n: close(n["loss"], n["both_down"], 1e-5),
-            "it pulls less, the further the chosen one is ahead": lambda n: abs(n["pull"] - n["beta"] / (1 + math.exp(n["margin"]))) < 1e-3,
-        },
     ),
     Scene(
         "check_yourself",
@@ -260,13 +220,5 @@ SCENES = (
             Slider("place", 1, 3, 1, start=2),
         ),
         pictures={"scores": draw_check},
-        claims={
-            "its score less the mean of the other two": lambda n: close(n["right"], n["first"] - (n["second"] + n["third"]) / 2),
-            "the three numbers differ as shown, or are all zero": lambda n: (
-                len({f"{n[name]:+.2f}" for name in OPTIONS}) == 3
-                if n["answer"] != "all_same"
-                else n["right"] == 0 and not any(n[name] for name in OPTIONS)
-            ),
-        },
     ),
 )

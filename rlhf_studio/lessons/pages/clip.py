@@ -7,7 +7,6 @@ import math
 import torch
 
 from rlhf_studio.lessons.kit import Arrow, Bar, Numbers, Picture, Scene, Series, Slider, Word, Zone, bars, line, options, plane
-from rlhf_studio.lessons.kit.by_hand import all_close, close, log_softmax
 from rlhf_studio.lessons.parts import microscope, whole_loss
 from rlhf_studio.ppo.logprobs import token_logprobs
 from rlhf_studio.ppo.losses import policy_loss
@@ -48,13 +47,6 @@ def ratio(push: float, shift: float, advantage: float) -> Numbers:
         "logits": logits[0, 0].tolist(),
         "becomes": Word("above" if rho > 1 + EDGE else "below" if rho < 1 - EDGE else "exactly_one"),
     }
-
-
-def ratio_by_hand(n: Numbers) -> bool:
-    new, old = log_softmax([OLD[0] + n["push"], *OLD[1:]]), log_softmax(OLD)  # without the shift
-    rho = math.exp(new[0] - old[0])
-    steps = [n["advantage"] * rho * ((place == 0) - math.exp(x)) for place, x in enumerate(new)]
-    return close(n["rho"], rho) and all_close(n["steps"], steps)
 
 
 def draw_steps(n: Numbers) -> Picture:
@@ -150,16 +142,6 @@ def draw_check(n: Numbers) -> Picture:
     )
 
 
-def slope_by_hand(n: Numbers) -> float:
-    far = n["ratio"] > n["high"] + EDGE if n["advantage"] > 0 else n["ratio"] < n["low"] - EDGE
-    return 0.0 if far else -n["advantage"] * n["ratio"]
-
-
-def loss_by_hand(n: Numbers) -> bool:
-    within = min(max(n["ratio"], 1 - n["eps"]), 1 + n["eps"])
-    return close(n["loss"], max(-n["advantage"] * n["ratio"], -n["advantage"] * within))
-
-
 SCENES = (
     Scene(
         "ratio",
@@ -170,11 +152,6 @@ SCENES = (
             Slider("advantage", -1.5, 1.5, 0.1, start=1),
         ),
         pictures={"steps": draw_steps},
-        claims={
-            "ratio and gradient are those by hand, whatever is added to all logits": ratio_by_hand,
-            "before the first step the ratio is one": lambda n: n["old_against_old"] == 1.0,
-            "what one word gains, the others lose": lambda n: abs(sum(n["steps"])) < EDGE,
-        },
     ),
     Scene(
         "dead_zones",
@@ -185,14 +162,6 @@ SCENES = (
             Slider("eps", 0.05, 0.4, 0.05, start=0.2),
         ),
         pictures={"plane": draw_plane, "loss": draw_loss},
-        claims={
-            "the loss is the larger of the two": loss_by_hand,
-            "a silent token with an advantage has left the range": lambda n: n["pushes"] or n["outside"] or abs(n["advantage"]) < EDGE,
-            "a token that has moved against its advantage pushes": lambda n: n["pushes"] or (n["ratio"] - 1) * n["advantage"] >= 0,
-            "the slope is that of minus A times the ratio, or 0": lambda n: (
-                not n["pushes"] or abs(n["gradient"] + n["advantage"] * n["ratio"]) < 1e-6
-            ),
-        },
     ),
     *whole_loss.SCENES,
     microscope.SCENE,
@@ -205,10 +174,5 @@ SCENES = (
             Slider("eps", 0.15, 0.35, 0.1, start=0.25),
         ),
         pictures={"check": draw_check},
-        claims={
-            "the slope is the one by hand": lambda n: close(n["slope"], slope_by_hand(n), 1e-8),
-            "clipping decided the loss of silent tokens alone": lambda n: n["clipped"] == (slope_by_hand(n) == 0),
-            "the three numbers differ": lambda n: len({f"{n[name]:.2f}" for name in ("first", "second", "third")}) == 3,
-        },
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from statistics import variance
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import shaped_scores
 from rlhf_studio.from_trl.table import options as table_options
 from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, flow, ledger, line
-from rlhf_studio.lessons.kit.by_hand import half_square, total
 from rlhf_studio.lessons.parts import trl_batch
 from rlhf_studio.lessons.parts.trl_batch import converted
 from rlhf_studio.lessons.run import LessonRun
@@ -100,12 +98,6 @@ def metrics(kl_coef: float, penalty: float, ended: bool, whiten: bool) -> Number
         "mean_after": float(masked_mean(rewards, mask)),
         "place": Word("after_end" if ended else "on_end"),
     }
-
-
-def kl_by_hand(tokens: int) -> float:
-    """The mean over both responses, for a claim."""
-    first, second = (list(zip(mine, theirs, strict=True)) for mine, theirs in zip(LOGPROBS, REFERENCE, strict=True))
-    return sum(a - b for a, b in [*first[:tokens], *second]) / 2
 
 
 def _shown(rows: Tensor, mask: Tensor) -> list[float | None]:
@@ -226,29 +218,29 @@ def draw_around(n: Numbers) -> Picture:
 
 # --- check yourself ------------------------------------------------------------------------------------------------------------------
 
-ASKED = {  # TRL's option -> our setting, for the claim
-    "num_ppo_epochs": "ppo.ppo_epochs",
-    "num_mini_batches": "ppo.mini_batch_size",
-    "total_episodes": "ppo.steps",
-    "local_rollout_forward_batch_size": "generation.batch_size",
-    "response_length": "generation.response_length",
-    "temperature": "generation.temperature",
-    "stop_token": "generation.stop_token",
-    "missing_eos_penalty": "reward.missing_eos_penalty",
-    "reward_model_path": "reward.components.0.model",
-    "use_score_scaling": "reward.scaling",
-    "sft_model_path": "model.policy",
-    "ref_adapter_name": "model.reference",
-    "kl_coef": "ppo.kl_coef",
-    "init_kl_coef": "ppo.kl_coef",
-    "adap_kl_ctrl": "ppo.kl_controller",
-    "kl_penalty": "ppo.kl_estimator",
-    "whiten_rewards": "ppo.whiten_rewards",
-    "ratio_threshold": "ppo.ratio_threshold",
-    "model_adapter_name": "",
-    "push_to_hub": "",
-    "ds3_gather_for_generation": "",
-}
+ASKED = (
+    "num_ppo_epochs",
+    "num_mini_batches",
+    "total_episodes",
+    "local_rollout_forward_batch_size",
+    "response_length",
+    "temperature",
+    "stop_token",
+    "missing_eos_penalty",
+    "reward_model_path",
+    "use_score_scaling",
+    "sft_model_path",
+    "ref_adapter_name",
+    "kl_coef",
+    "init_kl_coef",
+    "adap_kl_ctrl",
+    "kl_penalty",
+    "whiten_rewards",
+    "ratio_threshold",
+    "model_adapter_name",
+    "push_to_hub",
+    "ds3_gather_for_generation",
+)
 
 
 def check_yourself(option: str) -> Numbers:
@@ -278,14 +270,6 @@ SCENES = (
         token_mean,
         controls=(Slider("short", 1, 20, 1, start=4), Slider("long", 1, 20, 1, start=16)),
         pictures={"weights": draw_weights},
-        claims={
-            "over the whole minibatch every token weighs the same": lambda n: (
-                abs(n["ours_short"] - 1 / (n["short"] + n["long"])) < 1e-12 and abs(n["ours_long"] - n["ours_short"]) < 1e-12
-            ),
-            "a mean of means gives every response half": lambda n: (
-                abs(n["means_short"] - 0.5 / n["short"]) < 1e-12 and abs(n["means_long"] - 0.5 / n["long"]) < 1e-12
-            ),
-        },
     ),
     Scene(
         "metrics",
@@ -297,37 +281,12 @@ SCENES = (
             Toggle("whiten"),
         ),
         pictures={"rewards": draw_rewards},
-        claims={
-            "the KL is summed over a response": lambda n: abs(n["kl"] - kl_by_hand(n["tokens"])) < 1e-9,
-            "approxkl is half a mean square": lambda n: abs(n["approxkl_reference"] - half_square(n["kl_row"])) < 1e-9,
-            "and nothing before the first step": lambda n: n["approxkl"] == 0,
-            "rlhf_reward is score minus beta times KL": lambda n: abs(n["rlhf"] - (n["score"] - n["kl_coef"] * n["kl"])) < 1e-6,
-            "a missing end costs the penalty": lambda n: abs(n["score"] - (1.0 - n["penalty"] * (0.5 if n["ended"] else 1))) < 1e-6,
-            "the rewards add up to it, unless they are scaled": lambda n: n["whiten"] or abs(total(n["rewards"]) - 2 * n["rlhf"]) < 1e-6,
-            "scaling keeps the mean": lambda n: (
-                max(abs(n["mean_before"] - n["mean_after"]), abs(total(n["rewards"]) / (n["tokens"] + 4) - n["mean_before"])) < 1e-9
-            ),
-            "scaled rewards have variance one": lambda n: (
-                not n["whiten"] or abs(variance([number for number in n["rewards"] if number is not None]) - 1) < 1e-6
-            ),
-            "the score stands on the last real token": lambda n: (
-                n["whiten"]
-                or n["penalty"] > 0
-                or abs(n["rewards"][n["tokens"] - 1] - 1.5 + n["kl_coef"] * n["kl_row"][n["tokens"] - 1]) < 1e-6
-            ),
-            "filled padding lowers the entropy": lambda n: abs(n["entropy"] - n["entropy_filled"] - 0.5 * n["ended"]) < 1e-9,
-        },
     ),
     Scene(
         "wrapper",
         wrapper,
         controls=(Choice("family", list(FAMILIES), start="gpt2"), Choice("way", ["trl", "shared", "separate"], start="trl")),
         pictures={"passes": draw_wrapper},
-        claims={
-            "only a shared critic needs one pass": lambda n: n["passes"] == (1 if n["way"] == "shared" else 2),
-            "TRL's two backbones are two models": lambda n: not n["same"],
-            "the critic is the classifier, read at every token": lambda n: n["last_is_score"],
-        },
     ),
     Scene(
         "around",
@@ -340,18 +299,10 @@ SCENES = (
             Slider("update", 1, 40, 1, start=4),
         ),
         pictures={"counter": draw_around},
-        claims={
-            "the counter is updates times batch": lambda n: n["episode"] == n["number"] * int(n["batch"]),
-            "the run is long enough, by less than a batch": lambda n: 0 <= n["over"] < int(n["batch"]),
-            "the value head has a weight for each place of a hidden state, and a bias": lambda n: n["of_critic"] == n["hidden"] + 1,
-            "the converter asks as often": lambda n: not n["samples"] or n["watch_every"] == n["often"],
-            "a low temperature nearly always takes the likeliest": lambda n: n["cold"] > 0.999 and n["warm"] < 0.9,
-        },
     ),
     Scene(
         "check_yourself",
         check_yourself,
-        controls=(Choice("option", list(ASKED), start="kl_coef"),),
-        claims={"it is where the table says": lambda n: n["setting"] == (ASKED[n["option"]] or "–")},
+        controls=(Choice("option", ASKED, start="kl_coef"),),
     ),
 )

@@ -55,7 +55,7 @@ def alone(world: Any, text: str) -> list[float]:
 
 
 def one_by_one(world: Any, text: str) -> list[float]:
-    """The same, by asking for one next token after the other and reading the softmax in plain Python: for the claims."""
+    """The same, by asking for one next token after the other and reading the softmax in plain Python."""
     prompt, response = rows(world, text)
 
     def ask() -> list[float]:
@@ -70,10 +70,6 @@ def one_by_one(world: Any, text: str) -> list[float]:
 
     known: list[float] = world.remember(("one by one", text), ask)
     return known
-
-
-def same(one: list[float], other: list[float], size: float = 1e-4) -> bool:
-    return len(one) == len(other) and all(abs(x - y) < size for x, y in zip(one, other, strict=True))
 
 
 # --- the shift by one --------------------------------------------------------------------------------------------------------
@@ -104,7 +100,6 @@ def shift(world: Any, text: str, place: float) -> Numbers:
         "sum_wrong": math.fsum(wrong),
         "read_at": Word("last_of_prompt" if at == 0 else "token_before"),
         "engine": alone(world, text),
-        "by_hand": one_by_one(world, text),
     }
 
 
@@ -286,11 +281,6 @@ SCENES = (
         needs=("world",),
         controls=(TEXT, Slider("place", 1, 8, 1, start=1)),
         pictures={"row": draw_shift},
-        claims={
-            "with the shift they are what one next token after the other gives": lambda n: same(n["right"], n["by_hand"]),
-            "the engine's forward pass gives the same": lambda n: same(n["engine"], n["by_hand"]),
-            "without the shift they are something else": lambda n: not same(n["wrong"], n["by_hand"], 0.1),
-        },
     ),
     Scene(
         "left_padding",
@@ -302,17 +292,6 @@ SCENES = (
             Choice("positions", ("from_mask", "plain", "roberta"), start="plain"),
         ),
         pictures={"positions": draw_positions, "row": draw_padded},
-        claims={
-            "positions from the mask give what the text alone gives": lambda n: (
-                n["positions"] != "from_mask" or same(n["found"], n["truth"])
-            ),
-            "plain positions are right without padding only": lambda n: (
-                n["positions"] != "plain" or (n["error"] < EDGE) == (n["pads"] == 0)
-            ),
-            "the first real token is at 0 by the mask, and behind the padding otherwise": lambda n: (
-                n["first_position"] == {"from_mask": 0, "plain": n["pads"], "roberta": n["pad_id"] + 1}[n["positions"]]
-            ),
-        },
     ),
     Scene(
         "under_mask",
@@ -320,16 +299,6 @@ SCENES = (
         needs=("world",),
         controls=(TEXT, Choice("fill", tuple(FILLS), start="nan"), Slider("slots", 1, 3, 1, start=3)),
         pictures={"row": draw_under_mask, "means": draw_means},
-        claims={
-            "the masked mean is that of the real tokens alone": lambda n: (
-                abs(n["right"] + math.fsum(n["own"]) / len(n["own"])) < 1e-9 and abs(n["total"] + math.fsum(n["own"])) < 1e-9
-            ),
-            "markers of one make the mean too low": lambda n: (
-                abs(n["marker"] + (math.fsum(n["own"]) + n["slots"]) / (len(n["own"]) + n["slots"])) < 1e-9 and n["marker"] < n["right"]
-            ),
-            "a product with the mask is spoilt by NaN alone": lambda n: (n["product"] is None) == (n["fill"] == "nan"),
-            "the mean over all slots is another one": lambda n: n["plain"] is None or abs(n["plain"] - n["right"]) > EDGE,
-        },
     ),
     Scene(
         "which_tokens",
@@ -337,12 +306,6 @@ SCENES = (
         needs=("world",),
         controls=(TEXT, Toggle("count_prompt", start=True), Toggle("count_padding"), Slider("advantage", -2, 2, 0.5, start=1)),
         pictures={"pushes": draw_which},
-        claims={
-            "a slot outside the mask is not pushed": lambda n: all(ok or push == 0 for ok, push in zip(n["real"], n["push"], strict=True)),
-            "each slot inside is pushed by its advantage over their number": lambda n: all(
-                not ok or abs(push - n["advantage"] / sum(n["real"])) < 1e-9 for ok, push in zip(n["real"], n["push"], strict=True)
-            ),
-        },
     ),
     Scene(
         "check_yourself",
@@ -355,11 +318,5 @@ SCENES = (
             Toggle("shifted", start=True),
         ),
         pictures={"row": draw_check},
-        claims={
-            "right means: shifted, and no padding before the text or positions from the mask": lambda n: (
-                (n["verdict"] == "right") == (n["shifted"] and (n["side"] == "right" or n["pads"] == 0 or n["with_positions"]))
-            ),
-            "right is what one next token after the other gives": lambda n: n["verdict"] == "wrong" or same(n["found"], n["truth"], EDGE),
-        },
     ),
 )

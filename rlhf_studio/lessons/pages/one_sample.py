@@ -8,8 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 from rlhf_studio.lessons.kit import FromRun, Listed, Numbers, Picture, Scene, Series, Word, ledger, line
-from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
-from rlhf_studio.lessons.kit.by_hand import all_close, close, kl_estimate
 from rlhf_studio.lessons.parts import on_record as on
 from rlhf_studio.lessons.parts.last_pass import CLIPPED, PUSHED
 from rlhf_studio.lessons.parts.swapped import SWAPPED
@@ -141,13 +139,6 @@ def valued(record: Record, step: float, sample: float) -> Numbers:
     }
 
 
-def explained_by_hand(n: Numbers) -> float:
-    middle = sum(n["all_returns"]) / len(n["all_returns"])
-    wrong = sum((value - one) ** 2 for value, one in zip(n["all_values"], n["all_returns"], strict=True))
-    of_mean = sum((one - middle) ** 2 for one in n["all_returns"])
-    return float(1 - wrong / of_mean)
-
-
 def credited(record: Record, step: float, sample: float, gamma: float, lam: float) -> Numbers:
     """Advantages with another γ and λ, beside those that the run learned from."""
     of, row, pieces = on.opened(record, step, sample)
@@ -236,7 +227,6 @@ SCENES = (
         written,
         controls=(on.STEP, on.RESPONSE),
         pictures={"tokens": lambda n: on.coloured(n["pieces"], n["logprobs"], "logprob", n["size"])},
-        claims={"a probability is at most one": lambda n: max(n["logprobs"]) <= 1e-6 and n["count"] == len(n["pieces"])},
         needs=NEEDS,
     ),
     Scene(
@@ -244,7 +234,6 @@ SCENES = (
         beside,
         controls=(on.STEP, on.RESPONSE, FromRun("place", _place)),
         pictures={"differences": draw_differences, "both": draw_beside},
-        claims={"the factor is that of the chances": lambda n: close(n["times"] * n["chance_before"], n["chance"], 1e-9)},
         needs=NEEDS,
     ),
     Scene(
@@ -252,12 +241,6 @@ SCENES = (
         kl,
         controls=(on.STEP, on.RESPONSE, on.ESTIMATOR),
         pictures={"tokens": lambda n: on.coloured(n["pieces"], n["kl"], "kl", n["size"], before=n["before"])},
-        claims={
-            "the estimate of each token, by hand": lambda n: (
-                n["estimator"] == "full" or all_close(n["kl"], [kl_estimate(d, n["estimator"]) for d in n["differences"]], 1e-6)
-            ),
-            "the run's own estimator gives what it recorded": lambda n: not n["as_recorded"] or all_close(n["kl"], n["before"]),
-        },
         needs=NEEDS,
     ),
     Scene(
@@ -265,15 +248,6 @@ SCENES = (
         rewarded,
         controls=(on.STEP, on.RESPONSE, on.setting("beta", 0, 0.3, 0.01, "kl_coef"), on.SCORE),
         pictures={"tokens": lambda n: on.coloured(n["pieces"], n["rewards"], "reward", n["size"], before=n["recorded"], digits=3)},
-        claims={
-            "the rewards are the score less the price": lambda n: close(n["total"] * n["divisor"], n["score"] - n["price"], 1e-6),
-            "only the last token gets the score": lambda n: all_close(
-                [one * n["divisor"] for one in n["rewards"]],
-                [*(-n["beta"] * one for one in n["kl"][:-1]), n["score"] - n["beta"] * n["kl"][-1]],
-                1e-6,
-            ),
-            "the run's own setting and score give what it recorded": lambda n: not n["as_recorded"] or n["differs"] == 0,
-        },
         needs=NEEDS,
     ),
     Scene(
@@ -281,7 +255,6 @@ SCENES = (
         valued,
         controls=(on.STEP, on.RESPONSE),
         pictures={"values": draw_values},
-        claims={"explained variance by hand": lambda n: close(n["explained"], explained_by_hand(n), 1e-6)},
         needs=NEEDS,
     ),
     Scene(
@@ -289,10 +262,6 @@ SCENES = (
         credited,
         controls=(on.STEP, on.RESPONSE, on.setting("gamma", 0.8, 1, 0.01, "gamma"), on.setting("lam", 0, 1, 0.05, "lam")),
         pictures={"now": lambda n: on.coloured(n["pieces"], n["now"], "advantage", n["size"], before=n["before"])},
-        claims={
-            "GAE by hand": lambda n: all_close(n["now"], advantages_by_hand(n["rewards"], n["values"], n["gamma"], n["lam"]), 1e-6),
-            "the run's own settings give what it learned from": lambda n: not n["as_recorded"] or all_close(n["now"], n["before"], 1e-9),
-        },
         needs=NEEDS,
     ),
     Scene(
@@ -300,12 +269,6 @@ SCENES = (
         whitened,
         controls=(on.STEP, on.RESPONSE, on.WHITENING, on.SCORE),
         pictures={"used": lambda n: on.coloured(n["pieces"], n["used"], "advantage_used", n["size"], before=n["before"])},
-        claims={
-            "less the mean, over the deviation": lambda n: all_close(
-                n["used"], [(one - n["mean"]) / n["deviation"] if n["whitening"] else one for one in n["plain"]], 1e-5
-            ),
-            "the run's own setting and score give what it used": lambda n: not n["as_recorded"] or n["differs"] + n["others"] == 0,
-        },
         needs=NEEDS,
     ),
     CLIPPED,

@@ -77,13 +77,6 @@ def draw_surprises(n: Numbers) -> Picture:
     return ledger(n["pieces"], rows, result=Word("right"), at=int(n["place"]) - 2 if n["place"] > 1 else None)
 
 
-def _surprises_by_hand(n: Numbers) -> bool:
-    values, rewards = [*n["values"], 0.0], n["rewards"]
-    right = [rewards[t] + n["gamma"] * values[t + 1] - values[t] for t in range(SHOWN)]
-    wrong = [rewards[t] + (n["gamma"] - 1) * n["last"] for t in range(SHOWN - 1)] + [rewards[-1] - n["last"]]
-    return all(abs(a - b) < 1e-9 for a, b in zip([*right, *wrong], [*n["right"], *n["wrong"]], strict=True))
-
-
 # --- one trunk or two ----------------------------------------------------------------------------------------------------------------
 
 SIZES: dict[str, dict[str, Any]] = {"gpt2": {}, "large": {"n_embd": 1280, "n_layer": 36, "n_head": 20}}
@@ -216,12 +209,6 @@ def draw_pull(n: Numbers) -> Picture:
     return bars(rows, [Word("pull")], label=Word("pull"), low=0, high=0.08, digits=3)
 
 
-def _value_pull_by_hand(n: Numbers) -> bool:
-    square: float = sum((n["vf_coef"] * error / len(n["errors"])) ** 2 for error in n["errors"]) * sum(w * w for w in n["head"])
-    expected = 0.0 if n["detach"] else square**0.5
-    return bool(abs(n["value"] - expected) <= 1e-4 * max(1e-3, expected))
-
-
 # --- where the trunk is --------------------------------------------------------------------------------------------------------------
 
 SMALL: dict[str, Any] = {"vocab_size": 100, "bos_token_id": None, "eos_token_id": None}
@@ -306,12 +293,6 @@ SCENES = (
         value_per_token,
         controls=(Slider("response", 1, FIRST_RESPONSES, 1, start=1), Slider("place", 2, SHOWN, 1, start=4)),
         pictures={"values": draw_values, "surprises": draw_surprises},
-        claims={
-            "both rows of surprises follow by hand": _surprises_by_hand,
-            "with one value for all, only the KL is left of a surprise": lambda n: (
-                n["gamma"] == 1 and (n["place"] == 1 or abs(n["wrong_surprise"] - n["rewards"][int(n["place"]) - 2]) < 1e-9)
-            ),
-        },
         needs=("run",),
     ),
     Scene(
@@ -319,14 +300,6 @@ SCENES = (
         two_ways,
         controls=(Choice("model", ("world", "gpt2", "large"), "gpt2"), Toggle("separate", start=True)),
         pictures={"ways": draw_ways},
-        claims={
-            "a head has one weight for each hidden number, and a bias": lambda n: (
-                n["head"] == {"world": 160, "gpt2": 768, "large": 1280}[n["model"]] + 1
-            ),
-            "a trunk of its own is a second pass": lambda n: n["passes"] == (2 if n["separate"] else 1),
-            "the second trunk is what makes the difference": lambda n: n["both"][1] - n["both"][0] == n["trunk"],
-            "four numbers of four bytes": lambda n: n["per_weight"] == 16,
-        },
         needs=("run",),
     ),
     Scene(
@@ -334,11 +307,6 @@ SCENES = (
         one_trunk,
         controls=(Slider("vf_coef", 0, 1, 0.1, start=0.5), Toggle("detach"), Slider("step", 1, STEPS, 1, start=20)),
         pictures={"pull": draw_pull},
-        claims={
-            "the two pulls add up": lambda n: n["apart"] < 1e-9,
-            "the pull of the value loss follows by hand": _value_pull_by_hand,
-            "detached, only the policy pulls": lambda n: not n["detach"] or (n["value"] == 0 and abs(n["together"] - n["policy"]) < 1e-12),
-        },
         needs=("run",),
     ),
     Scene(
@@ -346,20 +314,11 @@ SCENES = (
         where_the_trunk_is,
         controls=(Choice("family", tuple(FAMILIES), "llama"), Slider("tokens", 1, 12, 1, start=6)),
         pictures={"heads": draw_heads},
-        claims={
-            "the trunk is found by the name": lambda n: n["same"],
-            "one value for each token": lambda n: n["of_values"] == n["tokens"],
-            "a score for each word of the vocabulary": lambda n: n["of_logits"] == n["tokens"] * n["logits"],
-        },
     ),
     Scene(
         "check_yourself",
         check_yourself,
         controls=(Slider("step", 2, STEPS, 1, start=12), Slider("response", 1, RESPONSES, 1, start=7), Slider("place", 1, 32, 1, start=9)),
-        claims={
-            "the surprise follows by hand": lambda n: abs(n["surprise"] - (n["reward"] + n["gamma"] * n["after"] - n["before"])) < 1e-9,
-            "the reward is the score, at the end, less the charge": lambda n: abs(n["reward"] - (n["score"] - n["charge"])) < 1e-9,
-        },
         needs=("run",),
     ),
 )

@@ -146,18 +146,6 @@ def draw_slots(n: Numbers) -> Picture:
     return ledger([str(place) for place in range(1, 7)], rows, result=Word("counts"), at=int(n["ended"]) - 1, digits=1)
 
 
-def _loss_by_hand(n: Numbers) -> bool:
-    total, everything, count = 0.0, 0.0, 0
-    for row, ratios in enumerate(RATIOS):
-        for place, ratio in enumerate(ratios):
-            advantage = n["advantages"][row][place]
-            loss = max(-advantage * ratio, -advantage * min(max(ratio, 1 - EPS), 1 + EPS))
-            everything += loss
-            if place < (LENGTHS[0], n["ended"])[row]:
-                total, count = total + loss, count + 1
-    return bool(abs(total / count - n["right"]) < 1e-9 and abs(everything / 12 - n["wrong"]) < 1e-9 and count == n["tokens"])
-
-
 # --- padding -----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -224,11 +212,6 @@ SCENES = (
         from_text_to_query,
         controls=(Slider("review", 1, REVIEWS, 1, start=2), Slider("length", 2, SHOWN, 1, start=7)),
         pictures={"query": draw_query},
-        claims={
-            "the query is the beginning of the text": lambda n: n["query_ids"] == n["ids"][: int(n["length"])],
-            "all probabilities add up to 1": lambda n: abs(n["sum"] - 1) < 1e-4,
-            "nothing is likelier than the likeliest": lambda n: n["chance"] <= n["top_chance"],
-        },
         needs=("run",),
     ),
     Scene(
@@ -236,12 +219,6 @@ SCENES = (
         drawn_lengths,
         controls=(Slider("low", 2, 8, 1, start=2), Slider("spread", 0, 6, 1, start=6), Slider("seed", 0, 10, 1, start=0)),
         pictures={"lengths": draw_lengths},
-        claims={
-            "all lengths lie in the range": lambda n: all(n["low"] <= length <= n["low"] + n["spread"] for length in n["lengths"]),
-            "queries are beginnings of texts": lambda n: n["beginnings"],
-            "without a spread all are equal": lambda n: n["several"] == (n["spread"] > 0),
-            "the bars hold them all": lambda n: sum(n["counts"].values()) == n["all"],
-        },
         needs=("run",),
     ),
     Scene(
@@ -249,30 +226,17 @@ SCENES = (
         only_the_response,
         controls=(Slider("junk", -5, 5, 0.5, start=5), Slider("ended", 1, 6, 1, start=4)),
         pictures={"slots": draw_slots},
-        claims={
-            "both means follow by hand": _loss_by_hand,
-            "junk changes nothing": lambda n: abs(n["right"] - n["clean"]) < 1e-12,
-            "what is behind the end is no part of it": lambda n: n["ended"] + n["behind"] == n["width"],
-        },
     ),
     Scene(
         "padding",
         padding,
         controls=(Slider("pads", 0, 10, 1, start=6), Slider("response", 1, 20, 1, start=1)),
         pictures={"padding": draw_padding},
-        claims={
-            "the engine's numbers do not depend on padding": lambda n: n["largest"] < 1e-4,
-            "positions that ignore the mask do": lambda n: n["differs"] == (n["pads"] > 0),
-        },
         needs=("run",),
     ),
     Scene(
         "check_yourself",
         check_yourself,
         controls=(Slider("length", 1, 10, 1, start=6), Slider("place", 1, 10, 1, start=6)),
-        claims={
-            "slots up to the end token count, the rest do not": lambda n: n["counts"] == (n["place"] <= n["length"]),
-            "each pushes by its share of the mean": lambda n: abs(n["slope"] + (1 / n["length"] if n["counts"] else 0)) < 1e-12,
-        },
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -90,11 +89,6 @@ def draw_logits(n: Numbers) -> Picture:
         Word("base"): n["base_logits"],
     }
     return ledger(list(WORDS), rows, result=Word("reference"), at=WORDS.index(n["word"]))
-
-
-def by_hand(logits: list[float], word: str) -> float:
-    """The log-probability of a word, for claims."""
-    return logits[WORDS.index(word)] - math.log(sum(math.exp(logit) for logit in logits))
 
 
 # --- one adapter, two adapters, a model of its own ------------------------------------------------------------------------------
@@ -198,7 +192,6 @@ def after_sft(way: str, sft: float, beta: float) -> Numbers:
         "exact": exact,
         "kl": float(kl.sum()),
         "charged": float(charged.sum()),
-        "by_hand": -beta * sum(a - b for a, b in zip(logprobs[0].tolist(), ref_logprobs[0].tolist(), strict=True)),
         "starts_at_zero": exact < 1e-9,
         "reference_is_base": float((theirs - base).abs().max()) < 1e-9,
         "held_to": Word("to_base" if float((theirs - ours).abs().max()) > 1e-9 else "to_sft"),
@@ -270,31 +263,12 @@ SCENES = (
         off_is_base,
         controls=(Slider("moved", 0, 1, 0.1, start=0.5), Choice("word", ["superb", "fine", "dull"], start="superb")),
         pictures={"logits": draw_logits},
-        claims={
-            "off is the base, logit by logit": lambda n: n["reference_logits"] == n["base_logits"],
-            "the policy differs once B has moved": lambda n: (n["apart"] > 0) == (n["moved"] > 0),
-            "afterwards the policy is as it was": lambda n: n["after"] == 0,
-            "the KL is the policy's log-probability minus the reference's": lambda n: (
-                abs(n["kl"] - by_hand(n["policy_logits"], n["word"]) + by_hand(n["base_logits"], n["word"])) < 1e-9
-            ),
-        },
     ),
     Scene(
         "switch",
         switch,
         controls=(Choice("adapters", ["one", "two"], start="one"), Toggle("own")),
         pictures={"switch": draw_switch},
-        claims={
-            "one adapter is switched off, of two the second is switched on": lambda n: (
-                n["case"] == ("own" if n["own"] else "switched" if n["adapters"] == "two" else "off")
-            ),
-            "the logits are those of TRL's way": lambda n: n["as_trl_apart"] < 1e-12,
-            "only a second adapter is not the base": lambda n: n["is_base"] == (n["case"] != "switched"),
-            "only TRL's way makes a second adapter learnable": lambda n: (
-                n["inside"] == 0 and (n["theirs"] > 0) == (n["case"] == "switched")
-            ),
-            "afterwards the policy is as it was, and learns": lambda n: n["restored"] and n["policy_learns"] > 0,
-        },
     ),
     Scene(
         "after_sft",
@@ -305,13 +279,6 @@ SCENES = (
             Slider("beta", 0, 0.5, 0.05, start=0.1),
         ),
         pictures={"charges": draw_charges},
-        claims={
-            "off is the base after LoRA-SFT": lambda n: n["way"] != "off" or n["reference_is_base"],
-            "merging, or a second adapter, starts at zero": lambda n: n["starts_at_zero"] == (n["way"] != "off" or n["sft"] == 0),
-            "each token is charged beta times its KL": lambda n: abs(n["charged"] - n["by_hand"]) < 1e-9,
-            "the exact KL is never negative": lambda n: n["exact"] > -1e-12,
-            "a value model without adapters learns more": lambda n: 0 < n["policy_learns"] < n["value_learns"],
-        },
     ),
     reference_memory.SCENE,
     Scene(
@@ -323,9 +290,5 @@ SCENES = (
             Slider("ref", -4, -0.2, 0.1, start=-2.3),
             Slider("order", 0, 2, 1, start=1),
         ),
-        claims={
-            "the KL compares the sampling policy with the reference": lambda n: abs(n[n["answer"]] - (n["old"] - n["ref"])) < 1e-9,
-            "the ratio compares the policy with itself": lambda n: abs(n["ratio"] - math.exp(n["new"] - n["old"])) < 1e-9,
-        },
     ),
 )

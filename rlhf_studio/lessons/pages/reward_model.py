@@ -18,7 +18,6 @@ from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective, Pai
 from rlhf_studio.engine.types import position_ids
 from rlhf_studio.inputs.examples.encoded import EncodedPair
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, ledger, line
-from rlhf_studio.lessons.kit.by_hand import advantages as advantages_by_hand
 from rlhf_studio.ppo.advantages import gae
 from rlhf_studio.ppo.masking import masked_mean
 from rlhf_studio.ppo.rewards import shape_rewards
@@ -34,10 +33,6 @@ RESPONSES = {
 EDGE = 1e-3
 TEXT = Choice("text", tuple(RESPONSES), start="praise")
 GAPS = [round(-4 + 0.2 * place, 1) for place in range(41)]
-
-
-def close(one: float, other: float, size: float = 1e-4) -> bool:
-    return abs(one - other) <= size * max(1.0, abs(other))
 
 
 # --- Bradley-Terry -----------------------------------------------------------------------------------------------------------
@@ -98,7 +93,6 @@ def new_head(world: Any, seed: float) -> Numbers:
     low, high = guessed.low or 0.0, guessed.high or 0.0
     model, chosen, rejected = world.untrained
     facts, weights = classifier_facts(model), model.score.weight[0].tolist()
-    first = math.fsum(x * y for x, y in zip(weights, (chosen[0] - rejected[0]).tolist(), strict=True))
     return {
         "class_name": facts["class"],
         "head_numbers": math.prod(facts["head"]["score.weight"]),
@@ -115,7 +109,8 @@ def new_head(world: Any, seed: float) -> Numbers:
         "heads": len(shares),
         "spread": math.sqrt(math.fsum(x * x for x in weights) / len(weights)),
         "first_margin": margins[0].item(),
-        "first_by_hand": first,
+        "head": weights,
+        "state_gap": (chosen[0] - rejected[0]).tolist(),
     }
 
 
@@ -212,11 +207,6 @@ def value_of_each(world: Any, text: str, place: float, lam: float) -> Numbers:
     }
 
 
-def earned(n: Numbers) -> list[float]:
-    """The rewards of the tokens: nothing, and at the end the score."""
-    return [0.0] * (n["count"] - 1) + [n["score"]]
-
-
 def draw_values(n: Numbers) -> Picture:
     rows: dict[str, list[float]] = {Word("value"): n["values"], Word("advantage"): n["advantages"], Word("flat"): n["flat"]}
     return ledger(n["words"], rows, result=Word("advantage"), at=n["at"])
@@ -242,7 +232,6 @@ def how_sure(world: Any, scale: float, per_token: float) -> Numbers:
     margins = pairs.margins.tolist()
     accuracy = sum(margin > 0 for margin in margins) / len(margins)
     original = sum(margin > 0 for margin in plain.margins.tolist()) / len(margins)
-    sure = math.fsum(1 / (1 + math.exp(-abs(margin))) for margin in margins) / len(margins)
     over = found.overconfidence or 0.0
     objective = BradleyTerryObjective(None)
     scored = [PairScores(float(one), float(two)) for one, two in zip(pairs.chosen, pairs.rejected, strict=True)]
@@ -263,8 +252,7 @@ def how_sure(world: Any, scale: float, per_token: float) -> Numbers:
         "longer_before": before.longer_scored,
         "bins": [part.share for part in length.bins],
         "bin_names": [Word(part.name.replace(" ", "_")) for part in length.bins],
-        "sure_by_hand": sure,
-        "loss_by_hand": math.fsum(math.log1p(math.exp(-margin)) for margin in margins) / len(margins),
+        "margins": margins,
     }
 
 
@@ -303,21 +291,12 @@ def draw_check(n: Numbers) -> Picture:
     return bars(items, [Word("chance_first")], label=Word("chance_first"), low=0, high=1)
 
 
-def sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x))
-
-
 SCENES = (
     Scene(
         "bradley_terry",
         bradley_terry,
         controls=(Slider("first", -2, 2, 0.1, start=2), Slider("second", -2, 2, 0.1, start=1), Slider("shift", -3, 3, 0.25, start=1)),
         pictures={"scores": draw_scores, "curve": draw_bradley_terry},
-        claims={
-            "the chance is the sigmoid of the gap": lambda n: close(n["chance"], sigmoid(n["first"] - n["second"])),
-            "the loss is minus the log of that chance": lambda n: close(n["loss"], math.log1p(math.exp(n["second"] - n["first"]))),
-            "a shift of both changes nothing": lambda n: n["moves"] == "same",
-        },
     ),
     Scene(
         "new_head",
@@ -325,11 +304,6 @@ SCENES = (
         needs=("world",),
         controls=(Slider("seed", 0, SEEDS, 1, start=6),),
         pictures={"accuracies": draw_new_head},
-        claims={
-            "a margin is weights times the difference of the states": lambda n: close(n["first_margin"], n["first_by_hand"], 1e-3),
-            "a trained head is better than any new one": lambda n: n["trained"] > n["highest"],
-            "a head is drawn as wide as one over the root of its size": lambda n: abs(n["spread"] * n["head_numbers"] ** 0.5 - 1) < 0.25,
-        },
     ),
     Scene(
         "where_read",
@@ -337,13 +311,6 @@ SCENES = (
         needs=("world",),
         controls=(TEXT, Choice("trap", ("last_slot", "pad_is_end", "left"), start="last_slot"), Slider("pads", 0, 4, 1, start=3)),
         pictures={"row": draw_where},
-        claims={
-            "the engine reads the last real token": lambda n: n["trap"] == "pad_is_end" or close(n["truth"], n["engine"]),
-            "without padding only a pad token that is the end token does harm": lambda n: (
-                n["pads"] > 0 or (n["agrees"] == "equal") == (n["trap"] != "pad_is_end")
-            ),
-            "with padding each of them reads another number": lambda n: n["pads"] == 0 or n["agrees"] == "differ",
-        },
     ),
     Scene(
         "value_of_each",
@@ -351,17 +318,6 @@ SCENES = (
         needs=("world",),
         controls=(TEXT, Slider("place", 1, 8, 1, start=2), Slider("lam", 0, 1, 0.05, start=0.0)),
         pictures={"row": draw_values},
-        claims={
-            "advantages are fading sums of surprises": lambda n: all(
-                close(x, y) for x, y in zip(n["advantages"], advantages_by_hand(earned(n), n["values"], 1.0, n["lam"]), strict=True)
-            ),
-            "with one value for all they are too": lambda n: all(
-                close(x, y)
-                for x, y in zip(n["flat"], advantages_by_hand(earned(n), [n["one_value"]] * n["count"], 1.0, n["lam"]), strict=True)
-            ),
-            "the one value is the mean of all": lambda n: close(n["one_value"], math.fsum(n["values"]) / n["count"]),
-            "with lambda 1 each advantage is score less value": lambda n: n["lam"] < 1 or close(n["advantage"], n["score"] - n["value"]),
-        },
     ),
     Scene(
         "how_sure",
@@ -369,23 +325,11 @@ SCENES = (
         needs=("world",),
         controls=(Slider("scale", 0.5, 4, 0.25, start=2), Slider("per_token", -0.3, 0.3, 0.05, start=0)),
         pictures={"calibration": draw_calibration, "length": draw_length},
-        claims={
-            "stretching the scores changes no order": lambda n: n["per_token"] != 0 or n["order"] == "same_pairs",
-            "how sure it is, is the mean of the larger probability": lambda n: close(n["sure"], n["sure_by_hand"]),
-            "the loss is the mean of log(1 + exp(-gap))": lambda n: close(n["loss"], n["loss_by_hand"]),
-            "a bonus for length makes longer responses win more often": lambda n: (
-                (n["longer_scored"] - n["longer_before"]) * n["per_token"] >= -1e-9
-            ),
-        },
     ),
     Scene(
         "check_yourself",
         check_yourself,
         controls=(Slider("gap", -2, 2, 0.5, start=1), Slider("shift", -3, 3, 0.5, start=2), Slider("scale", 0.5, 2, 0.5, start=1)),
         pictures={"chances": draw_check},
-        claims={
-            "only the gap counts, and its scale": lambda n: close(n["after"], sigmoid(n["scale"] * n["gap"])),
-            "the order stays": lambda n: n["kept_order"],
-        },
     ),
 )

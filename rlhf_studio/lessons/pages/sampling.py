@@ -133,23 +133,9 @@ def truncation(world: Any, prompt: str, top_k: float, top_p: float) -> Numbers:
         "gap": math.log(float(chance[top])) - stored,
         "stored_is": Word("lower" if kept < 1 - 1e-6 else "equal"),
         "drawn": sorted(set(drawn.tokens.tolist())),
-        "by_hand": kept_by_hand(logits.tolist(), int(top_k), top_p),
+        "logits": logits.tolist(),
         "scored": token_logprobs(logits[None, None], order[None, :1], 1.0).item(),
     }
-
-
-def kept_by_hand(logits: list[float], top_k: int, top_p: float) -> dict[int, float]:
-    """Token and probability of what top-k and top-p leave, in plain Python: for the claims, against the engine."""
-    high = max(logits)
-    weights = sorted(((math.exp(x - high), place) for place, x in enumerate(logits)), reverse=True)[: top_k or len(logits)]
-    total, found, before = math.fsum(weight for weight, _ in weights), dict[int, float](), 0.0
-    for weight, place in weights:
-        if top_p < 1 and before >= top_p:
-            break
-        found[place] = weight / total
-        before += weight / total
-    left = math.fsum(found.values())
-    return {place: share / left for place, share in found.items()}
 
 
 def draw_truncation(n: Numbers) -> Picture:
@@ -177,25 +163,8 @@ def truncated_kl(world: Any, prompt: str, change: float, top_k: float) -> Number
         "measured": measured,
         "error": measured - exact,
         "sign": Word("negative" if measured < -EDGE else "positive" if measured > EDGE else "zero"),
-        "by_hand": one_logit_by_hand(old.tolist(), change, int(top_k)),
+        "logits": old.tolist(),
     }
-
-
-def one_logit_by_hand(logits: list[float], change: float, top_k: int) -> tuple[float, float]:
-    """Exact KL and the mean of k1 over a truncated draw, when the largest logit has changed; for the claims.
-
-    With Z = 1 + p (exp(change) - 1), every log-ratio is minus log Z, and that of the changed token is larger by the change.
-    """
-    high = max(logits)
-    total = math.fsum(math.exp(x - high) for x in logits)
-    z = 1 + (math.exp(change) - 1) / total
-    new = math.exp(change) / (total * z)
-    others = sorted((math.exp(x - high) / (total * z) for place, x in enumerate(logits) if place != logits.index(high)), reverse=True)
-    if not top_k:
-        return new * change - math.log(z), new * change - math.log(z)
-    is_kept = sum(share > new for share in others) < top_k
-    kept = (new if is_kept else 0.0) + math.fsum(others[: top_k - is_kept])
-    return new * change - math.log(z), (new / kept if is_kept else 0.0) * change - math.log(z)
 
 
 def draw_truncated_kl(n: Numbers) -> Picture:
@@ -228,16 +197,9 @@ def two_temperatures(world: Any, prompt: str, temperature: float, scored: float,
         "mixed": kl_as_measured(chance, drawn, reference),
         "mixed_equal": float(full_kl(reference_drawn[None, None], reference[None, None])),
         "outside": float(chance[((policy - drawn).exp() - 1).abs() > 0.2].sum()),
-        "by_hand": hand_ratio(new.tolist(), temperature, scored),
-        "exact_by_hand": one_logit_by_hand([x / temperature for x in old.tolist()], change / temperature, 0)[0],
+        "logits": old.tolist(),
+        "changed_logits": new.tolist(),
     }
-
-
-def hand_ratio(logits: list[float], temperature: float, scored: float) -> float:
-    """Probability of the likeliest token at one temperature over that at another, in plain Python."""
-    high = max(logits)
-    sums = [math.fsum(math.exp((x - high) / t) for x in logits) for t in (temperature, scored)]
-    return sums[0] / sums[1]
 
 
 def draw_two_temperatures(n: Numbers) -> Picture:
@@ -271,17 +233,13 @@ def check_yourself(world: Any, temperature: float, change: float, truncate: bool
         "exact": exact,
         "error": error,
         "verdict": Word(verdict),
-        "by_hand": one_logit_by_hand([x / temperature for x in old.tolist()], change / temperature, 3 if truncate else 0),
+        "logits": old.tolist(),
     }
 
 
 def draw_check(n: Numbers) -> Picture:
     items = [Bar(Word("kl_right"), [n["exact"]], mark="chosen"), Bar(Word("recorded"), [n["measured"]])]
     return bars(items, [Word("kl")], label=Word("kl"), low=min(-0.5, n["measured"]), high=max(1.0, n["measured"], n["exact"]))
-
-
-def close(one: float, other: float, size: float = 1e-5) -> bool:
-    return abs(one - other) <= size * max(1.0, abs(other))
 
 
 SCENES = (
@@ -291,12 +249,6 @@ SCENES = (
         needs=("world",),
         controls=(PROMPT, Slider("temperature", 0.1, 2.0, 0.05, start=0.5)),
         pictures={"words": draw_temperature},
-        claims={
-            "the probabilities add up to 1": lambda n: close(n["sum_here"], 1),
-            "the odds are exp(gap of the logits / temperature)": lambda n: close(n["odds"], math.exp(n["logit_gap"] / n["temperature"])),
-            "powers alone add up to 1 at temperature 1 only": lambda n: (abs(n["sum_powers"] - 1) > EDGE) == (n["temperature"] != 1),
-            "a lower temperature has a lower entropy": lambda n: (n["entropy"] - n["entropy_one"]) * (n["temperature"] - 1) >= 0,
-        },
     ),
     Scene(
         "truncation",
@@ -304,13 +256,6 @@ SCENES = (
         needs=("world",),
         controls=(PROMPT, Slider("top_k", 0, 20, 1, start=3), Slider("top_p", 0.5, 1.0, 0.05, start=1.0)),
         pictures={"words": draw_truncation},
-        claims={
-            "only what is kept is drawn": lambda n: set(n["drawn"]) <= set(n["by_hand"]) and n["count"] == len(n["by_hand"]),
-            "the chances are those of the kept tokens alone": lambda n: close(n["chance"], max(n["by_hand"].values())),
-            "the draw follows the chances": lambda n: abs(n["drawn_share"] - n["chance"]) <= 1 / DRAWS + 1e-9,
-            "what is stored is the probability before truncation": lambda n: close(n["stored"], n["scored"]),
-            "the gap is minus the log of the kept share": lambda n: close(n["gap"], -math.log(n["kept"])),
-        },
     ),
     Scene(
         "truncated_kl",
@@ -318,12 +263,6 @@ SCENES = (
         needs=("world",),
         controls=(PROMPT, Slider("change", -2, 2, 0.25, start=-1), Slider("top_k", 0, MOST_KEPT, 1, start=3)),
         pictures={"curve": draw_truncated_kl},
-        claims={
-            "the exact KL is that of one changed logit": lambda n: close(n["exact"], n["by_hand"][0]),
-            "what is measured is k1 over the kept tokens": lambda n: close(n["measured"], n["by_hand"][1]),
-            "the exact KL is never negative": lambda n: n["exact"] > -1e-9,
-            "without truncation what is measured is exact": lambda n: n["top_k"] > 0 or close(n["measured"], n["exact"]),
-        },
     ),
     Scene(
         "two_temperatures",
@@ -336,14 +275,6 @@ SCENES = (
             Slider("change", -2, 2, 0.25, start=-1),
         ),
         pictures={"kls": draw_two_temperatures},
-        claims={
-            "the first ratio is that of two temperatures": lambda n: close(n["ratio"], n["by_hand"]),
-            "at one temperature the ratio is 1 and the KL exact": lambda n: (
-                n["temperature"] != n["scored"] or (close(n["ratio"], 1) and close(n["both_wrong"], n["exact"]))
-            ),
-            "two temperatures give equal models a KL": lambda n: (n["mixed_equal"] > EDGE) == (n["temperature"] != n["scored"]),
-            "the exact KL is that of one changed logit at this temperature": lambda n: close(n["exact"], n["exact_by_hand"]),
-        },
     ),
     Scene(
         "check_yourself",
@@ -356,14 +287,5 @@ SCENES = (
             Toggle("scored_at_one"),
         ),
         pictures={"kls": draw_check},
-        claims={
-            "all tokens at one temperature measure the real KL": lambda n: (
-                n["truncate"] or (n["scored_at_one"] and n["temperature"] != 1) or n["verdict"] == "right"
-            ),
-            "the real KL is that of one changed logit": lambda n: close(n["exact"], n["by_hand"][0]),
-            "the recorded KL is k1 over the kept tokens": lambda n: (
-                n["scored"] != n["temperature"] or close(n["measured"], n["by_hand"][1])
-            ),
-        },
     ),
 )

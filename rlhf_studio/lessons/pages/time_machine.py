@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.lessons.kit import Choice, FromRun, Listed, Numbers, Picture, Scene, Series, Word, heat, line, options
-from rlhf_studio.lessons.kit.by_hand import all_close, close
 from rlhf_studio.lessons.parts import histories
 from rlhf_studio.lessons.parts import on_record as on
 from rlhf_studio.lessons.parts.histories import History
@@ -84,11 +83,6 @@ def mapped(record: Record, sentence: float, measure: str, step: float) -> Number
         "of_writer": [] if found.recorded is None else found.logprobs[found.recorded[0]].tolist(),
         "on_record": [] if found.recorded is None else found.recorded[1].tolist(),
     }
-
-
-def share_by_hand(n: Numbers) -> float:
-    sizes = sorted((abs(one) for one in n["changes"]), reverse=True)
-    return sum(sizes[:FEW]) / sum(sizes) if sum(sizes) else 0.0
 
 
 def draw_map(n: Numbers) -> Picture:
@@ -172,12 +166,6 @@ def overtaken(record: Record, sentence: float, place: float) -> Numbers:
     }
 
 
-def first_ahead(n: Numbers) -> bool:
-    """Up to the crossing the favourite is not behind; there it is. Without one it never is."""
-    behind = [a > b for a, b in zip(n["challenger_chances"], n["favourite_chances"], strict=True)]
-    return behind.index(True) == n["crossing"] if any(behind) else n["crossing"] is None
-
-
 def draw_duel(n: Numbers) -> Picture:
     steps = [float(step) for step in n["steps"]]
     curves = [
@@ -196,13 +184,6 @@ SCENES = (
         mapped,
         controls=(SENTENCE, Choice("measure", ("change", "chance"), start="change"), FromRun("step", _step)),
         pictures={"map": draw_map, "sentence": draw_sentence},
-        claims={
-            "the share of a few tokens, by hand": lambda n: close(n["share"], share_by_hand(n)),
-            "the policy that wrote it gives what was recorded then": lambda n: all_close(n["of_writer"], n["on_record"], 1e-4),
-            "the sentence is as likely as its tokens together": lambda n: close(
-                n["likelier"], sum(n["history"].logprobs[n["at"]].tolist()) - sum(n["history"].logprobs[0].tolist())
-            ),
-        },
         needs=NEEDS,
     ),
     Scene(
@@ -210,14 +191,6 @@ SCENES = (
         overtaken,
         controls=(SENTENCE, FromRun("place", _place)),
         pictures={"duel": draw_duel},
-        claims={
-            "the crossing is the first step that likes the challenger better": first_ahead,
-            "the sentence's own token is the one of the map": lambda n: all_close(n["own_chances"], n["recorded"]),
-            "the probabilities of different tokens are at most one together": lambda n: all(
-                sum(some) <= 1 + 1e-6
-                for some in zip(n["favourite_chances"], n["challenger_chances"], *([n["own_chances"]] if n["apart"] else []), strict=True)
-            ),
-        },
         needs=NEEDS,
     ),
 )

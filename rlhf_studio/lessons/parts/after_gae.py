@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from typing import Any
 
 import torch
 
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Slider, Toggle, Word, bars, ledger
-from rlhf_studio.lessons.kit.by_hand import all_close, close
 from rlhf_studio.ppo.advantages import gae, whiten
 from rlhf_studio.ppo.losses import policy_loss
 
@@ -47,12 +45,6 @@ def whitening(level: float, spread: float, padding: bool) -> Numbers:
         "turns": any(a > EDGE and b < -EDGE for a, b in zip(before, found, strict=True)),
         "stretch": (found[2] - found[1]) / (before[2] - before[1]),
     }
-
-
-def whitened_by_hand(n: Numbers) -> bool:
-    slots = [*n["before"], *([0.0, 0.0] if n["padding"] else [])]
-    mean, variance = statistics.fmean(slots), statistics.variance(slots)
-    return all_close(n["after"], [(x - mean) / math.sqrt(variance + 1e-8) for x in n["before"]], 1e-7)
 
 
 def draw_whitening(n: Numbers) -> Picture:
@@ -93,18 +85,6 @@ def constants(lam: float, detach: bool) -> Numbers:
     }
 
 
-def into_values_by_hand(n: Numbers) -> list[float]:
-    """Of L = −Σ A at ratio 1: V_j stands in δ_j with a minus, and in δ_{j−1} with a plus."""
-    if n["detach"]:
-        return [0.0] * REAL
-    found = []
-    for j in range(REAL):
-        minus = sum(n["lam"] ** (j - t) for t in range(j + 1))
-        plus = sum(n["lam"] ** (j - 1 - t) for t in range(j))
-        found.append(minus - plus)
-    return found
-
-
 def draw_gradients(n: Numbers) -> Picture:
     rows: dict[str, list[Any]] = {
         Word("advantage"): n["advantages"],
@@ -124,25 +104,11 @@ SCENES = (
             Toggle("padding"),
         ),
         pictures={"whitening": draw_whitening},
-        claims={
-            "whitening takes the mean away and divides by the deviation": whitened_by_hand,
-            "what turns lies above zero, and below the mean that is taken away": lambda n: (
-                n["turned"] == sum(EDGE < x < sum(n["before"]) / (n["tokens"] + 2 * n["padding"]) - EDGE for x in n["before"])
-            ),
-            "without the padding, the mean is zero": lambda n: n["padding"] or abs(n["mean_after"]) < 1e-6,
-        },
     ),
     Scene(
         "constants",
         constants,
         controls=(Slider("lam", 0, 1, 0.05, start=0.95), Toggle("detach")),
         pictures={"gradients": draw_gradients},
-        claims={
-            "the policy is pushed by minus the advantage": lambda n: all_close(n["into_policy"], [-a for a in n["advantages"]]),
-            "the gradient into the values is the one by hand": lambda n: all_close(n["into_values"], into_values_by_hand(n)),
-            "a loss that reaches the values falls without a better word": lambda n: (
-                close(n["loss"], n["loss_after"]) if n["detach"] else n["loss_after"] < n["loss"]
-            ),
-        },
     ),
 )

@@ -8,7 +8,6 @@ import torch
 
 from rlhf_studio.lessons.endings import Endings, endings
 from rlhf_studio.lessons.kit import Numbers, Picture, Scene, Series, Slider, Toggle, Word, line
-from rlhf_studio.lessons.kit.by_hand import all_close, close, weighed
 from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.ppo.kl import full_kl
 from rlhf_studio.ppo.kl_control import MAX_ERROR, AdaptiveKL
@@ -67,20 +66,6 @@ def beta_dial(run: LessonRun, beta: float, count: int) -> Numbers:
     }
 
 
-def weighed_by_hand(n: Numbers) -> bool:
-    by_hand = weighed(n["scores"], n["beta"])
-    proxy, gold = (math.fsum(w * x for w, x in zip(by_hand, n[name], strict=True)) for name in ("scores", "golds"))
-    effective = 1 / math.fsum(w * w for w in by_hand)
-    return all_close([n["proxy"], n["gold"], n["effective"]], [proxy, gold, effective], 1e-6)
-
-
-def kl_by_hand(n: Numbers) -> bool:
-    """Of weights w = exp(s/β)/(N m), with m the mean of exp(s/β), the KL to equal ones is Σ w s/β − log m."""
-    top = max(n["scores"])
-    mean = math.fsum(math.exp((x - top) / n["beta"]) for x in n["scores"]) / len(n["scores"])
-    return close(n["kl"], (n["proxy"] - top) / n["beta"] - math.log(mean), 1e-6)
-
-
 def draw_dial(n: Numbers) -> Picture:
     """The curves of score and gold over the price; grey where too few samples decide."""
     enough = [point["effective"] >= FEWEST for point in n["curve"]]
@@ -128,20 +113,6 @@ def open_loop(run: LessonRun, target: float, horizon: float, charged: bool) -> N
     }
 
 
-def path_by_hand(n: Numbers) -> bool:
-    beta, path = BETA, []
-    for kl in n["kl"]:
-        off = kl / n["target"] - 1
-        beta *= 1 + max(-0.2, min(0.2, off)) * n["batch"] / n["horizon"]
-        path.append(beta)
-    return all_close(n["path"], path)
-
-
-def _counted(n: Numbers) -> float:
-    """The logarithm of β's change: each step counts by how far it is off, a fifth at most."""
-    return math.fsum(math.log1p(max(-0.2, min(0.2, kl / n["target"] - 1)) * n["batch"] / n["horizon"]) for kl in n["kl"])
-
-
 def draw_path(n: Numbers) -> Picture:
     steps = [float(step + 1) for step in range(n["steps"])]
     curve = Series(Word("open_beta"), steps, n["path"], tone="coef")
@@ -162,17 +133,6 @@ SCENES = (
         beta_dial,
         controls=(Slider("beta", BETAS[0], BETAS[-1], 0.02, start=0.3), Slider("count", FEW, MOST, 64, start=MOST)),
         pictures={"dial": draw_dial, "kl": draw_kl},
-        claims={
-            "each review weighs as the exponential of its score over beta": weighed_by_hand,
-            "the KL is the one by hand, and cannot pass the logarithm of the number of reviews": lambda n: (
-                kl_by_hand(n) and -1e-9 <= n["kl"] <= n["most"] + 1e-9
-            ),
-            "a lower price never lowers the score": lambda n: all(
-                a["proxy"] >= b["proxy"] - 1e-9 for a, b in zip(n["curve"], n["curve"][1:], strict=False)
-            ),
-            "here the gold score rises too": lambda n: n["gold"] > n["plain_gold"],
-            "no price finds more than the best review": lambda n: n["proxy"] <= n["best"] + 1e-9,
-        },
         needs=("run",),
     ),
     Scene(
@@ -180,11 +140,6 @@ SCENES = (
         open_loop,
         controls=(Slider("target", 0.5, 12, 0.5, start=3), Slider("horizon", 500, 10000, 500, start=500), Toggle("charged", start=True)),
         pictures={"recorded_kl": draw_recorded_kl, "path": draw_path},
-        claims={
-            "every step moves beta as the controller's formula says": path_by_hand,
-            "where beta ends is the sum of what the steps count": lambda n: (n["moves"] == "rises") == (_counted(n) > 0),
-            "what is shown at the end is not where it began": lambda n: f"{n['to_beta']:.4f}" != f"{n['from_beta']:.4f}",
-        },
         needs=("run",),
     ),
 )

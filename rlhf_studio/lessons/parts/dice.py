@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Series, Slider, Token, Word, bars, line, tokens
-from rlhf_studio.lessons.kit.by_hand import all_close, close, mean_and_error
 from rlhf_studio.lessons.size import RESPONSES, STEPS
 from rlhf_studio.ppo.advantages import gae
 from rlhf_studio.ppo.kl import kl_per_token
@@ -95,23 +94,6 @@ def dice(run: LessonRun, step: int, sample: int, place: int, rank: int) -> Numbe
     }
 
 
-def means_by_hand(n: Numbers) -> bool:
-    found = [mean_and_error(n["found"][name].returns) for name in (STATE, WRITTEN, SWAPPED)]
-    names = (STATE, WRITTEN, SWAPPED)
-    means, errors = ([n[which][name] for name in names] for which in ("means", "errors"))
-    worth = math.sqrt(found[0][1] ** 2 + found[1][1] ** 2)
-    right = all_close(means, [mean for mean, _ in found]) and all_close(errors, [error for _, error in found])
-    return right and close(n["worth"], found[1][0] - found[0][0]) and close(n["worth_error"], worth)
-
-
-def earned_by_hand(n: Numbers) -> bool:
-    return all(
-        all_close(each.returns, [score - n["beta"] * math.fsum(row) for score, row in zip(each.scores, each.log_ratios, strict=True)], 1e-6)
-        and len(each.returns) == THROWS
-        for each in n["found"].values()
-    )
-
-
 def draw_text(n: Numbers) -> Picture:
     """Each token, coloured by the critic's value before it."""
     items = [
@@ -149,10 +131,6 @@ SCENE = Scene(
         Slider("rank", 1, 5, 1, start=3),
     ),
     pictures={"text": draw_text, "expected": draw_expected, "worth": draw_worth},
-    claims={
-        "means and standard errors are those by hand": means_by_hand,
-        "an ending earns its score less the price of its KL": earned_by_hand,
-    },
     needs=("run",),
     slow=True,
 )

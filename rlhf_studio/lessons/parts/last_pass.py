@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from rlhf_studio.lessons.kit import Numbers, Picture, Scene, Series, Word, Zone, plane
-from rlhf_studio.lessons.kit.by_hand import close
 from rlhf_studio.lessons.parts import on_record as on
 from rlhf_studio.lessons.record import Record
 from rlhf_studio.lessons.what_if import Recorded, recompute
@@ -79,24 +78,6 @@ def pushed(record: Record, step: float, sample: float, eps: float, score: float)
     }
 
 
-def silent_by_hand(n: Numbers) -> bool:
-    """A token is silent where the clipped loss is the larger one."""
-    for ratio, advantage, quiet in zip(n["ratio"], n["advantages"], n["silent"], strict=True):
-        if not n["dual"] and quiet != (-advantage * min(max(ratio, n["low"]), n["high"]) > -advantage * ratio):
-            return False
-    return True
-
-
-def push_by_hand(n: Numbers) -> bool:
-    """Each loss is the larger of the two; each push the advantage times the ratio, and nothing where the token is silent."""
-    for at, (ratio, advantage) in enumerate(zip(n["ratio"], n["advantages"], strict=True)):
-        plain, limited = -advantage * ratio, -advantage * min(max(ratio, n["low"]), n["high"])
-        push = 0.0 if limited > plain else advantage * ratio
-        if not n["dual"] and not (close(n["losses"][at], max(plain, limited), 1e-6) and close(n["push"][at], push, 1e-6)):
-            return False
-    return True
-
-
 def draw_clip(n: Numbers) -> Picture:
     widest, tallest = n["widest"], n["tallest"]
     zones = [Zone(Word("silent"), (n["high"], widest), (0, tallest)), Zone(Word("silent"), (0.0, n["low"]), (-tallest, 0))]
@@ -121,7 +102,6 @@ CLIPPED = Scene(
     clipped,
     controls=(on.STEP, on.RESPONSE, on.setting("eps", 0.02, 0.4, 0.02, "cliprange")),
     pictures={"plane": draw_clip},
-    claims={"a token is silent where the clipped loss is larger": silent_by_hand},
     needs=NEEDS,
 )
 
@@ -130,9 +110,5 @@ PUSHED = Scene(
     pushed,
     controls=(on.STEP, on.RESPONSE, on.setting("eps", 0.02, 0.4, 0.02, "cliprange"), on.SCORE),
     pictures={"push": draw_push},
-    claims={
-        "loss and push of each token, by hand": push_by_hand,
-        "the run's own setting and score give its own push": lambda n: not n["as_recorded"] or n["differs"] == 0,
-    },
     needs=NEEDS,
 )

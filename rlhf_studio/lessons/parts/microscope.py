@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Slider, Word, bars
-from rlhf_studio.lessons.kit.by_hand import all_close, close, softmax
 from rlhf_studio.lessons.size import STEPS
 
 if TYPE_CHECKING:
@@ -40,6 +40,14 @@ def by_the_rule(before: list[float], token: int, gain: float) -> list[float]:
         low, high = (low, middle) if too_far(middle) else (middle, high)
     after: list[float] = (logits + high * rule).softmax(dim=0).tolist()
     return after
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    """Probabilities of logits."""
+    top = max(logits)
+    weights = [math.exp(x - top) for x in logits]
+    whole = math.fsum(weights)
+    return [weight / whole for weight in weights]
 
 
 def under_microscope(run: LessonRun, step: int, sample: int, place: int, judged: str) -> Numbers:
@@ -86,25 +94,6 @@ def under_microscope(run: LessonRun, step: int, sample: int, place: int, judged:
     }
 
 
-def slope_by_hand(n: Numbers) -> bool:
-    """Along each logit, minus A times the ratio times (1 for the token, less its probability)."""
-    p = softmax(n["logits"])
-    due = [-n["advantage"] * ((j == n["token_id"]) - x) for j, x in enumerate(p)]
-    return close(n["ratio"], 1.0) and all_close(n["slope"], due, 1e-6)
-
-
-def rule_by_hand(n: Numbers) -> bool:
-    """By the rule, the token gains what it was measured to gain, and the odds of any two others change by their old probabilities."""
-    before, _, rule = n["chances"]
-    others = sorted((j for j in range(len(before)) if j != n["token_id"]), key=lambda j: -before[j])[:3]
-    moved = [math.log(rule[j] / before[j]) for j in (n["token_id"], *others)]
-    p = [before[j] for j in (n["token_id"], *others)]
-    size = (moved[0] - moved[1]) / (1 - p[0] + p[1])
-    due = [(moved[1] - moved[2], size * (p[2] - p[1])), (moved[1] - moved[3], size * (p[3] - p[1]))]
-    gain = rule[n["token_id"]] - before[n["token_id"]]
-    return close(gain, n["gain"], 1e-6) and all(close(found, expected, 1e-6) for found, expected in due)
-
-
 def draw_chances(n: Numbers) -> Picture:
     rows: list[tuple[str, list[float]]] = [(name, [100 * p[j] for p in n["chances"]]) for name, j in n["shown"]]
     items = [Bar(name, percents, mark="" if place else "chosen") for place, (name, percents) in enumerate(rows)]
@@ -123,12 +112,5 @@ SCENE = Scene(
         Choice("judged", tuple(GAINED), start="praised"),
     ),
     pictures={"chances": draw_chances},
-    claims={
-        "the slope along each logit is the rule by hand": slope_by_hand,
-        "what the token gains, all others together pay": lambda n: abs(100 * n["gain"] + n["all_others"]) < 1e-7,
-        "the token moves the way its advantage asks for": lambda n: n["gain"] * n["advantage"] >= 0,
-        "the first step of AdamW moves no weight by more than the learning rate": lambda n: 0 < n["moved"] <= n["rate"] * (1 + 1e-3),
-        "the rule for a table is the one by hand": rule_by_hand,
-    },
     needs=("run",),
 )

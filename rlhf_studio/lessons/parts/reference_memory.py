@@ -50,11 +50,6 @@ def weights_of(model: str) -> int:
     return sum(parameter.numel() for parameter in without_weights(SHAPES[model]()).parameters())
 
 
-def _other_three(n: Numbers) -> float:
-    """Mebibytes of policy, critic and reward model where all weights learn."""
-    return float((n["parameters"] * (10 if n["half"] else 12) + 4 * (n["hidden"] + 1)) / MEBIBYTE)
-
-
 PROCESSES = 8
 WAYS = {"full": {"enabled": False}, "pissa": {"enabled": True, "init_lora_weights": "pissa"}, "lora": {"enabled": True}}
 
@@ -115,12 +110,4 @@ SCENE = Scene(
         Toggle("half"),
     ),
     pictures={"bytes": draw_memory},
-    claims={
-        "a copy takes the model's weights once more": lambda n: abs(n["copy"] - n["parameters"] * (2 if n["half"] else 4) / 2**20) < 1e-6,
-        "it takes nothing where off is the base, and else a copy": lambda n: n["reference"] == (0 if n["off_apart"] < 1e-3 else n["copy"]),
-        "the four are policy, reference, critic with its value head, and reward model": lambda n: (
-            abs(sum(n["sizes"]["full"][name] for name in FOUR if name != parts.REFERENCE) - _other_three(n)) < 1e-3
-        ),
-        "with the adapters on, both starts are the base": lambda n: n["on_apart"] < 1e-3,
-    },
 )

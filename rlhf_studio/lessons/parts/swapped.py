@@ -8,7 +8,6 @@ from typing import Any
 
 from rlhf_studio.engine.text import token_pieces
 from rlhf_studio.lessons.kit import CannotAsk, Choice, FromRun, Listed, Numbers, Picture, Scene, Series, Token, Word, line, tokens
-from rlhf_studio.lessons.kit.by_hand import all_close, close
 from rlhf_studio.lessons.parts import on_record as on
 from rlhf_studio.lessons.record import Record
 from rlhf_studio.lessons.run import LessonRun, Sample
@@ -126,17 +125,5 @@ SWAPPED = Scene(
     swapped,
     controls=(on.STEP, on.RESPONSE, FromRun("place", _place), FromRun("other", _other)),
     pictures={"values": draw_values, "changes": draw_changes},
-    claims={
-        "what comes before the token does not know of it": lambda n: (
-            all_close(n["values_after"][: int(n["place"])], n["values"][: int(n["place"])], 1e-5)
-            and all_close(n["logprobs_after"][: int(n["place"]) - 1], n["logprobs"][: int(n["place"]) - 1], 1e-5)
-        ),
-        "the new token has the chance that the whole distribution gives it": lambda n: close(
-            n["logprobs_after"][int(n["place"]) - 1], n["expected"], 1e-4
-        ),
-        "as it was written, values and score are those on record": lambda n: (
-            all_close(n["values"][: len(n["on_record"])], n["on_record"], 1e-3) and close(n["score"], n["recorded_score"], 1e-3)
-        ),
-    },
     needs=("record",),
 )

@@ -42,11 +42,6 @@ def walk_there(per_device: int, accumulation: int, parts: int, epochs: int) -> t
     return made, ratios
 
 
-def steps_there(per_device: int, accumulation: int, parts: int, epochs: int) -> int:
-    """Optimizer steps for one batch in TRL 1.12."""
-    return walk_there(per_device, accumulation, parts, epochs)[0]
-
-
 def one_batch(per_device: str, accumulation: str, parts: str, epochs: int) -> Numbers:
     """The sizes that TRL works out, the steps that it makes, and ours with the converted settings."""
     share, adding, minibatches = int(per_device), int(accumulation), int(parts)
@@ -88,13 +83,4 @@ SCENE = Scene(
         Slider("epochs", 1, 4, 1, start=4),
     ),
     pictures={"steps": draw_batch},
-    claims={
-        "the converted settings make as many steps": lambda n: n["ours"] == n["made"],
-        "accumulation swallows minibatches": lambda n: n["made"] == n["epochs"] * max(1, int(n["parts"]) // int(n["accumulation"])),
-        "episodes over batch": lambda n: n["steps"] == math.ceil(3840 / n["batch"]),
-        "cells are filled as often as named steps are made": lambda n: n["filled"] * n["named"] == n["cells"] * n["made"],
-        "the mean over all cells is one only if all are filled": lambda n: (
-            abs(n["logged_ratio"] - 1 / min(int(n["parts"]), int(n["accumulation"]))) < 1e-6
-        ),
-    },
 )

@@ -51,9 +51,5 @@ SCENES = (
         controls=(STEP, SAMPLE, Choice("side", ("right", "left"), "right"), Toggle("end_is_pad")),
         needs=NEEDS,
         pictures={"tensors": table},
-        claims={
-            "the real end is found unless it looks like padding": lambda n: n["end_is_pad"] or n["is_last"],
-            "what is scored is no padding": lambda n: n["taken"] != GAP or n["end_is_pad"],
-        },
     ),
 )

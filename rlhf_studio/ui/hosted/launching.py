@@ -45,7 +45,7 @@ def web_app(demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route]
     app.add_middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else "")
     demo.space_id = None  # no bar with the Space's name: it loads pictures and letters from other websites, which are told who reads
     demo.state_session_capacity = 1000  # no page keeps anything there; without a limit, invented sessions could fill the memory
-    return gr.mount_gradio_app(
+    mounted: FastAPI = gr.mount_gradio_app(
         app,
         demo,
         "/",
@@ -61,3 +61,4 @@ def web_app(demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route]
         theme=theme.theme(),
         css=theme.page_css(),
     )
+    return mounted

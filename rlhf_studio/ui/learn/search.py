@@ -1,35 +1,47 @@
-"""Search on the Learn page: lessons, scenes, their texts and questions, terms, stations, code, and every name of TRL's PPO."""
+"""Search on the Learn page: lessons, scenes, their texts and questions, terms, stations, code, and every name of TRL's PPO.
+
+SQLite's full-text index (FTS5) does the work, in memory: words by their stems (its tokenizer ``porter`` over ``unicode61``, which keeps
+the letters of every script), results by bm25.
+"""
 
 from __future__ import annotations
 
-import math
 import re
+import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
 import gradio as gr
 
+from rlhf_studio.from_trl.names import NameAnswer, answers
 from rlhf_studio.glossary import GLOSSARY
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.kit.code import excerpt
 from rlhf_studio.lessons.kit.text import Block, SceneText
-from rlhf_studio.lessons.trl_names import NameAnswer, answers
 from rlhf_studio.ui import sent
-from rlhf_studio.ui.learn.search_words import GREEK, PAGES, phrases, stem, wanted_stems, whole_names, words
+from rlhf_studio.ui.learn.search_places import GREEK, OTHER_WORDS, PAGES, plain
 from rlhf_studio.ui.roles import Role, callable_by
 
 LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
 FEWEST_LETTERS = 3  # of a query that finds names of TRL by a part of them
-WEIGHTS = {"lesson": 3.0, "station": 2.5, "scene": 2.0, "question": 2.0, "term": 2.0, "code": 1.2, "page": 2.0}
-IN_TITLE, IN_LESSON, IN_TEXT = 4.0, 1.5, 1.0  # what a word counts, by where it stands: the title, the lesson's title, the text
-ONLY_BEGUN = 0.6  # how well a word fits that is only the beginning of another
-SHORTEST_BEGUN = 2  # letters of a word that may be such a beginning
-SHORTEST_STEM = 5  # letters of a known word that a longer, unknown one may begin with
-LEAST_SHARE = 0.5  # of the words that must stand in a result
+WEIGHTS = {"lesson": 1.6, "station": 1.2, "scene": 1.2, "question": 1.0, "term": 1.0, "code": 0.6, "page": 1.2}
+"""How much a result of a kind counts beside the others."""
+IGNORED = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and are as at be by can do does for from how i if in is it my of on or the to vs was what when where why with",
+    )
+)
+SHORTEST_STEM = 5
 _LIKE_CODE = re.compile(r"_|/|[a-z][A-Z]")
+_WORD = re.compile(r"\w+")
+_TABLE = (
+    "CREATE VIRTUAL TABLE places USING fts5(title, lesson, body, other, weight UNINDEXED, tokenize = 'porter unicode61', prefix = '2 3')"
+)
+_FIND = "SELECT rowid FROM places WHERE places MATCH ? ORDER BY bm25(places, 5.0, 1.5, 1.0, 4.0) * weight LIMIT ?"
 Json = dict[str, Any]
 
 
@@ -42,8 +54,7 @@ class Findable:
     text: str
     to: Json
     where: str = ""
-    letters: str = ""  # of its formulas
-    stems: Mapping[str, float] = field(default_factory=dict)  # what each of its words counts, by where it stands
+    other: str = ""  # what its formulas name, and the words of OTHER_WORDS
 
 
 @callable_by(Role.VIEWER)
@@ -63,27 +74,71 @@ def found(query: str, language: str = "en") -> list[Json]:
     near = named(query)
     first = [name for name in near if name.name.lower() == query.strip().lower() or _LIKE_CODE.search(query)]
     last = [name for name in near if name not in first]
-    wanted = wanted_stems(query)
-    scored = _scored(wanted, language) if wanted else []
-    best: dict[tuple[str, str], Findable] = {}
-    for _, entry in sorted(scored, key=lambda pair: -pair[0]):
-        best.setdefault(_once(entry), entry)
-    others = list(best.values())[: MOST - len(near)]
-    return [*(_named(name) for name in first), *(_shown(entry, wanted) for entry in others), *(_named(name) for name in last)]
+    best: dict[str, Json] = {}
+    for asked in wanted(query):
+        for entry in index(language).find(asked):
+            address = "" if entry.kind == "code" else entry.to  # a symbol is shown once, however many lessons show it
+            best.setdefault(f"{entry.kind} {entry.title} {address}", _shown(entry, asked))
+        if len(best) >= MOST:
+            break
+    return [*map(_named, first), *list(best.values())[: MOST - len(near)], *map(_named, last)]
+
+
+def wanted(query: str) -> Iterator[str]:
+    """A query of a person in the language of FTS5: first for all of its words, then for any of them. The last one may be only begun.
+
+    Each word is a quoted string there, so nothing that a person types is an operator.
+    """
+    words = _WORD.findall(plain(query))
+    telling = [word for word in words if word not in IGNORED and not word.isdigit()] or words
+    if not telling:
+        return
+    *whole, last = [f'"{word}"' for word in telling]
+    yield " ".join([*whole, f"{last}*"])
+    yield " OR ".join([*whole, f"{last}*"])
+    if not whole and len(telling[0]) > SHORTEST_STEM:  # half an ending, as in "whiteni": stems are shorter
+        yield " OR ".join(f'"{telling[0][:length]}"*' for length in range(SHORTEST_STEM, len(telling[0])))
+
+
+class Index:
+    """The full-text index of one language. May be used from several threads."""
+
+    def __init__(self, entries: tuple[Findable, ...]) -> None:
+        self.entries = entries
+        self._turn = threading.Lock()
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)
+        self._connection.execute(_TABLE)
+        self._connection.executemany(
+            "INSERT INTO places (rowid, title, lesson, body, other, weight) VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                (number, *map(plain, (entry.title, entry.where, entry.text, entry.other)), _weight(entry))
+                for number, entry in enumerate(entries)
+            ),
+        )
+
+    def find(self, asked: str) -> list[Findable]:
+        """What fits, best first."""
+        with self._turn:
+            return [self.entries[number] for (number,) in self._connection.execute(_FIND, (asked, 3 * MOST))]
+
+
+def _weight(entry: Findable) -> float:
+    """How much it counts beside the others; code most where the tour explains it."""
+    return WEIGHTS[entry.kind] * (2 if entry.kind == "code" and "place" in entry.to else 1)
+
+
+@cache
+def index(language: str = "en") -> Index:
+    """All that can be found in a language, but for the names of TRL. Made once."""
+    return Index(tuple(_all(language)))
 
 
 def prepare(language: str = "en") -> None:
     """Begin to make the index, because a reader may search soon."""
-    threading.Thread(target=_places, args=(language,), daemon=True).start()
+    threading.Thread(target=index, args=(language,), daemon=True).start()
 
 
 # --- what can be found -------------------------------------------------------------------------------------------------------
-
-
-@cache
-def index(language: str = "en") -> tuple[Findable, ...]:
-    """All that can be found in a language, but for the names of TRL. Made once."""
-    return tuple(_indexed(entry) for entry in _all(language))
 
 
 def _all(language: str) -> Iterator[Findable]:
@@ -94,8 +149,8 @@ def _all(language: str) -> Iterator[Findable]:
     for kind, shelf_name in (("station", shelf.TOUR), ("lesson", shelf.LESSONS)):
         for lesson in shelf.entries(language, shelf_name):
             whole = shelf.text_of(lesson.name, language)
-            letters = " ".join(_letters(whole.introduction))
-            yield Findable(kind, whole.title, _prose(whole.introduction), place_of(lesson.name), letters=letters)
+            other = [*_letters(whole.introduction), OTHER_WORDS.get(lesson.name, "")]
+            yield Findable(kind, whole.title, _prose(whole.introduction), place_of(lesson.name), other=" ".join(other))
             for scene in whole.scenes:
                 yield from _of_scene(kind, lesson.name, whole.title, scene)
 
@@ -104,9 +159,9 @@ def _of_scene(kind: str, lesson: str, title: str, scene: SceneText) -> Iterator[
     to = place_of(lesson, scene.name)
     heading = next((_prose([block]) for block in scene.blocks if block["kind"] == "heading"), title)
     of_lesson = kind == "lesson"
-    plain = [block for block in scene.blocks if block["kind"] not in ("predict", "heading", "code")]
-    letters = " ".join(_letters(scene.blocks))
-    yield Findable("scene" if of_lesson else "station", heading if of_lesson else title, _prose(plain), to, title, letters)
+    told = [block for block in scene.blocks if block["kind"] not in ("predict", "heading", "code")]
+    other = " ".join([*_letters(scene.blocks), OTHER_WORDS.get(f"{lesson}/{scene.name}", "")])
+    yield Findable("scene" if of_lesson else "station", heading if of_lesson else title, _prose(told), to, title, other)
     for block in scene.blocks:
         if block["kind"] == "predict":
             explained = " ".join(_prose(content) for _, content in block["answers"])
@@ -159,76 +214,11 @@ def _leaves(tree: Any) -> Iterator[str]:
             yield from _leaves(child)
 
 
-# --- how well it fits ----------------------------------------------------------------------------------------------------------
-
-
-def _indexed(entry: Findable) -> Findable:
-    stems: dict[str, float] = {}
-    for weight, text in ((IN_TEXT, f"{entry.text} {entry.letters}"), (IN_LESSON, entry.where), (IN_TITLE, entry.title)):
-        stems.update(dict.fromkeys((stem(word) for word in (*words(text), *whole_names(text), *phrases(text))), weight))
-    return Findable(entry.kind, entry.title, entry.text, entry.to, entry.where, entry.letters, stems)
-
-
-@cache
-def _places(language: str) -> dict[str, list[int]]:
-    """By stem, the numbers of the entries in which it stands."""
-    found: dict[str, list[int]] = {}
-    for number, entry in enumerate(index(language)):
-        for one in entry.stems:
-            found.setdefault(one, []).append(number)
-    return found
-
-
-def _scored(wanted: Sequence[Mapping[str, float]], language: str) -> list[tuple[float, Findable]]:
-    """The entries in which enough of the words stand, each with its score: the more words, the rarer and the higher up, the better."""
-    entries, places = index(language), _places(language)
-    rarities, fits = [], []
-    for alternatives in wanted:
-        known = _with_begun(alternatives, places)
-        fit: dict[int, float] = {}
-        for word, quality in known.items():
-            for number in places[word]:
-                fit[number] = max(fit.get(number, 0.0), quality * entries[number].stems[word])
-        own = places.get(next(iter(alternatives)), ())
-        rarities.append(math.log(1 + len(entries) / (1 + len(own or fit))))
-        fits.append(fit)
-    scored = []
-    for number in set().union(*fits):
-        there = [place for place, fit in enumerate(fits) if number in fit]
-        if len(there) < LEAST_SHARE * len(wanted):
-            continue
-        share = sum(rarities[place] for place in there) / sum(rarities)
-        entry = entries[number]
-        score = sum(rarities[place] * fits[place][number] for place in there) * share**2
-        length = 1 + entry.title.count(" ") / 20 + (len(entry.stems) / 400 if entry.kind != "code" else 0.0)
-        scored.append((score * WEIGHTS[entry.kind] / length, entry))
-    return scored
-
-
-def _with_begun(alternatives: Mapping[str, float], places: Mapping[str, Any]) -> dict[str, float]:
-    """The stems that there are, and those that begin with the word itself."""
-    found = {word: quality for word, quality in alternatives.items() if word in places}
-    begun = next(iter(alternatives))
-    if len(begun) >= SHORTEST_BEGUN:
-        for word in places:
-            if word.startswith(begun):
-                found.setdefault(word, ONLY_BEGUN)
-    if not found:  # half a word, such as "normalis" or "whiteni"
-        found = {word: ONLY_BEGUN for word in places if len(word) >= SHORTEST_STEM and begun.startswith(word)}
-    return found
-
-
-def _once(entry: Findable) -> tuple[str, str]:
-    """What is shown once: a symbol of the code however many lessons show it, anything else by its place."""
-    return (entry.kind, entry.title if entry.kind == "code" else f"{entry.title} {entry.to}")
-
-
-def _shown(entry: Findable, wanted: Sequence[Mapping[str, float]]) -> Json:
+def _shown(entry: Findable, asked: str) -> Json:
     """A result; the extract is the piece of the text around the first word that was asked for."""
     text = " ".join(entry.text.split())
-    own = [next(iter(alternatives)) for alternatives in wanted]
-    at = min((place for word in own if (place := text.lower().find(word)) >= 0), default=0)
-    first = max(text.rfind(" ", 0, max(at - EXTRACT // 2, 0)) + 1, 0) if at > EXTRACT // 2 else 0
+    at = min((place for word in _WORD.findall(asked.lower()) if (place := text.lower().find(word)) >= 0), default=0)
+    first = text.rfind(" ", 0, max(at - EXTRACT // 2, 0)) + 1
     piece = text[first : first + EXTRACT]
     whole = first + EXTRACT >= len(text)
     extract = ("… " if first else "") + (piece if whole else piece.rsplit(" ", 1)[0] + " …")
@@ -260,7 +250,7 @@ def _named(answer: NameAnswer) -> Json:
 @cache
 def _symbol(symbol: str) -> Json:
     """A symbol with its file, and the lesson or station that shows it, if one does."""
-    to = next((entry.to for entry in index() if entry.kind == "code" and entry.title == symbol), {})
+    to = next((entry.to for entry in index().entries if entry.kind == "code" and entry.title == symbol), {})
     return {"symbol": symbol, "path": excerpt(symbol).path, "to": to}
 
 

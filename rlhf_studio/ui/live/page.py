@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
-from gradio.utils import is_zero_gpu_space
 from starlette.responses import Response
 
 from rlhf_studio.config import STAGES, StageConfig
@@ -228,7 +227,7 @@ def build(
     for action in ACTIONS:
         getattr(component, action)(
             _handler(workspace, access, action, on_queue_change),
-            queue=action == "resume_run" and is_zero_gpu_space(),  # Gradio says there who asks, in events of the queue alone
+            queue=False,
             show_progress="hidden",
             api_visibility="private",
             api_name=action,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.utils import is_zero_gpu_space
 
 from rlhf_studio.inputs.bundled import RECORDINGS
 from rlhf_studio.ui.access import Access
@@ -28,10 +27,6 @@ NO_COOKIES = (
 STRANGER = (
     "You are logged in at Hugging Face as {}, but this Space belongs to somebody else. Learning, watching and small runs need no login. In "
     "a copy of your own, you are the owner."
-)
-
-LEASES = (
-    "A run has a GPU for about a minute at a time here, from the daily quota of whoever starts or resumes it; when none is left, it waits."
 )
 
 
@@ -65,8 +60,7 @@ def where(
         plays = role < Role.OPERATOR and access.plays(request, data)
         told: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
         told |= {"starts": access.may_start(request, data), "plays": plays, "limit": access.budget.limits.seconds if plays else 0}
-        leases = LEASES if is_zero_gpu_space() and not access.read_only else ""
-        told["line"] = " ".join(part for part in (line_of(access, request, data), leases) if part)
+        told["line"] = line_of(access, request, data)
         told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
         if role < Role.OPERATOR and access.mode in (Mode.SPACE, Mode.READ_ONLY):
             told["recording"] = RECORDINGS[0].run_id

@@ -12,7 +12,6 @@ const KINDS = {
   page: "Outside Learn",
   name: "Name in TRL",
 };
-const SORTS = { local: "local variable", imported: "imported name", option: "inherited option" };
 const TYPING = "input, textarea, select, [contenteditable]";
 
 export class Search {
@@ -108,24 +107,20 @@ export class Search {
 
   /** A name of TRL with its answer. */
   named({ answer }) {
-    const { name, releases, kinds, what, symbols, settings, note, not_needed: notNeeded, see, family } = answer;
+    const { name, releases, what, symbols, settings, note, see, family } = answer;
     const said = [
-      el(
-        "span",
-        { class: "rs-learn-kind" },
-        `${KINDS.name} \u00b7 ${releases.join(", ")} \u00b7 ${kinds.map((kind) => SORTS[kind] || kind).join(", ")}`,
-      ),
+      el("span", { class: "rs-learn-kind" }, [KINDS.name, releases.join(", ")].filter(Boolean).join(" \u00b7 ")),
       el("code", { class: "rs-learn-name" }, name),
     ];
     if (what) said.push(el("p", {}, el("strong", {}, "In TRL: "), coded(what)));
+    if (settings.length) {
+      const codes = settings.flatMap((setting, place) => [place ? ", " : "", el("code", {}, setting)]);
+      said.push(el("p", {}, el("strong", {}, "Setting here: "), codes));
+    }
+    if (note || symbols.length) said.push(el("p", {}, el("strong", {}, "Here: "), coded(note)));
     if (symbols.length) {
       const places = symbols.map((symbol) => el("li", {}, this.symbol(symbol)));
-      said.push(el("p", {}, el("strong", {}, "Here: "), coded(note)), el("ul", {}, places));
-    } else if (settings.length) {
-      const codes = settings.flatMap((setting, place) => [place ? ", " : "", el("code", {}, setting)]);
-      said.push(el("p", {}, el("strong", {}, "Setting here: "), codes, note ? [". ", ...coded(note)] : ""));
-    } else {
-      said.push(el("p", {}, el("strong", {}, "Not needed here: "), coded(notNeeded)));
+      said.push(el("ul", {}, places));
     }
     if (family.length) said.push(el("p", { class: "rs-muted" }, "Answered together with: ", family.join(", ")));
     if (see) said.push(el("p", {}, "More: ", this.link(see.title, see.to)));

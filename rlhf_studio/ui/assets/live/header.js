@@ -236,7 +236,7 @@ function stoppedBanner({ step, total, summary }, how) {
   };
 }
 
-/** A run that nobody has stopped: on ZeroGPU it waits until somebody takes another lease of a GPU for it. */
+/** A run that no person has stopped: it waits until somebody resumes it. */
 function waitingBanner({ step, total, cause, summary }, how) {
   const title = step ? `Waits after step ${step}${ofTotal(total)}` : "Waits for its first step";
   return { tone: "interrupted", title, lines: [cause, ...how], rows: summary };
