@@ -22,23 +22,21 @@ from rlhf_studio.units import percent
 CHANCE = Path(__file__).parents[1] / "benchmarks" / "results" / "chance.md"
 HEAD = """# The doctor
 
-`python -m rlhf_studio doctor DIR` looks at a run, one that goes on or one that ended years ago, and says what it came to (the verdict)
-and what is wrong with it (findings). `--json` gives the same for scripts, with the keys `verdict` and `findings`; `--until STEP` looks at
-the run as it was after that step. `runs show` has the verdict too. Before Start, risky settings are told in the same form; of a run that
-was started with them they are findings that hold from the beginning (`since` is 0), until the step before the one that changed them.
+`python -m rlhf_studio doctor DIR` says what a run came to (the verdict) and what is wrong with it (findings), also while it goes on.
+`--json` gives `verdict` and `findings` for scripts; `--until STEP` looks at the run as it was after that step. Risky settings are told
+before Start, and are findings of the run from its beginning (`since` 0) until a change mends them. Where a finding usually comes from,
+and where to look, stands with the finding.
 
 Made by `python -m tools.doctor_page > docs/doctor.md`.
 
 ## Levels
 
 A **note** is worth knowing and often normal. A **warning**: the run is probably not doing what was wanted. An **alarm**: numbers or policy
-are spoilt. Each finding says since when it is so, the rule that was applied, where to look (step, response, token), where it usually comes
-from, what to do, and where a setting helps, which one a fork would try and from which checkpoint.
+are spoilt.
 
-Every check works on a beginning of the run. What it says of step 12 does not depend on what came later, so "since step 12" means that
-somebody who watched the run would have read it then. Responses are read at each of the first 20 steps, then every 5th up to 100, every 25th
-up to 1,000 and every 250th after that; the checks of text are as exact as that. `one-phrase` reads all episodes of the steps that it
-compares, the same ones as "what did it learn"; the others read the recorded responses.
+What a check says of a step does not depend on what came later. Responses are read at each of the first 20 steps, then every 5th up to 100,
+every 25th up to 1,000 and every 250th after that; checks of text are as exact as that. `one-phrase` reads all episodes of the steps that
+it compares, the others the recorded responses.
 
 ## Verdicts
 """
@@ -48,7 +46,7 @@ def doctor_document() -> str:
     """The whole page as Markdown."""
     lines = [HEAD.rstrip("\n"), "", *_verdicts()]
     for family, group in groupby(CHECKS.values(), key=lambda one: one.family):
-        lines += ["", f"## {family}", "", "| check | finding | rule | where it comes from | what to do |", "|---|---|---|---|---|"]
+        lines += ["", f"## {family}", "", "| check | rule | what to do |", "|---|---|---|"]
         lines += [_row(one) for one in group]
     lines += ["", *_settings()]
     return "\n".join(lines) + "\n"
@@ -79,15 +77,12 @@ def _verdicts() -> list[str]:
         f"{verdicts.LONG_ENOUGH} steps and half of it ({verdicts.LONG_BY_STEPS} where only the steps themselves tell the error); not where "
         "no score, or not its standard error, is known |",
         "",
-        "A collapse comes before exploitation, and exploitation before improvement. Without a gold score the verdict says so: then nothing "
-        "independent of the reward judges the run.",
+        "A collapse comes before exploitation, and exploitation before improvement. Without a gold score nothing independent of the reward "
+        "judges the run, and the verdict says so.",
         "",
-        "Responses to the same prompt count as one where standard errors are concerned. Where a fork or a resume changed the reward, "
-        "scores are compared from there on. Steps without a score do not count.",
-        "",
-        "A run is over when it has finished, or ended at its last planned step. One that was stopped, interrupted or failed before can go "
-        "on: its verdict is the one that it had while it went on, with the step at which it broke off. Updates that were left out "
-        "(`engine.non_finite: skip`, or minibatches beyond `ppo.ratio_threshold`) are counted beside the verdict, with the recorded cause.",
+        "Responses to the same prompt count as one in standard errors. Where a fork or a resume changed the reward, scores are compared "
+        "from there on. A run that broke off can go on: its verdict is the one that it had, with the step at which it broke off. Updates "
+        "that were left out (`engine.non_finite: skip`, `ppo.ratio_threshold`) are counted beside the verdict.",
         "",
         *CHANCE.read_text(encoding="utf-8").strip().splitlines(),
         "",
@@ -108,9 +103,6 @@ def _verdicts() -> list[str]:
         f"step: of {losses.FEWEST_PAIRS} held-out pairs or more, no more are right than by chance, and surely less than "
         f"{percent(losses.USEFUL_ACCURACY)} |",
         "| evaluated | of an evaluation, which trains nothing |",
-        "",
-        "The standard error of a training loss is taken from how far successive steps lie apart. Held-out examples are the same at every "
-        "measurement, so a difference needs no error. The error of a held-out accuracy is that of so many independent pairs.",
     ]
 
 
@@ -138,7 +130,7 @@ def _settings() -> list[str]:
 
 
 def _row(one: Check) -> str:
-    cells = (f"`{one.name}`", one.title, one.rule, one.cause, one.advice)
+    cells = (f"`{one.name}`", one.rule, one.advice)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, get_args, get_origin
 
@@ -12,9 +13,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES, USED_ONLY_BY, RunConfig, Stage, StageConfig
+from rlhf_studio.config.reward_base import Component
 from rlhf_studio.config_io import section_model
 
-BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+MOST = 40_000
+"""A larger upper bound only keeps nonsense out, and is not printed; the error of a larger value names it."""
+EVERY_KIND = "reward.components: every kind"
 SECTION_TITLE = "{stage}: {section}"
 """The title of a section that is not one of PPO's."""
 
@@ -26,17 +30,19 @@ def settings_document() -> str:
         "",
         "Every setting of a run, as the form, `--section.name VALUE` on the command line and the YAML file know it.",
         "`stage` says what a run does: " + ", ".join(f"`{stage}`" for stage in STAGES) + ". A file that does not name it is for PPO.",
-        "A setting that not every stage uses names the stages that do.",
+        "Beside a default stand the choices that the meaning does not name, and limits that may be met.",
         "Made by `python -m tools.settings_page > docs/settings.md`.",
     ]
-    lines += _table("The run", "run", StageConfig)
+    tables = Tables()
+    lines += tables.lines("The run", "run", StageConfig)
     for section in RunConfig.sections:
-        lines += _table(section, section, section_model(section))
+        lines += tables.lines(section, section, section_model(section))
+    lines += tables.lines(EVERY_KIND, "", Component)
     for kind, model in REWARD_KINDS.items():
-        lines += _table(f"reward.components: kind {kind}", "", model, leave_out=("kind",))
+        lines += tables.lines(f"reward.components: kind {kind}", "", model)
     for stage, config in STAGES.items():
         if stage != "ppo":
-            lines += _stage(stage, config)
+            lines += _stage(stage, config, tables)
     return "\n".join(lines) + "\n"
 
 
@@ -51,31 +57,52 @@ def _owner(section: str, stage: Stage) -> Stage:
     return next(other for other, kind in STAGES.items() if section in kind.sections and section_model(section, kind) is model)
 
 
-def _stage(stage: Stage, config: type[StageConfig]) -> Iterator[str]:
+def _stage(stage: Stage, config: type[StageConfig], tables: Tables) -> Iterator[str]:
     """A stage other than PPO: which sections it has, and the tables of those that are its own."""
     yield from ("", f"# {STAGE_TITLES[stage]} (`stage: {stage}`)", "", (config.__doc__ or "").strip().replace("``", "`"))
-    yield from ("", "Its sections: " + ", ".join(f"`{section}`" for section in config.sections) + ".")
     shared: dict[Stage, list[str]] = {}
     for section in config.sections:
         if (owner := _owner(section, stage)) != stage:
             shared.setdefault(owner, []).append(f"`{section}`")
-    for owner, sections in shared.items():
-        whole = sections[0] if len(sections) == 1 else f"{', '.join(sections[:-1])} and {sections[-1]}"
-        yield f"{whole} {'is' if len(sections) == 1 else 'are'} the same as in the stage `{owner}`, above."
+    same = "; ".join(f"{', '.join(sections)} as in the stage `{owner}`" for owner, sections in shared.items())
+    yield f"Its sections: {same}; and those that follow."
     for section, model in own_sections(stage).items():
-        yield from _table(SECTION_TITLE.format(stage=stage, section=section), section, model)
+        yield from tables.lines(SECTION_TITLE.format(stage=stage, section=section), section, model)
 
 
-def _table(title: str, section: str, model: type[BaseModel], leave_out: tuple[str, ...] = ()) -> Iterator[str]:
-    about = (model.__doc__ or "").strip().replace("``", "`")
-    if model is StageConfig:
-        about = "What every run has. The settings are in sections; those of PPO follow, then those of the other stages."
-    yield from ("", f"## {title}", "", about, "", "| setting | default | allowed | meaning |", "|---|---|---|---|")
-    for name, field in model.model_fields.items():
-        if name not in leave_out:
-            stages = USED_ONLY_BY.get(f"{section}.{name}", ())
-            only = f" Used only in the stages {', '.join(stages)}." if len(stages) > 1 else f" Used only in {stages[0]}." if stages else ""
-            yield f"| `{name}` | {_default(field)} | {_allowed(field)} | {_meaning(field)}{only} |"
+class Tables:
+    """The tables in the order of the page. A row that an earlier table has, word for word, is named and not repeated."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, str] = {}
+        """The title of the first table with a row, by row."""
+
+    def lines(self, title: str, section: str, model: type[BaseModel]) -> Iterator[str]:
+        """The heading, what the section is about, and its table."""
+        about = (model.__doc__ or "").strip().replace("``", "`")
+        if model is StageConfig:
+            about = "What every run has. The settings are in sections; those of PPO follow, then those of the other stages."
+        if model is Component:
+            about = "What each component of the reward has, beside the settings of its kind."
+        rows = {name: _row(section, name, field) for name, field in model.model_fields.items() if section or name != "kind"}
+        again: dict[str, list[str]] = {}
+        for name, row in rows.items():
+            if (before := self.shown.get(row)) and before != EVERY_KIND:
+                again.setdefault(before, []).append(f"`{name}`")
+        new = [row for row in rows.values() if row not in self.shown]
+        yield from ("", f"## {title}", "", about)
+        yield from (f"As in {before}: {', '.join(names)}." for before, names in again.items())
+        if new:
+            yield from ("", "| setting | default | meaning |", "|---|---|---|", *new)
+        self.shown |= dict.fromkeys(new, title)
+
+
+def _row(section: str, name: str, field: FieldInfo) -> str:
+    stages = USED_ONLY_BY.get(f"{section}.{name}", ())
+    only = f" Only in {', '.join(stages)}." if stages else ""
+    meaning = _meaning(field)
+    allowed = _allowed(field, meaning)
+    return f"| `{name}` | {_default(field)}{'; ' if allowed else ''}{allowed} | {meaning}{only} |"
 
 
 def _default(field: FieldInfo) -> str:
@@ -88,19 +115,30 @@ def _default(field: FieldInfo) -> str:
     return "empty" if value == "" else f"`{value}`".replace("|", "\\|")
 
 
-def _allowed(field: FieldInfo) -> str:
-    limits = {key: getattr(item, key) for item in field.metadata for key in ("min_length", "max_length") if getattr(item, key, None)}
-    if get_origin(field.annotation) is list:
-        return f"{limits['min_length']} to {limits['max_length']} of the kinds below"
+def _allowed(field: FieldInfo, meaning: str) -> str:
+    """Choices that the meaning does not name, and bounds that a person may meet."""
+    if get_origin(field.annotation) is list or field.annotation is bool:
+        return ""
     if choices := get_args(field.annotation):
-        return ", ".join(str(choice) for choice in choices)
-    if field.annotation is bool:
-        return "true, false"
+        others = (choice for choice in choices if choice != field.default)
+        unnamed = [choice for choice in others if not re.search(rf"\b{re.escape(str(choice))}\b", meaning)]
+        return ", ".join(str(choice) for choice in choices) if unnamed else ""
     if field.annotation is str:
-        least = f"{limits['min_length']} to " if "min_length" in limits else "at most "
-        return _extra(field, "allowed") or f"text, {least}{_number(limits['max_length'])} characters"
-    bounds = [(sign, getattr(item, key)) for item in field.metadata for key, sign in BOUNDS.items() if getattr(item, key, None) is not None]
-    return ", ".join(f"{sign} {_number(bound)}" for sign, bound in bounds)
+        return str(_extra(field, "allowed"))
+    least = next((("" if sign == "ge" else ">") + _number(bound) for sign, bound in _bounds(field) if sign in ("ge", "gt")), "")
+    most = next(
+        (("" if sign == "le" else "<") + _number(bound) for sign, bound in _bounds(field) if sign in ("le", "lt") and bound <= MOST), ""
+    )
+    if most:
+        return f"{least}…{most}"
+    return "" if least == "0" else least if least.startswith(">") else f"≥{least}"
+
+
+def _bounds(field: FieldInfo) -> Iterator[tuple[str, float]]:
+    for item in field.metadata:
+        for sign in ("ge", "gt", "le", "lt"):
+            if (bound := getattr(item, sign, None)) is not None:
+                yield sign, bound
 
 
 def _number(value: float) -> str:
@@ -109,9 +147,9 @@ def _number(value: float) -> str:
 
 
 def _meaning(field: FieldInfo) -> str:
-    unit = _extra(field, "unit")
+    unit = str(_extra(field, "unit"))
     text = (field.description or "").replace("|", "\\|")
-    return f"{text} ({unit})" if unit else text
+    return f"{text} ({unit})" if unit and unit not in text else text
 
 
 def _extra(field: FieldInfo, key: str) -> Any:

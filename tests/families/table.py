@@ -1,4 +1,4 @@
-"""Writes what was measured for every type into docs/models.md: ``python -m tests.families.table``."""
+"""Writes what was measured of every type into docs/models.md: ``python -m tests.families.table``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def insert(text: str, known: dict[str, Any]) -> str:
 
 
 def table(known: dict[str, Any]) -> str:
-    """Counts, and one row per type."""
+    """Counts, the types that are right, and why others are refused: types of which the same is true stand together."""
     types = known["types"]
     counts = {mode: Counter(found[mode]["outcome"] for found in types.values()) for mode in MODES}
     largest = max(result.get("largest", 0.0) for found in types.values() for result in found.values())
@@ -29,32 +29,31 @@ def table(known: dict[str, Any]) -> str:
         f"With LoRA: {_counted(counts['lora'])}. Largest difference {largest:.1e}, where at most {BOUND:.0e} counts as right.",
         f"LoRA's other starts: {'; '.join(f'{start} {_counted(counts[start])}' for start in STARTS)}.",
         "",
-        "| type | in full | with LoRA | with its other starts |",
-        "|---|---|---|---|",
+        "| types | |",
+        "|---|---|",
     ]
+    alike: dict[str, list[str]] = {}
     for model_type, found in sorted(types.items()):
-        full, lora = (_cell(found[mode], model_type) for mode in ("full", "lora"))
-        lora = "the same" if lora == full and "largest" not in found["full"] else lora
-        lines.append(f"| `{model_type}` | {full} | {lora} | {_starts(found)} |")
+        alike.setdefault(_says(model_type, found), []).append(f"`{model_type}`")
+    lines += [f"| {', '.join(names)} | {says} |" for says, names in sorted(alike.items(), key=lambda item: -len(item[1]))]
     return "\n".join(lines)
+
+
+def _says(model_type: str, found: dict[str, Any]) -> str:
+    """What the table says of a type."""
+    if found["full"]["outcome"] != "right":
+        return _reason(found["full"], model_type)
+    if found["lora"]["outcome"] != "right":
+        return f"right in full. With LoRA {_reason(found['lora'], model_type)}"
+    refused = [start for start in STARTS if found[start]["outcome"] != "right"]
+    return "right in full and with LoRA" + (f"; refused: {', '.join(refused)}" if refused else ", with all its starts")
 
 
 def _counted(counts: Counter[str]) -> str:
     return f"{counts['right']} right, {counts['refused']} refused, {counts['not built']} not built"
 
 
-def _starts(found: dict[str, Any]) -> str:
-    """The largest difference of the starts that are right, and the names of those that are refused."""
-    right = [found[start]["largest"] for start in STARTS if found[start]["outcome"] == "right"]
-    refused = [start for start in STARTS if found[start]["outcome"] == "refused"]
-    if not right:
-        return "the same"
-    return f"{max(right):.1e}" + (f"; refused: {', '.join(refused)}" if refused else "")
-
-
-def _cell(result: dict[str, Any], model_type: str) -> str:
-    if result["outcome"] == "right":
-        return f"{result['largest']:.1e}"
+def _reason(result: dict[str, Any], model_type: str) -> str:
     text = result["text"].split(": ", 1)[-1] if result["outcome"] == "refused" else result["text"]
     for shortened in (f"the model is a {model_type} model", f"the model is an {model_type} model", "the model is ", "; use another model"):
         text = text.replace(shortened, "")
