@@ -1,0 +1,2 @@
+def collect(c, o):
+    pass
