@@ -33,7 +33,7 @@ def make(checkout: Checkout, target: Path) -> None:
     _stopped(checkout)
     evaluate(checkout, "runs/ppo", "runs/evaluation", 0)
     few = ("--engine.record_samples", "1", "--engine.watch_prompts", "1", "--engine.probe_prompts", "1", "--ppo.steps", "2")
-    checkout.run_forked("sweep", "--config", "ppo.yaml", *few, "--vary", "ppo.kl_coef=0.05,0.2", "--workspace", ".")
+    checkout.run_well("sweep", "--config", "ppo.yaml", *few, "--vary", "ppo.kl_coef=0.05,0.2", "--workspace", ".")
     with served(checkout, root) as app:
         _feedback(app)
     with served(checkout, root, CLASS, kill=True) as app:  # an app that ends forgets who its students were

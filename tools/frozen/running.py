@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import runpy
-import subprocess
+import signal
 import sys
 import tempfile
-import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,34 +59,34 @@ class Checkout:
         inherited = {key: value for key, value in os.environ.items() if key not in NOT_OURS}
         return {**inherited, **CALM, "PYTHONPATH": str(self.root), "HOME": str(self.work / "home"), **more}
 
-    def run(self, *arguments: str, patience: float = 300, **more: str) -> tuple[int, str, str]:
-        """(exit code, output, errors) of ``python -m rlhf_studio``."""
-        command = [sys.executable, "-m", "rlhf_studio", *arguments]
-        environment = self.environment(**more)
-        done = subprocess.run(
-            command, cwd=self.work, env=environment, capture_output=True, text=True, timeout=patience, stdin=subprocess.DEVNULL
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    def run_forked(self, *arguments: str, **more: str) -> tuple[int, str]:
-        """(exit code, output and errors) of the same in a fork of this process, so that PyTorch is imported only once."""
+    def run(self, *arguments: str, patience: int = 300, **more: str) -> tuple[int, str, str]:
+        """(exit code, output, errors) of ``python -m rlhf_studio``, in a fork of this process: PyTorch is imported only once."""
         import torch  # noqa: F401
         import transformers  # noqa: F401
 
-        with tempfile.TemporaryFile() as output:
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             child = os.fork()
             if child == 0:
-                self._become(output.fileno(), arguments, more)
+                signal.alarm(patience)
+                self._become(output.fileno(), errors.fileno(), arguments, more)
             _, status = os.waitpid(child, 0)
-            output.seek(0)
-            return os.waitstatus_to_exitcode(status), output.read().decode()
+            for file in (output, errors):
+                file.seek(0)
+            return os.waitstatus_to_exitcode(status), output.read().decode(), errors.read().decode()
 
-    def _become(self, output: int, arguments: tuple[str, ...], more: dict[str, str]) -> None:
+    def run_well(self, *arguments: str, **more: str) -> str:
+        """The output of a command that has to succeed. Raises RuntimeError where it does not."""
+        code, output, errors = self.run(*arguments, **more)
+        if code:
+            raise RuntimeError(f"{' '.join(arguments)} ended with {code}:\n{output}{errors}")
+        return output
+
+    def _become(self, output: int, errors: int, arguments: tuple[str, ...], more: dict[str, str]) -> None:
         """``python -m rlhf_studio`` in this process, which is a new one; never returns."""
         code = 1
         try:
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+            for number, target in enumerate((os.open(os.devnull, os.O_RDONLY), output, errors)):
+                os.dup2(target, number)
             os.environ.clear()
             os.environ.update(self.environment(**more))
             os.chdir(self.work)
@@ -97,8 +97,8 @@ class Checkout:
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:
-            traceback.print_exc()
+        except Exception:
+            logging.exception("this came out of the program")
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -113,12 +113,10 @@ def cases() -> dict[str, dict[str, Any]]:
 
 
 def train(checkout: Checkout, name: str, settings: dict[str, Any]) -> None:
-    """Train a run at ``runs/NAME`` to its end. Raises RuntimeError where it fails."""
+    """Train a run at ``runs/NAME`` to its end."""
     file = checkout.work / f"{name}.yaml"
     file.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    code, output = checkout.run_forked("train", "--config", file.name, "--run-dir", f"runs/{name}")
-    if code:
-        raise RuntimeError(f"{name} ended with {code}:\n{output}")
+    checkout.run_well("train", "--config", file.name, "--run-dir", f"runs/{name}")
 
 
 def tensor_sums(folder: Path) -> dict[str, str]:
@@ -143,9 +141,7 @@ def newest_checkpoint(run: Path) -> Path:
 def _numbers(checkout: Checkout, run: str) -> list[Any]:
     """What the run has recorded, by the file that its export writes: metrics and responses with every token's numbers."""
     file = checkout.work / "numbers.jsonl"
-    code, output = checkout.run_forked("export", run, "--jsonl", str(file), "--replace")
-    if code:
-        raise RuntimeError(f"the export of {run} ended with {code}:\n{output}")
+    checkout.run_well("export", run, "--jsonl", str(file), "--replace")
     return [checkout.tidy_values(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
@@ -164,11 +160,8 @@ def collect(checkout: Checkout, out: Path) -> None:
 def evaluate(checkout: Checkout, run: str, folder: str, seed: int, *more: str) -> str:
     """The report of an evaluation of a run's newest policy against its start, as JSON."""
     asked = ("--prompts", "inputs/prompts.jsonl", "--count", "6", "--samples", "2", "--seed", str(seed), "--reward", "inputs/reward")
-    code, output, errors = checkout.run(
-        "evaluate", f"{run}@start", run, *asked, "--engine.device", "cpu", "--run-dir", folder, "--json", *more
-    )
-    if code:
-        raise RuntimeError(f"the evaluation of {run} ended with {code}:\n{output}{errors}")
+    here = ("--engine.device", "cpu", "--run-dir", folder)
+    output = checkout.run_well("evaluate", f"{run}@start", run, *asked, *here, "--json", *more)
     return output[output.index("{\n") :]
 
 
@@ -179,15 +172,16 @@ def _evaluate(checkout: Checkout, out: Path, seed: int) -> None:
     write(out / "weights" / f"evaluation-{seed}.json", checkout.tidy_values(told))
 
 
+def unpack_archive(folder: Path) -> Path:
+    """The workspace that 0.2.0 has left, unpacked to a new folder."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
 def _resume(checkout: Checkout, out: Path) -> None:
     """The run that 0.2.0 has stopped in the middle goes on to its end."""
-    if not ARCHIVE.exists():
-        return
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(checkout.work / "resumed", filter="data")
-    there = Checkout(checkout.root, checkout.work / "resumed")
-    code, output = there.run_forked("resume", "runs/ppo-stopped")
-    if code:
-        raise RuntimeError(f"the run that 0.2.0 stopped ended with {code}:\n{output}")
+    there = Checkout(checkout.root, unpack_archive(checkout.work / "resumed"))
+    there.run_well("resume", "runs/ppo-stopped")
     sums = tensor_sums(newest_checkpoint(there.work / "runs" / "ppo-stopped"))
     write(out / "weights" / "resumed.json", {"tensors": sums, "numbers": _numbers(there, "runs/ppo-stopped")})
