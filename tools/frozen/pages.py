@@ -17,30 +17,7 @@ WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 NOW = "2027-01-01T12:00:00Z"  # to the page's clock: "so many days ago" is the same each time
 CALM_SECONDS, LONGEST_SECONDS = 1.2, 25.0
 STATE = "() => document.body.innerText + document.querySelectorAll('*').length + '|' + document.querySelectorAll('[aria-busy=true]').length"
-PLACES = {
-    "train": "?tab=train",
-    "live": "?tab=live",
-    "live-ppo": "?tab=live&run=ppo",
-    "live-token": "?tab=live&run=ppo&step=4&sample=1&token=2",
-    "live-stopped": "?tab=live&run=ppo-stopped",
-    "live-sft": "?tab=live&run=sft",
-    "live-reward": "?tab=live&run=reward_model",
-    "live-dpo": "?tab=live&run=dpo",
-    "live-recorded": "?tab=live&run=recorded-collapsed",
-    "live-nothing": "?tab=live&run=no-such-run",
-    "runs": "?tab=runs",
-    "runs-compare": "?tab=runs&compare=ppo,ppo-stopped",
-    "runs-viewer": "?tab=runs&view=1",
-    "talk": "?tab=talk",
-    "talk-reward": "?tab=talk&reward=reward_model",
-    "feedback": "?tab=feedback",
-    "evaluate": "?tab=evaluate",
-    "evaluate-report": "?tab=evaluate&evaluation=evaluation",
-    "road": "?tab=road",
-    "learn": "?tab=learn",
-    "learn-break": "?tab=learn&place=break",
-    "learn-tour": "?tab=learn&place=tour",
-}
+PLACES = Path(__file__).with_name("places.txt")
 
 
 def collect(checkout: Checkout, out: Path) -> None:
@@ -53,7 +30,7 @@ def collect(checkout: Checkout, out: Path) -> None:
         tab = browser.new_context(reduced_motion="reduce", locale="en-GB", timezone_id="UTC").new_page()
         tab.set_default_timeout(60_000)
         tab.clock.set_fixed_time(NOW)
-        for name, query in {**PLACES, **_more_places(app)}.items():
+        for name, query in {**dict(line.split() for line in PLACES.read_text(encoding="utf-8").splitlines()), **_more_places(app)}.items():
             _look(checkout, tab, f"http://127.0.0.1:{app.port}/{query}", out / "pages", name)
         browser.close()
 

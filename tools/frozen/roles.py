@@ -11,69 +11,7 @@ from tools.frozen.serving import CLASS, MODES, OPERATOR, RATER_HEADER, SPACE, TO
 from tools.frozen.weights import unpack_archive
 
 RUN = "ppo-stopped"  # an operator's: nobody else may change it
-ADDRESSES = """
-GET /
-HEAD /
-GET /config
-GET /config/
-GET /health
-HEAD /health
-GET /theme.css
-GET /robots.txt
-GET /manifest.json
-GET /favicon.ico
-GET /info
-GET /openapi.json
-GET /docs
-GET /logout
-POST /login
-GET /login/huggingface
-GET /login/callback
-GET /login/out
-GET /token
-GET /monitoring
-GET /pwa_icon
-GET /svelte/index.js
-GET /exports/ppo/none.zip
-HEAD /exports/ppo/none.zip
-GET /exports/ppo/..%2frun.db
-GET //evil.example/
-GET /%2e%2e/etc/passwd
-GET /gradio_api/file=/etc/passwd
-GET /gradio_api/file={checkout}/rlhf_studio/ui/assets/theme.css
-GET /gradio_api/file={checkout}/rlhf_studio/__init__.py
-GET /gradio_api/file={work}/old/studio.db
-GET /gradio_api/file/etc/passwd
-GET /gradio_api/proxy=https://x.hf.space/a
-GET /gradio_api/info
-GET /gradio_api/openapi.json
-GET /gradio_api/app_id
-GET /gradio_api/startup-events
-GET /gradio_api/queue/status
-GET /gradio_api/heartbeat/s1
-GET /gradio_api/deep_link
-GET /gradio_api/user
-GET /gradio_api/token
-GET /gradio_api/runs
-GET /gradio_api/upload_progress?upload_id=x
-GET /gradio_api/call/start_run/x
-GET /gradio_api/dev/reload
-GET /gradio_api/vibe-code
-POST /gradio_api/upload
-POST /gradio_api/call/start_run
-POST /gradio_api/call/v2/start_run
-POST /gradio_api/run/start_run
-POST /gradio_api/api/start_run
-POST /gradio_api/run/no_such_function
-POST /gradio_api/component_server
-POST /gradio_api/process_recording
-POST /gradio_api/stream/x
-POST /gradio_api/reset
-POST /gradio_api/cancel
-POST /gradio_api/vibe-edit
-PUT /config
-DELETE /
-"""
+ADDRESSES = Path(__file__).with_name("addresses.txt")
 
 
 def collect(checkout: Checkout, out: Path) -> None:
@@ -120,7 +58,7 @@ def _table(checkout: Checkout, app: App, people: dict[str, dict[str, str]]) -> d
     harmless = {who: headers for who, headers in people.items() if who not in ("an operator", "at this machine")}
     for name, function in sorted(functions.items()):
         table["with another's run"][name] = {who: _outcome(*app.call(function, body, headers)) for who, headers in harmless.items()}
-    for address in filter(None, ADDRESSES.splitlines()):
+    for address in ADDRESSES.read_text(encoding="utf-8").splitlines():
         method, path = address.split(" ", 1)
         asked = path.format(checkout=checkout.root, work=checkout.work)
         sent = {} if method == "POST" else None
@@ -130,7 +68,7 @@ def _table(checkout: Checkout, app: App, people: dict[str, dict[str, str]]) -> d
 
 def _outcome(status: int, text: str) -> str:
     """Whether somebody was let in; where they were, whether the function then refused by itself (an error to be shown)."""
-    if status == 403:
+    if status in (403, 421):
         return "refused"
     if status in (404, 405):
         return "not there"

@@ -45,10 +45,8 @@ class App:
         with contextlib.closing(connection):
             connection.request(method, path, None if body is None else json.dumps(body), {**sent, **(headers or {})})
             answer = connection.getresponse()
-            if (answer.getheader("content-type") or "").startswith("text/event-stream"):
-                text = b"".join(_event(answer))
-            else:
-                text = answer.read()
+            stream = (answer.getheader("content-type") or "").startswith("text/event-stream")
+            text = b"".join(_event(answer)) if stream else answer.read()
             cookies = "\n".join(answer.headers.get_all("set-cookie") or ())
             return (
                 answer.status,
