@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import time
@@ -10,13 +9,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from tools.frozen.running import Checkout, write
+from tools.frozen.running import Checkout, shortened, write
 from tools.frozen.serving import OPERATOR, App, served
 from tools.frozen.weights import unpack_archive
 
 RECORDED = ("assets/recordings/collapsed.zip", "assets/lessons/run.zip")
 DETAILS = ("samples", "tokens", "watched", "answer", "scratch", "diagnosis", "learned", "scales", "moved", "measures", "settings")
-LONG = 400
 Json = dict[str, Any]
 
 
@@ -70,14 +68,9 @@ def _write_export(checkout: Checkout, folder: Path, run: str) -> None:
     told: dict[str, Any] = {"code": code, "output": checkout.tidy(output + errors).splitlines()}
     for file in files:
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        told[file.suffix[1:]] = [_short(checkout.tidy(line)) for line in lines]
+        told[file.suffix[1:]] = [shortened(checkout.tidy(line)) for line in lines]
         file.unlink(missing_ok=True)
     write(folder / "export.json", told)
-
-
-def _short(line: str) -> str:
-    """Of a long line its beginning, with a sum of the whole."""
-    return line if len(line) <= LONG else f"{line[:LONG]}... {hashlib.sha256(line.encode()).hexdigest()[:16]}"
 
 
 def _write_settings(checkout: Checkout, path: Path, file: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ CALM = {
     **{"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "100", "TZ": "UTC", "NO_COLOR": "1"},
     **{"PYTHONHASHSEED": "0", "GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1", "MPLBACKEND": "Agg"},
 }
+LONG = 400  # characters of a line
 NOT_OURS = ("SPACE_ID", "SYSTEM", "SPACE_HOST", "GRADIO_SERVER_NAME", "RLHF_STUDIO_TOKEN", "RLHF_STUDIO_WORKSPACE", "HF_TOKEN", "CI")
 
 _VOLATILE_TEXT = (
@@ -87,8 +89,9 @@ class Checkout:
         try:
             for number, target in enumerate((os.open(os.devnull, os.O_RDONLY), output, errors)):
                 os.dup2(target, number)
+            environment = self.environment(**more)
             os.environ.clear()
-            os.environ.update(self.environment(**more))
+            os.environ.update(environment)
             os.chdir(self.work)
             ours = str(Path(__file__).parents[2])
             sys.path[:] = [str(self.root), *(path for path in sys.path if path not in ("", ours, os.curdir))]
@@ -121,6 +124,11 @@ class Checkout:
         if isinstance(value, list):
             return [self.tidy_values(inner) for inner in value]
         return self.tidy(value) if isinstance(value, str) else value
+
+
+def shortened(line: str) -> str:
+    """Of a long line its beginning, with a sum of the whole."""
+    return line if len(line) <= LONG else f"{line[:LONG]}... {hashlib.sha256(line.encode()).hexdigest()[:16]}"
 
 
 def write(path: Path, value: Any) -> None:
