@@ -32,7 +32,8 @@ _VOLATILE_TEXT = (
         re.compile(r"(?<![\w.])\d+(\.\d+)? ?(ms|s|min|h|seconds?|minutes?|hours?|days?|weeks?|months?|years?)( \d+ ?(s|min))?\b(?! steps)"),
         "{span}",
     ),
-    (re.compile(r"\b\d+(\.\d+)? tokens/s|\b\d+(\.\d+)? (MiB|GiB|MB|GB) (free|of memory)"), "{speed}"),
+    (re.compile(r"\b\d+(\.\d+)? tokens/s"), "{speed}"),
+    (re.compile(r"\b[\d,]+(\.\d+)? (kB|MB|GB|MiB|GiB)\b"), "{size}"),
 )
 _VOLATILE_KEY = re.compile(
     r"(time|speed|memory)/.*|.*(seconds|_at|_time|duration|elapsed|_eta|_age|pid|nonce|uptime|mtime|inode|created|updated|started|ended)$"
@@ -119,7 +120,7 @@ class Checkout:
         """The same for values out of JSON."""
         if isinstance(value, dict):
             pairs = ((self.tidy(key), inner, _VOLATILE_KEY.fullmatch(key)) for key, inner in sorted(value.items()))
-            return {key: "{volatile}" if volatile and not isinstance(inner, dict | list) else self.tidy_values(inner)
+            return {key: "{volatile}" if volatile and isinstance(inner, str | int | float) else self.tidy_values(inner)
                     for key, inner, volatile in pairs if not (volatile and "/" in key)}  # fmt: skip
         if isinstance(value, list):
             return [self.tidy_values(inner) for inner in value]
