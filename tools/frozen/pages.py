@@ -16,6 +16,15 @@ from tools.frozen.serving import App, served
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 NOW = "2027-01-01T12:00:00Z"  # to the page's clock: "so many days ago" is the same each time
 CALM_SECONDS, LONGEST_SECONDS = 1.2, 25.0
+OPENING = "Opening this page."
+SCROLL = """async () => {
+  for (let top = 0; top < document.documentElement.scrollHeight; top += 400) {
+    scrollTo(0, top);
+    await new Promise((done) => setTimeout(done, 40));
+  }
+  scrollTo(0, 0);
+}"""
+"""What is drawn only once it is seen has been seen then."""
 STATE = "() => document.body.innerText + document.querySelectorAll('*').length + '|' + document.querySelectorAll('[aria-busy=true]').length"
 PLACES = Path(__file__).with_name("places.txt")
 
@@ -53,6 +62,8 @@ def _look(checkout: Checkout, tab: Any, address: str, folder: Path, name: str) -
     tab.goto(address)
     for width, size, schemes in (("1440", WIDE, ("light", "dark")), ("390", PHONE, ("light",))):
         tab.set_viewport_size(size)
+        _settle(tab)
+        tab.evaluate(SCROLL)
         for scheme in schemes:
             tab.emulate_media(color_scheme=scheme)
             _settle(tab)
@@ -68,6 +79,6 @@ def _settle(tab: Any) -> None:
     before = ""
     while time.monotonic() < min(calm + CALM_SECONDS, began + LONGEST_SECONDS):
         state = tab.evaluate(STATE)
-        if state != before:
+        if state != before or OPENING in state:
             before, calm = state, time.monotonic()
         tab.wait_for_timeout(150)
