@@ -15,7 +15,7 @@ from tools.frozen.serving import App, served
 
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 NOW = "2027-01-01T12:00:00Z"  # to the page's clock: "so many days ago" is the same each time
-CALM_SECONDS, LONGEST_SECONDS = 1.2, 25.0
+LOADED_SECONDS, CALM_SECONDS, LONGEST_SECONDS = 1.2, 0.45, 25.0
 OPENING = "Opening this page."
 SCROLL = """async () => {
   for (let top = 0; top < document.documentElement.scrollHeight; top += 400) {
@@ -62,22 +62,22 @@ def _look(checkout: Checkout, tab: Any, address: str, folder: Path, name: str) -
     tab.goto(address)
     for width, size, schemes in (("1440", WIDE, ("light", "dark")), ("390", PHONE, ("light",))):
         tab.set_viewport_size(size)
-        _settle(tab)
+        _settle(tab, LOADED_SECONDS)
         tab.evaluate(SCROLL)
         for scheme in schemes:
             tab.emulate_media(color_scheme=scheme)
-            _settle(tab)
+            _settle(tab, CALM_SECONDS)
             folder.mkdir(parents=True, exist_ok=True)
             tab.screenshot(path=folder / f"{name}.{width}.{scheme}.png", full_page=True, animations="disabled", caret="hide")
         tree = checkout.tidy(tab.locator("body").aria_snapshot())
         write(folder / f"{name}.{width}.txt", f"{tree}\nfaults: {sorted(set(faults))}\n")
 
 
-def _settle(tab: Any) -> None:
+def _settle(tab: Any, calm_seconds: float) -> None:
     """Wait until the page has not changed for a while."""
     began = calm = time.monotonic()
     before = ""
-    while time.monotonic() < min(calm + CALM_SECONDS, began + LONGEST_SECONDS):
+    while time.monotonic() < min(calm + calm_seconds, began + LONGEST_SECONDS):
         state = tab.evaluate(STATE)
         if state != before or OPENING in state:
             before, calm = state, time.monotonic()
