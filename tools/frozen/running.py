@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 CALM = {
     **{"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONDONTWRITEBYTECODE": "1"},
@@ -55,7 +56,9 @@ class Checkout:
 
     def __post_init__(self) -> None:
         version = self.run("--version")[1].strip().split()[-1]
-        self.names |= {str(self.work): "{work}", str(self.root): "{checkout}", version: "{version}"}
+        for path, name in ((self.work, "{work}"), (self.root, "{checkout}")):
+            self.names |= {str(path): name, quote(str(path), safe=""): name}
+        self.names[version] = "{version}"
 
     def environment(self, **more: str) -> dict[str, str]:
         """For processes of this checkout: one thread, no network, and its modules instead of ours."""
