@@ -38,7 +38,7 @@ _VOLATILE_TEXT = (
 )
 _VOLATILE_KEY = re.compile(
     r"(time|speed|memory)/.*|.*(seconds|_at|_time|duration|elapsed|_eta|_age|pid|nonce|uptime|mtime|inode|created|updated|started|ended)$"
-    r"|at|eta|age|time|now|when|version|versions|host|hostname|machine|hardware|boot|port|seq|sizes?|bytes|free|app_id|command|fingerprint"
+    r"|at|eta|age|peak|time|now|when|version|versions|host|hostname|machine|hardware|boot|port|seq|sizes?|bytes|free|app_id|command|fingerprint"
 )
 
 
