@@ -16,7 +16,7 @@ from tools.frozen.serving import App, served
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 NOW = "2027-01-01T12:00:00Z"  # to the page's clock: "so many days ago" is the same each time
 LOADED_SECONDS, CALM_SECONDS, LONGEST_SECONDS = 1.2, 0.45, 25.0
-OPENING = "Opening this page."
+BUSY = ("Opening this page.", "The app is computing its own")  # what a page says that is not ready
 SCROLL = """async () => {
   for (let top = 0; top < document.documentElement.scrollHeight; top += 400) {
     scrollTo(0, top);
@@ -79,6 +79,6 @@ def _settle(tab: Any, calm_seconds: float) -> None:
     before = ""
     while time.monotonic() < min(calm + calm_seconds, began + LONGEST_SECONDS):
         state = tab.evaluate(STATE)
-        if state != before or OPENING in state:
+        if state != before or any(words in state for words in BUSY):
             before, calm = state, time.monotonic()
         tab.wait_for_timeout(150)
