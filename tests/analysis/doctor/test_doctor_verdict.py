@@ -13,7 +13,7 @@ import pytest
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.doctor.run_data import RunData, _reward_changes
-from rlhf_studio.analysis.records import Verdict
+from rlhf_studio.analysis.records import Diagnosis, Verdict
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, StoredEvent
@@ -22,7 +22,11 @@ from tests.analysis.doctor.made_runs import Made, Values, after, sentence, with_
 
 
 def verdict(made: Made, folder: Path, until: int | None = None) -> Verdict:
-    return diagnose(made.write(folder / "run"), until).verdict
+    return told(made, folder, until).verdict
+
+
+def told(made: Made, folder: Path, until: int | None = None) -> Diagnosis:
+    return diagnosis(made.read(folder / "run").up_to(until))
 
 
 FLAT: Values = {"objective/scores": lambda step: 0.1 + 0.02 * (-1) ** step}
