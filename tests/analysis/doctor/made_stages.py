@@ -18,7 +18,7 @@ from rlhf_studio.runs.records import EventRecord, State, StepRecord, StoredEvent
 from rlhf_studio.runs.writer import RunWriter
 
 EVERY = 5  # steps between two measurements on held-out examples
-Value = float | Sequence[float] | Callable[[int], float | None]
+Value = float | Sequence[float | None] | Callable[[int], float | None]
 
 
 def wobble(step: int) -> float:
