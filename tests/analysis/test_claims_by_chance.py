@@ -25,7 +25,8 @@ from rlhf_studio.config import RunConfig
 from tests.analysis.test_trend import wandering
 
 LOOKED_FOR = ("judge-falls", "held-out-falls", "kl-negative", "length-drift", "all-cut-off", "cut-off-rising", "all-end")
-FEW_OR_MANY = pytest.mark.parametrize("tries", [60, pytest.param(300, marks=pytest.mark.long)], ids=["few", "many"])
+LONG = pytest.mark.long
+FEW_OR_MANY = pytest.mark.parametrize("tries", [60, pytest.param(300, marks=LONG)], ids=["few", "many"])
 
 
 def allowed(tries: int) -> float:
@@ -56,7 +57,7 @@ def healthy(draw: np.random.Generator, steps: int, batch: int, rise: float = 3.0
 
 
 @FEW_OR_MANY
-@pytest.mark.parametrize("batch", [4, 8, 64])
+@pytest.mark.parametrize("batch", [pytest.param(4, marks=LONG), 8, pytest.param(64, marks=LONG)])
 def test_healthy_runs_get_no_findings_by_chance(batch: int, tries: int) -> None:
     draw, found = np.random.default_rng(batch), Counter[str]()
     for _ in range(tries):
@@ -67,7 +68,7 @@ def test_healthy_runs_get_no_findings_by_chance(batch: int, tries: int) -> None:
 
 
 @FEW_OR_MANY
-@pytest.mark.parametrize("pairs", [20, 50, 200])
+@pytest.mark.parametrize("pairs", [pytest.param(20, marks=LONG), 50, pytest.param(200, marks=LONG)])
 def test_a_calibrated_reward_model_that_ignores_length_is_seldom_blamed(pairs: int, tries: int) -> None:
     draw, blamed = np.random.default_rng(pairs), Counter[str]()
     for _ in range(tries):
@@ -104,7 +105,16 @@ def settings_alike(draw: np.random.Generator, count: int, seeds: int, alike: flo
 
 
 @FEW_OR_MANY
-@pytest.mark.parametrize(("count", "seeds", "alike"), [(2, 1, 0.0), (2, 1, 0.6), (10, 1, 0.6), (2, 3, 0.6), (10, 3, 0.6)])
+@pytest.mark.parametrize(
+    ("count", "seeds", "alike"),
+    [
+        pytest.param(2, 1, 0.0, marks=LONG),
+        (2, 1, 0.6),
+        pytest.param(10, 1, 0.6, marks=LONG),
+        pytest.param(2, 3, 0.6, marks=LONG),
+        (10, 3, 0.6),
+    ],
+)
 def test_equal_settings_are_seldom_told_apart(count: int, seeds: int, alike: float, tries: int) -> None:
     """The best two; and the best by the score against any other that gold may prefer."""
     draw, best, other = np.random.default_rng(count), 0, 0

@@ -106,11 +106,11 @@ def run() -> LessonRun:
     return lesson_run()
 
 
-def recorded(run: LessonRun) -> list[tuple[Any, bytes]]:
-    """Responses of the lesson run with the engine's numbers, and what the page is told of each."""
+def recorded(run: LessonRun, every: int) -> list[tuple[Any, bytes]]:
+    """One response of so many of the lesson run with the engine's numbers, and what the page is told of each."""
     ppo = run.reader.config().ppo
     steps = [(step, row.sample) for step in run.reader.rollout_steps() for row in run.reader.rollouts(step)]
-    found = [(step, run.reader.rollout(step, sample)) for step, sample in steps]
+    found = [(step, run.reader.rollout(step, sample)) for step, sample in steps[::every]]
     return [(one, responses.tokens_payload(step, one, ppo)) for step, one in found if one.tokens is not None]
 
 
@@ -127,9 +127,9 @@ def value_of(one: token_card.Sum, tokens: TokenRecord, score: float, place: int)
 
 def test_the_sums_are_what_the_engine_computes(run: LessonRun) -> None:
     """The table of sums against ``ppo.advantages.gae`` and ``ppo.rewards.shape_rewards``, from the recorded KL, values and score."""
-    found = recorded(run)
-    assert len(found) > 100
-    for one, _ in found[::6]:
+    found = recorded(run, 24)
+    assert len(found) > 4
+    for one, _ in found:
         tokens, count = one.tokens, one.length
         kl, values = (torch.tensor(tokens.arrays[name], dtype=torch.float64).unsqueeze(0) for name in ("kl", "values"))
         mask = torch.ones(1, count, dtype=torch.bool)
@@ -146,7 +146,7 @@ def test_the_sums_are_what_the_engine_computes(run: LessonRun) -> None:
 def test_what_the_page_prints_of_a_recorded_run_adds_up(run: LessonRun) -> None:
     """From the bytes that the page gets, as it prints them: added with pencil and paper, in whole numbers of 1e-12."""
     checked = 0
-    for _, body in recorded(run):
+    for _, body in recorded(run, 5):
         told = json.loads(body)
         arrays, card = told["tokens"]["arrays"], told["tokens"]["card"]
         count = len(told["tokens"]["response_ids"])
@@ -161,7 +161,7 @@ def test_what_the_page_prints_of_a_recorded_run_adds_up(run: LessonRun) -> None:
                 total = sum(printed(term, told, place, int(digits)) for term in one.terms)
                 assert abs(total - in_parts(arrays[one.name][place], 4)) < 0.5 * 10**8, (name, place)
                 checked += 1
-    assert checked > 12_000
+    assert checked > 2_000
 
 
 def in_parts(value: float, digits: int) -> int:

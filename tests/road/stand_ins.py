@@ -1,5 +1,7 @@
 """Stand-ins for what goes along a road: an engine and commands that need no model, and the driver with both of them.
 
+In a test's own process an engine is a thread; a driver in a process of its own starts engines that are processes too.
+
 Run by itself as an engine:  python stand_ins.py train|resume RUN [--from-start]
 and as a driver:             python stand_ins.py drive ROAD WORKSPACE
 
@@ -9,6 +11,7 @@ train     three steps, then it has finished (default)
 hold      steps until it is told to stop, then a checkpoint; it finishes when ``.finish`` lies beside the run folders
 unsaved   as hold, without a checkpoint
 failing   two steps, then it fails with a cause
+dying     two steps, then it is gone without a word, as after a kill
 unborn    prints a reason and ends before it begins
 
 ``.journal`` beside it has a line for each engine and command that began.
@@ -21,6 +24,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +36,7 @@ import pytest
 from rlhf_studio.road import drive, running
 from rlhf_studio.road.plan import SMALL, plan
 from rlhf_studio.road.state import Road, new_road_folder, write_road
-from rlhf_studio.runs import launch
+from rlhf_studio.runs import launch, paths
 from rlhf_studio.runs.launch import engine_arguments
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
@@ -75,21 +79,40 @@ def _note(runs: Path, what: str) -> None:
 # --- the driver ------------------------------------------------------------------------------------------------------------------
 
 
-def stand_in(patch: pytest.MonkeyPatch) -> None:
-    """Let a driver in this process start the stand-ins."""
+class EngineThread:
+    """An engine in a thread of this process; the driver asks of it what it asks of a process."""
 
-    def engine_command(run_dir: Path, mode: StartMode = "train") -> list[str]:
-        return [sys.executable, str(HERE), *engine_arguments(run_dir, mode)[2:]]
+    def __init__(self, run_dir: Path, mode: StartMode = "train"):
+        self.returncode: int | None = None
+        threading.Thread(target=self._work, args=(run_dir, engine_arguments(run_dir, mode)[2:]), daemon=True).start()
+
+    def _work(self, run_dir: Path, arguments: Sequence[str]) -> None:
+        code = 70
+        try:
+            code = _engine(run_dir, [arguments[0], *arguments[2:]])
+        finally:
+            self.returncode = code
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+
+def stand_in(patch: pytest.MonkeyPatch) -> None:
+    """Let a driver in this process work with the stand-ins; engines are threads."""
 
     def run_command(folder: Path, arguments: Sequence[str], signals: Any) -> str:
         _note(folder.parents[1] / "runs", arguments[0])
         Path(arguments[-1]).write_text("{}\n")
         return f"{arguments[0]}: 1 line"
 
-    patch.setattr(launch, "engine_command", engine_command)
+    patch.setattr(running, "start_engine", EngineThread)
     patch.setattr(drive, "run_command", run_command)
     patch.setattr(drive, "inspect_run", lambda config, workspace: SimpleNamespace(problems=[], expected_peak=None))
     patch.setattr(running, "POLL_SECONDS", 0.02)
+
+
+def _engine_command(run_dir: Path, mode: StartMode = "train") -> list[str]:
+    return [sys.executable, str(HERE), *engine_arguments(run_dir, mode)[2:]]
 
 
 def start_driver(folder: Path, workspace: Path) -> subprocess.Popen[bytes]:
@@ -138,6 +161,8 @@ def _work(folder: Path, writer: RunWriter, stage: str, how: str, from_start: boo
         if how == "failing" and step == 2:
             writer.set_state("failed", "", cause=CAUSE)
             return 1
+        if how == "dying" and step == 2:
+            return -9
         time.sleep(0.01)
     checkpoint(folder, step)
     writer.set_state("finished")
@@ -150,7 +175,8 @@ def _engine(folder: Path, arguments: Sequence[str]) -> int:
     how = behaviour.get(stage, behaviour.get("all", "train"))
     _note(folder.parent, " ".join([*arguments, stage]))
     if how == "unborn":
-        print("there is no model in this folder", flush=True)
+        with (folder / paths.LOG).open("a") as log:
+            log.write("there is no model in this folder\n")
         return 2
     with EngineLock(folder), RunWriter(folder) as writer, Heartbeat(folder, 0.05):
         return _work(folder, writer, stage, how, "--from-start" in arguments)
@@ -163,6 +189,8 @@ def main() -> int:
         return _engine(Path(folder), [kind, *rest])
     with pytest.MonkeyPatch.context() as patch:
         stand_in(patch)
+        patch.setattr(running, "start_engine", launch.start_engine)
+        patch.setattr(launch, "engine_command", _engine_command)
         return drive.drive(Path(folder), Path(rest[0]), lambda text: print(text, flush=True))
 
 

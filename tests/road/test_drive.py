@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import os
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rlhf_studio.cli.main import build_parser
+from rlhf_studio.cli.main import build_parser, main
 from rlhf_studio.config_io import Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.road import drive as driving
+from rlhf_studio.road import running
 from rlhf_studio.road.drive import drive, go_on_command
 from rlhf_studio.road.running import PartFailed, Signals, StopAsked, run_command
-from rlhf_studio.road.state import Part, is_driven, read_road
+from rlhf_studio.road.state import Part, is_driven, locked, read_road
 from rlhf_studio.runs.reader import RunReader
-from tests.road.stand_ins import CAUSE, behave, journal, new_road, stand_in, start_driver
+from tests.road.stand_ins import CAUSE, EngineThread, behave, journal, new_road, stand_in, start_driver
 from tests.runs.store_helpers import end
 from tests.waiting import wait_until
 
@@ -30,27 +34,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     stand_in(monkeypatch)
-    return tmp_path
-
-
-@pytest.fixture
-def started(workspace: Path) -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
-    """Starts drivers in processes of their own; what is left of them, and of engines, is ended with the test."""
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def start(folder: Path) -> subprocess.Popen[bytes]:
-        processes.append(start_driver(folder, workspace))
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        end(process)
-    for run in (workspace / "runs").glob("*-*"):
-        pid = RunReader(run).status().pid
-        if RunReader(run).status().state == "running" and pid:
-            os.kill(pid, signal.SIGKILL)
+    (tmp_path / "runs").mkdir()
+    yield tmp_path
+    (tmp_path / "runs" / ".finish").touch()  # no engine goes on after the test
 
 
 def part(folder: Path, key: str = "sft") -> Part:
@@ -88,29 +76,31 @@ def test_all_parts_one_after_the_other_each_with_its_number(workspace: Path) -> 
     assert drive(folder, workspace, said.append) == DONE and journal(workspace) == began  # nothing is left to do
 
 
-@pytest.mark.parametrize(("how", "goes_on"), [("hold", "resume sft"), ("unsaved", "resume --from-start sft")])
-def test_a_stopped_part_keeps_its_run_and_goes_on_with_it(
-    workspace: Path, started: Callable[[Path], subprocess.Popen[bytes]], how: str, goes_on: str
-) -> None:
+def stop_as_soon_as(condition: Callable[[], bool]) -> None:
+    """Ask the driver in this process to stop, from a thread, when the condition holds."""
+
+    def ask() -> None:
+        wait_until(condition)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask, daemon=True).start()
+
+
+def test_a_stopped_part_keeps_its_run_and_goes_on_with_it(workspace: Path) -> None:
     """From its checkpoint; from the start where there is none."""
-    folder = new_road(workspace)
-    behave(workspace, sft=how, ppo="failing")
-    driver = started(folder)
-    wait_until(lambda: under_way(folder))
-    run = part(folder).run
-    driver.send_signal(signal.SIGTERM)
-    assert driver.wait(20) == STOPPED
-    stopped = part(folder)
-    assert (stopped.state, stopped.run) == ("stopped", run) and stopped.seconds > 0
-    assert reader(folder).status().state == "stopped"
-    log = (folder / "road.log").read_text()
-    assert log.endswith(f"stopped\ngo on with: python -m rlhf_studio road go {folder}\n")
-    steps = reader(folder).status().step
-    behave(workspace, ppo="failing")
-    assert drive(folder, workspace, lambda text: None) == FAILED
-    assert part(folder).run == run and journal(workspace)[:2] == ["train sft", goes_on]
-    assert reader(folder).status().step == (max(steps, 3) if how == "hold" else 3)
-    assert part(folder, "ppo").state == "failed" and part(folder).seconds > stopped.seconds
+    for how, goes_on in (("hold", "resume sft"), ("unsaved", "resume --from-start sft")):
+        folder, lines, before = new_road(workspace), list[str](), len(journal(workspace))
+        behave(workspace, sft=how, ppo="failing")
+        stop_as_soon_as(functools.partial(under_way, folder))
+        assert drive(folder, workspace, lines.append) == STOPPED, how
+        stopped, steps = part(folder), reader(folder).status().step
+        assert stopped.state == "stopped" and stopped.seconds > 0 and reader(folder).status().state == "stopped", how
+        assert lines[-2:] == ["stopped", f"go on with: python -m rlhf_studio road go {folder}"], how
+        behave(workspace, ppo="failing")
+        assert drive(folder, workspace, lines.append) == FAILED, how
+        assert part(folder).run == stopped.run and journal(workspace)[before:][:2] == ["train sft", goes_on], how
+        assert reader(folder).status().step == (max(steps, 3) if how == "hold" else 3), how
+        assert part(folder, "ppo").state == "failed" and part(folder).seconds > stopped.seconds, how
 
 
 def test_a_part_that_failed_is_begun_again_in_its_own_run(workspace: Path) -> None:
@@ -137,60 +127,67 @@ def test_an_engine_that_never_began_is_told_with_its_last_line_and_started_anew(
     assert journal(workspace)[:2] == ["train sft", "train sft"] and part(folder).state == "done"
 
 
-@pytest.mark.parametrize("finishes", [True, False], ids=["it finishes", "it is stopped"])
-def test_an_engine_that_outlived_its_driver_is_waited_for(
-    workspace: Path, started: Callable[[Path], subprocess.Popen[bytes]], finishes: bool
-) -> None:
+def test_a_run_whose_engine_is_gone_is_begun_again(workspace: Path) -> None:
     folder = new_road(workspace)
-    behave(workspace, sft="hold")
-    first = started(folder)
-    wait_until(lambda: under_way(folder))
-    first.kill()
-    first.wait(20)
-    run, steps = part(folder).run, reader(folder).status().step
-    assert part(folder).state == "stopped" and reader(folder).status().state == "running"
-    second = started(folder)
-    wait_until(lambda: "waiting for its end" in (folder / "road.log").read_text())
-    wait_until(lambda: reader(folder).status().step > steps)
-    assert second.poll() is None and part(folder).state == "running"
-    if finishes:
-        behave(workspace, reward_model="failing")
-        (workspace / "runs" / ".finish").touch()
-        assert second.wait(20) == FAILED
-        taken_up = part(folder)
-        assert (taken_up.state, taken_up.run) == ("done", run) and taken_up.headline.startswith("Held-out loss 3.50 → ")
-        assert journal(workspace) == ["train sft", "generate", "label", "train reward_model"]
-        return
-    second.send_signal(signal.SIGTERM)  # an engine that it has not started is stopped too
-    assert second.wait(20) == STOPPED
-    assert reader(folder).status().state == "stopped" and part(folder).run == run
-    assert journal(workspace) == ["train sft"]
-
-
-def test_a_run_that_ended_while_nobody_went_along_is_taken_up(workspace: Path, started: Callable[[Path], subprocess.Popen[bytes]]) -> None:
-    folder = new_road(workspace)
-    behave(workspace, sft="hold", reward_model="failing")
-    first = started(folder)
-    wait_until(lambda: under_way(folder))
-    first.kill()
-    first.wait(20)
-    os.kill(reader(folder).status().pid or 0, signal.SIGKILL)
-    wait_until(lambda: reader(folder).status().state == "interrupted")
+    behave(workspace, sft="dying")
+    assert drive(folder, workspace, lambda text: None) == FAILED
+    assert part(folder).state == "failed" and reader(folder).status().state == "interrupted"
     behave(workspace, reward_model="failing")
     assert drive(folder, workspace, lambda text: None) == FAILED
     assert journal(workspace)[:3] == ["train sft", "resume --from-start sft", "generate"] and part(folder).state == "done"
 
 
-def test_two_drivers_on_one_road_are_refused(workspace: Path, started: Callable[[Path], subprocess.Popen[bytes]]) -> None:
-    folder = new_road(workspace)
+def test_an_engine_that_outlived_its_driver_is_waited_for(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed driver writes nothing more: its part stays under way in the file, and its engine goes on."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(run_dir: Path, signals: Signals, say: Any) -> None:
+        EngineThread(run_dir)
+        wait_until(lambda: under_way(folder))
+        raise Killed
+
+    folder, lines = new_road(workspace), list[str]()
     behave(workspace, sft="hold")
-    started(folder)
-    wait_until(lambda: under_way(folder))
-    command = [sys.executable, "-m", "rlhf_studio", "road", "go", str(folder)]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert refused.returncode == BAD_INPUT and refused.stdout == ""
-    assert refused.stderr == (f"rlhf-studio: another process goes along the road {folder} already; wait for its end, or stop it first\n")
-    assert journal(workspace) == ["train sft"] and part(folder).state == "running"
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(driving, "run_to_its_end", killed)
+        drive(folder, workspace, lines.append)
+    run = part(folder).run
+    assert part(folder).state == "stopped" and reader(folder).status().state == "running"
+    behave(workspace, reward_model="failing")
+
+    def say(text: str) -> None:
+        lines.append(text)
+        if "waiting for its end" in text:
+            assert part(folder).state == "running"
+            (workspace / "runs" / ".finish").touch()
+
+    assert drive(folder, workspace, say) == FAILED
+    assert "  an engine is at work on its run already; waiting for its end" in lines
+    taken_up = part(folder)
+    assert (taken_up.state, taken_up.run) == ("done", run) and taken_up.headline.startswith("Held-out loss 3.50 → ")
+    assert journal(workspace) == ["train sft", "generate", "label", "train reward_model"]
+
+
+def test_driver_and_engine_as_processes(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """While one goes along, a second is refused; after a kill its engine lives on, and a later driver that is asked to stop stops it."""
+    folder, lines = new_road(workspace), list[str]()
+    behave(workspace, sft="hold")
+    first = start_driver(folder, workspace)
+    try:
+        wait_until(lambda: under_way(folder), 60)
+        assert main(["road", "go", str(folder)]) == BAD_INPUT
+        assert "another process goes along the road" in capsys.readouterr().err
+        assert journal(workspace) == ["train sft"] and part(folder).state == "running"
+    finally:
+        end(first)
+    run, steps = part(folder).run, reader(folder).status().step
+    assert part(folder).state == "stopped" and reader(folder).status().state == "running" and not is_driven(folder)
+    stop_as_soon_as(lambda: any("waiting for its end" in line for line in lines) and reader(folder).status().step > steps)
+    assert drive(folder, workspace, lines.append) == STOPPED
+    assert reader(folder).status().state == "stopped" and part(folder).run == run and journal(workspace) == ["train sft"]
+    assert (folder / "road.log").read_text() == "Fine-tune a new policy …\n"
 
 
 def test_a_run_that_was_deleted_is_made_again_and_one_that_cannot_start_is_told(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,30 +240,55 @@ def test_pairs_that_were_half_made_are_made_anew(workspace: Path, monkeypatch: p
 
 # --- commands ---------------------------------------------------------------------------------------------------------------------
 
+COMMANDS = """#!/bin/sh
+shift 2  # -m rlhf_studio
+echo first line; echo "$@ is done"
+[ "$1" != fails ]
+"""
 
-def test_a_command_gives_its_last_line_and_fails_with_it(tmp_path: Path) -> None:
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter is a script that says which command it was given; the command ``fails`` does."""
+    script = tmp_path / "python"
+    script.write_text(COMMANDS)
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(running, "POLL_SECONDS", 0.02)
+
+
+def test_a_command_gives_its_last_line_and_fails_with_it(tmp_path: Path, commands: None) -> None:
     with Signals() as signals:
-        said = run_command(tmp_path, ["road", "list", "--workspace", str(tmp_path)], signals)
-        assert said == f"No roads in {tmp_path} yet. Start one with: python -m rlhf_studio road world"
-        with pytest.raises(PartFailed, match=r"^rlhf-studio: nowhere is not the folder of a road"):
-            run_command(tmp_path, ["road", "go", "nowhere"], signals)
-    assert said in (tmp_path / "road.log").read_text()
+        assert run_command(tmp_path, ["label", "a file"], signals) == "label a file is done"
+        with pytest.raises(PartFailed, match=r"^fails at once is done$"):
+            run_command(tmp_path, ["fails", "at once"], signals)
+    assert (tmp_path / "road.log").read_text().splitlines() == ["first line", "label a file is done", "first line", "fails at once is done"]
 
 
-def test_a_command_that_outlived_its_driver_is_waited_for(tmp_path: Path) -> None:
+def test_a_command_that_outlived_its_driver_is_waited_for(tmp_path: Path, commands: None) -> None:
     """It holds a lock of the road as long as it lives: two would write the same files."""
-    hold = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX); print(flush=True); input()"
-    command = [sys.executable, "-c", hold, str(tmp_path / "command.lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other, Signals() as signals:
-        assert other.stdout and other.stdin and other.stdout.readline() == b"\n"
+    with (tmp_path / "command.lock").open("w") as other, Signals() as signals:
+        fcntl.flock(other, fcntl.LOCK_EX)
         signals.received = True
         with pytest.raises(StopAsked):  # it would wait
-            run_command(tmp_path, ["road", "list"], signals)
+            run_command(tmp_path, ["label"], signals)
         assert not (tmp_path / "road.log").exists()
-        other.stdin.close()
-        other.wait(20)
+        fcntl.flock(other, fcntl.LOCK_UN)
         signals.received = False
-        assert run_command(tmp_path, ["road", "list", "--workspace", str(tmp_path)], signals)
+        assert run_command(tmp_path, ["label"], signals)
+
+
+def test_a_command_holds_the_lock_as_long_as_it_lives(tmp_path: Path, commands: None) -> None:
+    """Whatever it started inherits the lock too: a reader of a pipe that is left behind keeps it until the pipe is closed."""
+    pipe, lock = tmp_path / "pipe", tmp_path / "command.lock"
+    os.mkfifo(pipe)
+    (tmp_path / "python").write_text(f"#!/bin/sh\ncat '{pipe}' &\n")
+    with Signals() as signals:
+        run_command(tmp_path, ["label"], signals)
+    with lock.open("w") as other:
+        held = not locked(other.fileno(), fcntl.LOCK_EX)
+        pipe.open("w").close()
+        assert held and wait_until(lambda: locked(other.fileno(), fcntl.LOCK_EX))
 
 
 def test_the_command_to_go_on_can_be_pasted(tmp_path: Path) -> None:

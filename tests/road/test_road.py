@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 from dataclasses import replace
@@ -13,7 +14,6 @@ from rlhf_studio.config import EvaluationRunConfig, RewardModelRunConfig, RunCon
 from rlhf_studio.road.plan import RoadSettings, plan, policy_for_pairs, run_settings
 from rlhf_studio.road.state import (
     AlreadyDriven,
-    Part,
     Road,
     driven,
     driver_pid,
@@ -87,13 +87,16 @@ NO_ROADS = [
 ]
 
 
-@pytest.mark.parametrize("text", NO_ROADS)
-def test_a_file_that_is_none_is_refused_and_left_out_of_the_list(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_none_is_refused_and_left_out_of_the_list(tmp_path: Path) -> None:
     road = made(tmp_path)
-    (road.folder / "road.json").write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError):
-        read_road(road.folder)
-    assert list_roads(tmp_path) == []
+    taken = []
+    for text in NO_ROADS:
+        (road.folder / "road.json").write_text(text, encoding="utf-8")
+        with contextlib.suppress(ValueError):
+            read_road(road.folder)
+            taken.append(text[:200])
+        taken += [text[:200]] if list_roads(tmp_path) else []
+    assert taken == []
 
 
 def hold(folder: Path, begun: multiprocessing.Event, end: multiprocessing.Event) -> None:  # type: ignore[valid-type]
@@ -118,8 +121,3 @@ def test_a_part_under_way_is_stopped_when_nobody_goes_along(tmp_path: Path) -> N
     os.kill(other.pid or 0, 9)
     other.join()
     assert read_road(road.folder).part("sft").state == "stopped" and not is_driven(road.folder)
-
-
-def test_a_part_says_what_it_is() -> None:
-    assert {part.kind for part in plan(RoadSettings())} == {"run", "data"}
-    assert Part("x", "X", "run").state == "waiting"

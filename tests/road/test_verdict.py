@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from rlhf_studio.road.plan import SMALL, RoadSettings, is_small, plan
 from rlhf_studio.road.state import Road
 from rlhf_studio.road.verdict import verdict_of
@@ -23,19 +21,19 @@ def ended(*ppo: str, evaluation: str = "") -> Road:
     return road.with_part("evaluation", headline=evaluation)
 
 
-@pytest.mark.parametrize(
-    ("rate", "between", "judged"),
-    [
-        ("67%", " (55% to 78%)", "The trained policy is better: it wins"),
-        ("67 %", " (51 % to 78 %)", "The trained policy is better: it wins"),
-        ("30%", " (17% to 49%)", "The trained policy is worse: it wins"),
-        ("50%", " (17% to 83%)", "No sure difference: the trained policy wins"),
-        ("70%", " (50% to 83%)", "No sure difference: the trained policy wins"),
-        ("67%", "", "Too few answers to tell: the trained policy wins"),
-    ],
-)
-def test_better_only_where_the_whole_interval_says_so(rate: str, between: str, judged: str) -> None:
-    assert verdict_of(ended(evaluation=WINS.format(rate, between))) == judged + SAYS.format(rate, between)
+JUDGED = [
+    ("67%", " (55% to 78%)", "The trained policy is better: it wins"),
+    ("67 %", " (51 % to 78 %)", "The trained policy is better: it wins"),
+    ("30%", " (17% to 49%)", "The trained policy is worse: it wins"),
+    ("50%", " (17% to 83%)", "No sure difference: the trained policy wins"),
+    ("70%", " (50% to 83%)", "No sure difference: the trained policy wins"),
+    ("67%", "", "Too few answers to tell: the trained policy wins"),
+]
+
+
+def test_better_only_where_the_whole_interval_says_so() -> None:
+    for rate, between, judged in JUDGED:
+        assert verdict_of(ended(evaluation=WINS.format(rate, between))) == judged + SAYS.format(rate, between)
 
 
 def test_what_the_score_did_from_the_first_round_to_the_last() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rlhf_studio.analysis.doctor.run_data import RunCache, RunData, is_looked_at
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, RolloutRecord, SettingChange, State, StepRecord, TokenRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, RolloutRecord, SettingChange, State, StepRecord, StoredEvent, TokenRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import rollout, token_record
 
@@ -26,6 +28,7 @@ def sentence(seed: int, length: int = 8) -> str:
     return " ".join(np.random.default_rng(seed).choice(WORDS, length))
 
 
+@cache
 def answers(step: int) -> list[RolloutRecord]:
     """Ten responses that differ, with scores that have nothing to do with their length."""
     draw = np.random.default_rng(step)
@@ -109,6 +112,38 @@ class Made:
             if self.state != "running":
                 writer.set_state(self.state, cause=self.cause)
         return RunReader(folder)
+
+    def read(self, folder: Path) -> RunData:
+        """What a doctor reads of it. Written into ``folder`` only where phrases have to be counted in its responses."""
+        if self.responses is not answers:
+            read = RunCache(self.write(folder)).read()
+            assert isinstance(read, RunData)
+            return read
+        config = RunConfig.model_validate({"ppo": {"steps": self.steps}, **self.settings})
+        rows = [self._values(step) for step in range(1, self.steps + 1)]
+        columns = {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else ())}
+        events = [
+            StoredEvent(number, 0.0, step, event.level, event.kind, event.text, event.data)
+            for number, (step, event) in enumerate(sorted(self.events.items()), 1)
+        ]
+        changed = [(event.step, change["setting"]) for event in events for change in event.data.get("changes", [])]
+        watched = {step: np.array([row.score for row in self.watched(step)]) for step in range(self.steps + 1) if self.watched(step)}
+        return RunData(
+            config,
+            self.state,
+            self.cause,
+            self.device,
+            self.steps or config.ppo.steps,
+            np.arange(1, self.steps + 1),
+            {name: np.where(np.isfinite(column), column, np.nan) for name, column in columns.items()},
+            events=events,
+            step_events=events,
+            non_finite=[(at, name, value) for at, row in enumerate(rows, 1) for name, value in row.items() if not np.isfinite(value)],
+            responses={step: answers(step) for step in range(1, self.steps + 1) if is_looked_at(step)},
+            watched_scores=watched,
+            changes=[change for change in self.changes if not config.live_problem(change.setting, change.new)],
+            reward_changes=[(step, setting) for step, setting in changed if setting.startswith("reward.")],
+        )
 
     def _values(self, step: int) -> dict[str, float]:
         found = {name: value(step) for name, value in {**HEALTHY, **(GOLD if self.gold else {})}.items()}

@@ -8,14 +8,17 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.config_io import parse_config
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, State, StepRecord
+from rlhf_studio.runs.records import EventRecord, State, StepRecord, StoredEvent
 from rlhf_studio.runs.writer import RunWriter
 
 EVERY = 5  # steps between two measurements on held-out examples
-Value = float | Sequence[float] | Callable[[int], float | None]
+Value = float | Sequence[float | None] | Callable[[int], float | None]
 
 
 def wobble(step: int) -> float:
@@ -108,6 +111,25 @@ class Made:
             if self.state != "running":
                 writer.set_state(self.state, cause=self.cause)
         return RunReader(folder)
+
+    def read(self) -> Recorded:
+        """What a doctor reads of it, without a store."""
+        rows = [self._values(step) for step in range(1, self.steps + 1)]
+        values = {name: np.array([row.get(name, np.nan) for row in rows]) for name in {name for row in rows for name in row}}
+        told = {"examples": {**EXAMPLES, **self.examples}, **self.told}
+        events = [StoredEvent(number, 0.0, 1, "info", kind, "Counted.", dict(data)) for number, (kind, data) in enumerate(told.items(), 1)]
+        return Recorded(
+            parse_config({"stage": self.stage, **self.settings}),
+            self.state,
+            self.cause,
+            "cpu, 2 threads",
+            self.planned or self.steps,
+            np.arange(1, self.steps + 1),
+            {name: np.where(np.isfinite(column), column, np.nan) for name, column in values.items()},
+            events=events,
+            step_events=events,
+            non_finite=[(at, name, value) for at, row in enumerate(rows, 1) for name, value in row.items() if not np.isfinite(value)],
+        )
 
     def _values(self, step: int) -> dict[str, float]:
         found = {}

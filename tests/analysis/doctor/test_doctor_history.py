@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.analysis.doctor import Doctor, diagnose
+from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, SettingChange, StepRecord
@@ -15,8 +16,10 @@ from rlhf_studio.runs.writer import RunWriter
 from tests.analysis.doctor.made_runs import HEALTHY, Made, Values, after, answers
 
 
-def found(reader: RunReader, check: str) -> Finding | None:
-    return next((one for one in diagnose(reader).findings if one.check == check), None)
+def found(run: RunReader | Made, check: str) -> Finding | None:
+    """Of a run in its folder, or of a made one without a store."""
+    seen = diagnosis(run.read(Path())) if isinstance(run, Made) else diagnose(run)
+    return next((one for one in seen.findings if one.check == check), None)
 
 
 @pytest.mark.parametrize(
@@ -26,13 +29,13 @@ def found(reader: RunReader, check: str) -> Finding | None:
         {"optim/grad_norm": after(15, math.nan, 0.5), "optim/steps": after(15, 0.0, 8.0)},  # every minibatch was left out
     ],
 )
-def test_a_metric_with_nothing_to_measure_is_no_overflow(metrics: Values, tmp_path: Path) -> None:
-    assert found(Made(metrics=metrics).write(tmp_path / "run"), "not-finite") is None
+def test_a_metric_with_nothing_to_measure_is_no_overflow(metrics: Values) -> None:
+    assert found(Made(metrics=metrics), "not-finite") is None
 
 
 @pytest.mark.parametrize("metrics", [{"val/explained_variance": after(9, -math.inf, 0.3)}, {"optim/grad_norm": after(9, math.nan, 0.5)}])
-def test_the_same_metrics_can_overflow(metrics: Values, tmp_path: Path) -> None:
-    one = found(Made(metrics=metrics).write(tmp_path / "run"), "not-finite")
+def test_the_same_metrics_can_overflow(metrics: Values) -> None:
+    one = found(Made(metrics=metrics), "not-finite")
     assert one is not None and (one.level, one.since) == ("alarm", 9)
 
 
@@ -72,30 +75,30 @@ def test_a_remedy_starts_from_the_value_in_force(saved: float, tmp_path: Path) -
     assert before.changes == {"ppo.kl_coef": 0.1}
 
 
-def test_a_learning_rate_that_was_lowered_on_purpose_is_not_gone(tmp_path: Path) -> None:
+def test_a_learning_rate_that_was_lowered_on_purpose_is_not_gone() -> None:
     lowered = Made(settings={"ppo": {"steps": 16, "learning_rate": 2e-4}}, metrics={"lr": after(8, 1e-6, 2e-4)})
-    assert found(lowered.write(tmp_path / "decayed"), "learning-rate-gone") is not None
+    assert found(lowered, "learning-rate-gone") is not None
     lowered.changes = [SettingChange(8, "ppo.learning_rate", 2e-4, 1e-6)]
-    assert found(lowered.write(tmp_path / "on purpose"), "learning-rate-gone") is None
+    assert found(lowered, "learning-rate-gone") is None
 
 
 @pytest.mark.parametrize(("old", "new", "since"), [(2.0, 8.0, None), (6.0, 2.0, 14)])
-def test_the_target_of_a_step_is_the_one_it_was_trained_with(old: float, new: float, since: int | None, tmp_path: Path) -> None:
+def test_the_target_of_a_step_is_the_one_it_was_trained_with(old: float, new: float, since: int | None) -> None:
     settings = {"ppo": {"steps": 16, "kl_controller": "adaptive", "kl_target": old}}
     changes = [SettingChange(5, "ppo.kl_target", old, new)]
-    one = found(Made(settings=settings, metrics={"objective/kl": 7.0}, changes=changes).write(tmp_path / "run"), "kl-above-target")
+    one = found(Made(settings=settings, metrics={"objective/kl": 7.0}, changes=changes), "kl-above-target")
     assert (one and one.since) == since
     assert one is None or one.evidence[0].text == "KL 7.00 nats, target 2"
 
 
-def test_a_change_without_a_usable_value_is_passed_over(tmp_path: Path) -> None:
+def test_a_change_without_a_usable_value_is_passed_over() -> None:
     """Logs of other programs may name any setting, and any value."""
     changes = [
         SettingChange(3, "ppo.kl_coef", None, "much"),
         SettingChange(4, "their.own", 1, 2),
         SettingChange(6, "ppo.kl_coef", None, 0.3),
     ]
-    one = found(Made(metrics=FAR, changes=changes).write(tmp_path / "run"), "kl-exploding")
+    one = found(Made(metrics=FAR, changes=changes), "kl-exploding")
     assert one is not None and one.changes == {"ppo.kl_coef": 0.6}
 
 

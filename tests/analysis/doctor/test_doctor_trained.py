@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlhf_studio.analysis.doctor import Doctor
+from rlhf_studio.analysis.records import Diagnosis
 from tests.analysis.doctor import stored_runs
 
 HEALTHY = ("world-21", "world-lora-21", "world-lora-24", "llama-21", "length-rule-21", "cut-off-21", "rate-d10-0")
@@ -69,45 +70,56 @@ ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
 }
 
 
-def graver(doctor: Doctor, until: int | None = None) -> dict[str, tuple[str, int]]:
-    return {one.check: (one.level, one.since) for one in doctor.diagnose(until).findings if one.level != "note"}
+def graver(seen: Diagnosis) -> dict[str, tuple[str, int]]:
+    return {one.check: (one.level, one.since) for one in seen.findings if one.level != "note"}
 
 
-def test_every_kept_run_is_judged_and_small() -> None:
-    assert set(stored_runs.names()) == {*HEALTHY, *ILL}
-    sizes = [path.stat().st_size for path in stored_runs.STORES.glob("*.jsonl")]
-    assert max(sizes) < 300_000 and sum(sizes) < 2_000_000
+@pytest.fixture(scope="module")
+def doctors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Doctor]:
+    """A doctor for each kept run."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {name: Doctor(stored_runs.stored(name, folder / name)) for name in stored_runs.names()}
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_run_improves_without_a_warning_at_any_step(name: str, tmp_path: Path) -> None:
-    reader = stored_runs.stored(name, tmp_path / "run")
-    doctor = Doctor(reader)
-    assert doctor.diagnose().verdict.kind == "improved"
-    assert [(step, graver(doctor, step)) for step in range(1, reader.status().step + 1) if graver(doctor, step)] == []
+def test_every_kept_run_is_judged(doctors: dict[str, Doctor]) -> None:
+    assert set(doctors) == {*HEALTHY, *ILL}
 
 
-@pytest.mark.parametrize("name", ILL)
-def test_an_ill_run_gets_its_verdict_and_its_findings(name: str, tmp_path: Path) -> None:
-    kind, since, checks = ILL[name]
-    doctor = Doctor(stored_runs.stored(name, tmp_path / "run"))
-    found = doctor.diagnose().verdict
-    assert (found.kind, found.since) == (kind, since)
-    assert graver(doctor) == checks
-    for check, (level, step) in checks.items():  # it was said then, and not before
-        assert graver(doctor, step)[check] == (level, step)
-        assert step == 0 or graver(doctor, step - 1).get(check, ("", 0))[0] != level
+@pytest.mark.parametrize("every", [19, pytest.param(1, marks=pytest.mark.long)])
+def test_a_healthy_run_improves_without_a_warning_at_any_step(every: int, doctors: dict[str, Doctor]) -> None:
+    wrong: list[Any] = []
+    for name in HEALTHY:
+        now = doctors[name].diagnose()
+        wrong += [(name, now.verdict.kind)] if now.verdict.kind != "improved" else []
+        steps = [*range(3, now.step, every), now.step] if every > 1 else range(1, now.step + 1)
+        wrong += [(name, step, ill) for step in steps if (ill := graver(doctors[name].diagnose(step)))]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", [name for name in HEALTHY if name.startswith("world")])
-def test_the_phrase_of_the_bundled_raters_is_noted(name: str, tmp_path: Path) -> None:
-    notes = Doctor(stored_runs.stored(name, tmp_path / "run")).diagnose().verdict.notes
-    assert any("masterpiece" in note and "the judge may be fooled" in note for note in notes)
+def test_an_ill_run_gets_its_verdict_and_its_findings(doctors: dict[str, Doctor]) -> None:
+    for name, (kind, since, checks) in ILL.items():
+        now = doctors[name].diagnose()
+        assert (now.verdict.kind, now.verdict.since, graver(now)) == (kind, since, checks), name
 
 
-def test_a_run_that_its_learning_rate_destroyed_is_told_so(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_every_finding_was_said_at_its_step_and_not_before(doctors: dict[str, Doctor]) -> None:
+    for name, (_, _, checks) in ILL.items():
+        for check, (level, step) in checks.items():
+            assert graver(doctors[name].diagnose(step))[check] == (level, step), name
+            assert step == 0 or graver(doctors[name].diagnose(step - 1)).get(check, ("", 0))[0] != level, name
+
+
+def test_the_phrase_of_the_bundled_raters_is_noted(doctors: dict[str, Doctor]) -> None:
+    for name in HEALTHY:
+        if name.startswith("world"):
+            notes = doctors[name].diagnose().verdict.notes
+            assert any("masterpiece" in note and "the judge may be fooled" in note for note in notes), name
+
+
+def test_a_run_that_its_learning_rate_destroyed_is_told_so(doctors: dict[str, Doctor]) -> None:
     """First, once, and in the verdict; and what is left of its text is not said to please the reward, since the score fell."""
-    doctor = Doctor(stored_runs.stored("rate-x4500-0", tmp_path / "run"))
+    doctor = doctors["rate-x4500-0"]
     for step in (0, 1, None):
         findings = doctor.diagnose(step).findings
         assert [one.title for one in findings if "4,500" in one.title] == [findings[0].title]
@@ -119,13 +131,13 @@ def test_a_run_that_its_learning_rate_destroyed_is_told_so(tmp_path: Path) -> No
     assert all("did not rise" in causes[check] for check in ("diversity-loss", "repetition", "cut-off-rising"))
 
 
-def test_an_exploited_reward_is_told_with_the_phrase_and_the_setting(tmp_path: Path) -> None:
-    notes = Doctor(stored_runs.stored("beta-0-21", tmp_path / "run")).diagnose().verdict.notes
+def test_an_exploited_reward_is_told_with_the_phrase_and_the_setting(doctors: dict[str, Doctor]) -> None:
+    notes = doctors["beta-0-21"].diagnose().verdict.notes
     assert "masterpiece” is taking over" in notes[0]
     assert notes[1] == "With KL coefficient 0 nothing holds the policy near its start."
 
 
-def test_answers_that_were_cut_off_from_the_beginning_are_a_note(tmp_path: Path) -> None:
+def test_answers_that_were_cut_off_from_the_beginning_are_a_note(doctors: dict[str, Doctor]) -> None:
     """Four tokens are allowed: nothing is spoilt, and more would help."""
-    (one,) = [one for one in Doctor(stored_runs.stored("cut-off-21", tmp_path / "run")).diagnose().findings if one.check == "all-cut-off"]
+    (one,) = [one for one in doctors["cut-off-21"].diagnose().findings if one.check == "all-cut-off"]
     assert (one.level, one.since, one.changes) == ("note", 3, {"generation.response_length": 8})

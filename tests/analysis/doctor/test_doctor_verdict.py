@@ -10,10 +10,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.doctor import Doctor, diagnose
 from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.doctor.run_data import RunData, _reward_changes
-from rlhf_studio.analysis.records import Verdict
+from rlhf_studio.analysis.records import Diagnosis, Verdict
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, StoredEvent
@@ -22,7 +22,11 @@ from tests.analysis.doctor.made_runs import Made, Values, after, sentence, with_
 
 
 def verdict(made: Made, folder: Path, until: int | None = None) -> Verdict:
-    return diagnose(made.write(folder / "run"), until).verdict
+    return told(made, folder, until).verdict
+
+
+def told(made: Made, folder: Path, until: int | None = None) -> Diagnosis:
+    return diagnosis(made.read(folder / "run").up_to(until))
 
 
 FLAT: Values = {"objective/scores": lambda step: 0.1 + 0.02 * (-1) ** step}
@@ -106,9 +110,8 @@ def test_a_verdict_that_no_longer_holds_goes(tmp_path: Path) -> None:
     assert (found.kind, found.since) == ("improved", 11)  # the mean of 9 to 11 is 0.35, within 5 standard errors of the best, 0.47
 
 
-@pytest.mark.parametrize("rate", [0.0, 1e-9])
-def test_nothing_learned_is_said_at_the_end(rate: float, tmp_path: Path) -> None:
-    made = Made(metrics={**FLAT, "lr": rate})
+def test_nothing_learned_is_said_at_the_end(tmp_path: Path) -> None:
+    made = Made(metrics={**FLAT, "lr": 1e-9})
     assert verdict(made, tmp_path / "a").kind == "nothing learned"
     assert verdict(made, tmp_path / "b", until=12).kind == "too early"
 
@@ -157,20 +160,19 @@ def test_steps_that_were_left_out_are_counted(tmp_path: Path) -> None:
     assert some.kind == "improved" and any("2 of 16 steps, with 128 responses" in note for note in some.notes)
 
 
-@pytest.mark.parametrize(
-    ("text", "cause"),
-    [
-        ("3 minibatches were left out: the mean ratio 58.2 exceeds the threshold 10, so the minibatch was skipped.", "mean ratio"),
-        ("1 minibatch was left out: the gradient norm is not finite (nan).", "not finite"),
-        ("1 minibatch was left out: the entropy is not finite (nan) in episode 1, prompt 'the mean ratio'.", "not finite"),
-        ("This update was left out: the component 'a' gave no score for a text.", "a reward was missing"),
-    ],
-)
-def test_what_was_left_out_has_the_cause_that_was_recorded(text: str, cause: str, tmp_path: Path) -> None:
-    found = verdict(Made(events={4: EventRecord("warning", "skip", text)}), tmp_path)
-    (note,) = [note for note in found.notes if note.startswith("Left out")]
-    told = {name for name in ("mean ratio", "not finite", "a reward was missing") if name in note}
-    assert told == {cause}
+LEFT_OUT = [
+    ("3 minibatches were left out: the mean ratio 58.2 exceeds the threshold 10, so the minibatch was skipped.", "mean ratio"),
+    ("1 minibatch was left out: the gradient norm is not finite (nan).", "not finite"),
+    ("1 minibatch was left out: the entropy is not finite (nan) in episode 1, prompt 'the mean ratio'.", "not finite"),
+    ("This update was left out: the component 'a' gave no score for a text.", "a reward was missing"),
+]
+
+
+def test_what_was_left_out_has_the_cause_that_was_recorded(tmp_path: Path) -> None:
+    for text, cause in LEFT_OUT:
+        noted = verdict(Made(events={4: EventRecord("warning", "skip", text)}), tmp_path)
+        (note,) = [note for note in noted.notes if note.startswith("Left out")]
+        assert [name for name in ("mean ratio", "not finite", "a reward was missing") if name in note] == [cause], text
 
 
 def test_a_score_that_fell_is_told(tmp_path: Path) -> None:
@@ -212,9 +214,8 @@ def test_where_the_score_did_not_rise_nobody_is_fooled(tmp_path: Path) -> None:
 def test_a_check_does_not_call_damaged_what_the_verdict_calls_rising(tmp_path: Path) -> None:
     """The verdict says rising, not yet certain: so no check says that the score did not rise, nor would it start again."""
     phrase = with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else "."))
-    reader = short_run(responses=phrase).write(tmp_path / "run")
-    told = [diagnose(reader, until) for until in range(13, 19)]
-    rising = [found for found in told if found.verdict.kind == "rising"]
+    doctor = Doctor(short_run(responses=phrase).write(tmp_path / "run"))
+    rising = [found for found in (doctor.diagnose(until) for until in range(13, 19)) if found.verdict.kind == "rising"]
     assert rising
     for found in rising:
         (one,) = [one for one in found.findings if one.check == "one-phrase"]
@@ -286,10 +287,10 @@ def test_only_changes_of_the_steps_as_they_are_now_count() -> None:
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["errors recorded", "run of an earlier version"])
 def test_responses_to_one_prompt_are_not_independent(recorded: bool) -> None:
-    """16 responses to each of 4 prompts that earn nearly the same, and a policy that stays as it is: 30 draws."""
+    """16 responses to each of 4 prompts that earn nearly the same, and a policy that stays as it is: 12 draws."""
     config = RunConfig.model_validate({"ppo": {"steps": 30, "batch_size": 64, "mini_batch_size": 64, "responses_per_prompt": 16}})
     kinds = []
-    for seed in range(30):
+    for seed in range(12):
         draw = np.random.default_rng(seed)
         scores = draw.normal(size=(30, 4, 1)) + 0.2 * draw.normal(size=(30, 4, 16))
         gold = draw.normal(size=(30, 4, 1)) + 0.2 * draw.normal(size=(30, 4, 16))
@@ -304,12 +305,12 @@ def test_responses_to_one_prompt_are_not_independent(recorded: bool) -> None:
         kinds.append(diagnosis(run).verdict.kind)
         gamed = replace(run, metrics=metrics | {"objective/scores": rising, "gold/score": gold.mean(axis=(1, 2))})
         assert diagnosis(gamed).verdict.kind == "improved"  # gold is noise: it does not fall
-    assert set(kinds) <= {"nothing learned", "rising"} and kinds.count("rising") <= 2  # 5 % of 30
+    assert set(kinds) <= {"nothing learned", "rising"} and kinds.count("rising") <= 2  # 5 %, and what chance adds
 
 
 def test_the_verdict_of_each_step_is_the_one_that_was_given_then(tmp_path: Path) -> None:
-    reader = Made(metrics=GAMED).write(tmp_path / "run")
-    kinds = [diagnose(reader, step).verdict.kind for step in range(1, 16)]
+    run = Made(metrics=GAMED).read(tmp_path / "run")
+    kinds = [diagnosis(run.up_to(step)).verdict.kind for step in range(1, 16)]
     assert kinds == ["too early"] * 4 + ["improving"] * 6 + ["exploiting the reward"] * 5
 
 
