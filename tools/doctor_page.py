@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
 from rlhf_studio.analysis.doctor import verdict as verdicts
-from rlhf_studio.analysis.doctor.check import CHECKS, Check
+from rlhf_studio.analysis.doctor.check import CHECKS
 from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
 from rlhf_studio.analysis.doctor.judges import FALL_SHARE, LIKELY_RISE, REAL_RISE, SURE_FALL, SURE_RISE, WINDOW
 from rlhf_studio.analysis.doctor.stages import losses
@@ -25,7 +25,7 @@ HEAD = """# The doctor
 `python -m rlhf_studio doctor DIR` says what a run came to (the verdict) and what is wrong with it (findings), also while it goes on.
 `--json` gives `verdict` and `findings` for scripts; `--until STEP` looks at the run as it was after that step. Risky settings are told
 before Start, and are findings of the run from its beginning (`since` 0) until a change mends them. Where a finding usually comes from,
-and where to look, stands with the finding.
+and where to look, stands with the finding; below are the rule of each check and, in italics, what to do.
 
 Made by `python -m tools.doctor_page > docs/doctor.md`.
 
@@ -46,8 +46,7 @@ def doctor_document() -> str:
     """The whole page as Markdown."""
     lines = [HEAD.rstrip("\n"), "", *_verdicts()]
     for family, group in groupby(CHECKS.values(), key=lambda one: one.family):
-        lines += ["", f"## {family}", "", "| check | rule | what to do |", "|---|---|---|"]
-        lines += [_row(one) for one in group]
+        lines += ["", f"## {family}", "", *(f"- `{one.name}`: {one.rule}. *{one.advice}*" for one in group)]
     lines += ["", *_settings()]
     return "\n".join(lines) + "\n"
 
@@ -127,11 +126,6 @@ def _settings() -> list[str]:
         f"| `settings-beta` | β below {stage_settings.LOW_BETA:g} or above {stage_settings.HIGH_BETA:g} |",
         "| `settings-prompts` | fewer than 30 prompts |",
     ]
-
-
-def _row(one: Check) -> str:
-    cells = (f"`{one.name}`", one.rule, one.advice)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of settings in docs/settings.md, made from the configuration itself.
+"""The lists of settings in docs/settings.md, made from the configuration itself.
 
 ``python -m tools.settings_page > docs/settings.md`` writes it; a test compares.
 """
@@ -30,19 +30,19 @@ def settings_document() -> str:
         "",
         "Every setting of a run, as the form, `--section.name VALUE` on the command line and the YAML file know it.",
         "`stage` says what a run does: " + ", ".join(f"`{stage}`" for stage in STAGES) + ". A file that does not name it is for PPO.",
-        "Beside a default stand the choices that the meaning does not name, and limits that may be met.",
+        "In brackets stands the default; behind it the choices that the text does not name, and limits that may be met.",
         "Made by `python -m tools.settings_page > docs/settings.md`.",
     ]
-    tables = Tables()
-    lines += tables.lines("The run", "run", StageConfig)
+    lists = Lists()
+    lines += lists.lines("The run", "run", StageConfig)
     for section in RunConfig.sections:
-        lines += tables.lines(section, section, section_model(section))
-    lines += tables.lines(EVERY_KIND, "", Component)
+        lines += lists.lines(section, section, section_model(section))
+    lines += lists.lines(EVERY_KIND, "", Component)
     for kind, model in REWARD_KINDS.items():
-        lines += tables.lines(f"reward.components: kind {kind}", "", model)
+        lines += lists.lines(f"reward.components: kind {kind}", "", model)
     for stage, config in STAGES.items():
         if stage != "ppo":
-            lines += _stage(stage, config, tables)
+            lines += _stage(stage, config, lists)
     return "\n".join(lines) + "\n"
 
 
@@ -57,8 +57,8 @@ def _owner(section: str, stage: Stage) -> Stage:
     return next(other for other, kind in STAGES.items() if section in kind.sections and section_model(section, kind) is model)
 
 
-def _stage(stage: Stage, config: type[StageConfig], tables: Tables) -> Iterator[str]:
-    """A stage other than PPO: which sections it has, and the tables of those that are its own."""
+def _stage(stage: Stage, config: type[StageConfig], lists: Lists) -> Iterator[str]:
+    """A stage other than PPO: which sections it has, and the lists of those that are its own."""
     yield from ("", f"# {STAGE_TITLES[stage]} (`stage: {stage}`)", "", (config.__doc__ or "").strip().replace("``", "`"))
     shared: dict[Stage, list[str]] = {}
     for section in config.sections:
@@ -67,18 +67,18 @@ def _stage(stage: Stage, config: type[StageConfig], tables: Tables) -> Iterator[
     same = "; ".join(f"{', '.join(sections)} as in the stage `{owner}`" for owner, sections in shared.items())
     yield f"Its sections: {same}; and those that follow."
     for section, model in own_sections(stage).items():
-        yield from tables.lines(SECTION_TITLE.format(stage=stage, section=section), section, model)
+        yield from lists.lines(SECTION_TITLE.format(stage=stage, section=section), section, model)
 
 
-class Tables:
-    """The tables in the order of the page. A row that an earlier table has, word for word, is named and not repeated."""
+class Lists:
+    """The lists in the order of the page. A row that an earlier list has, word for word, is named and not repeated."""
 
     def __init__(self) -> None:
         self.shown: dict[str, str] = {}
-        """The title of the first table with a row, by row."""
+        """The title of the first list with a row, by row."""
 
     def lines(self, title: str, section: str, model: type[BaseModel]) -> Iterator[str]:
-        """The heading, what the section is about, and its table."""
+        """The heading, what the section is about, and its rows."""
         about = (model.__doc__ or "").strip().replace("``", "`")
         if model is StageConfig:
             about = "What every run has. The settings are in sections; those of PPO follow, then those of the other stages."
@@ -93,16 +93,17 @@ class Tables:
         yield from ("", f"## {title}", "", about)
         yield from (f"As in {before}: {', '.join(names)}." for before, names in again.items())
         if new:
-            yield from ("", "| setting | default | meaning |", "|---|---|---|", *new)
+            yield from ("", *new)
         self.shown |= dict.fromkeys(new, title)
 
 
 def _row(section: str, name: str, field: FieldInfo) -> str:
     stages = USED_ONLY_BY.get(f"{section}.{name}", ())
-    only = f" Only in {', '.join(stages)}." if stages else ""
+    others = [stage for stage in STAGES if stage not in stages]
+    only = f" Not in {others[0]}." if len(others) == 1 else f" Only in {', '.join(stages)}." if stages else ""
     meaning = _meaning(field)
     allowed = _allowed(field, meaning)
-    return f"| `{name}` | {_default(field)}{'; ' if allowed else ''}{allowed} | {meaning}{only} |"
+    return f"- `{name}` ({_default(field)}{'; ' if allowed else ''}{allowed}): {meaning}{only}"
 
 
 def _default(field: FieldInfo) -> str:
@@ -112,7 +113,7 @@ def _default(field: FieldInfo) -> str:
         return ", ".join(f"one {item.kind}" for item in value)
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return "empty" if value == "" else f"`{value}`".replace("|", "\\|")
+    return "empty" if value == "" else f"`{value}`"
 
 
 def _allowed(field: FieldInfo, meaning: str) -> str:
@@ -148,7 +149,7 @@ def _number(value: float) -> str:
 
 def _meaning(field: FieldInfo) -> str:
     unit = str(_extra(field, "unit"))
-    text = (field.description or "").replace("|", "\\|")
+    text = field.description or ""
     return f"{text} ({unit})" if unit and unit not in text else text
 
 
