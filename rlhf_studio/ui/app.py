@@ -21,7 +21,6 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio i
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import gradio as gr
-from gradio.utils import is_zero_gpu_space
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
@@ -103,7 +102,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Road", id=ROAD):
                 road = RoadPage(workspace, access).build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
-        _connect(tabs, live, train_page, train, runs_page, runs, wake)
+        _connect(tabs, live, train_page, train, runs_page, runs, wake, context.starts_through_queue)
         _connect_talk(talk, talk_page, tabs, live)
         _connect_feedback(feedback, services.feedback_page, tabs, live)
         _connect_road(road, tabs, live)
@@ -119,10 +118,11 @@ def _connect(
     runs_page: RunsPage,
     runs: gr.HTML,
     wake: Callable[[], None],
+    through_queue: bool,
 ) -> None:
-    """The events that lead from page to page. Who may send each is in :mod:`rlhf_studio.ui.roles`."""
+    """The events that lead from page to page. ``through_queue``: those that may start a run go through Gradio's queue."""
     quiet: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    asking: dict[str, Any] = {**quiet, "queue": is_zero_gpu_space()}  # Gradio says there who asks, in events of the queue alone
+    asking: dict[str, Any] = {**quiet, "queue": through_queue}
 
     @callable_by(Role.OPERATOR, players_in=PLAYED, starts=True)
     def start_run(event: sent.Event, request: gr.Request) -> list[Any]:
@@ -244,13 +244,16 @@ def launch(
     port: int | None = None,
     mode: Mode = Mode.LOCAL,
     start: StartEngine = start_engine,
-    on_queued: Callable[[str], None] = lambda run_id: None,
+    on_queued: Callable[[str], None] | None = None,
     permissions: Permissions = NOTHING_ALLOWED,
     keep_hub_token: bool = False,
     allow_hosts: Sequence[str] = (),
     prepare_lessons: bool = False,
 ) -> Server:
-    """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers. ``on_queued`` as in :class:`Workspace`.
+    """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers.
+
+    ``on_queued`` as in :class:`Workspace`. With it, the events that start runs go through Gradio's queue: in them, what is called knows who
+    asks (``gradio.context.LocalContext``).
 
     ``permissions`` say which code and servers outside the program rewards may use; they are passed on to ``start``.
     So is ``keep_hub_token``: whether runs may use the Hugging Face token of the person who started the app. ``allow_hosts`` are
@@ -262,7 +265,7 @@ def launch(
     """
     access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
-    workspace = Workspace(root, Recordings(), on_queued)
+    workspace = Workspace(root, Recordings(), on_queued or (lambda run_id: None))
     feedback = Feedback(workspace.root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
     if mode.visitors_play:
@@ -273,7 +276,7 @@ def launch(
     keeper = None if access.read_only else keeper_of(os.environ, workspace, space=mode is Mode.SPACE)
     if keeper is not None:
         workspace.deleted = keeper.forget
-    context = Context(workspace, LiveFeed(workspace), access, dispatcher, keeper, permissions, keep_hub_token)
+    context = Context(workspace, LiveFeed(workspace), access, dispatcher, keeper, permissions, keep_hub_token, on_queued is not None)
     services = services_of(context, feedback, prepare_lessons=prepare_lessons)
     services.class_page.open()
     demo = build_app(context, services)
@@ -311,7 +314,7 @@ def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: M
 
 
 def main(
-    arguments: Sequence[str] | None = None, *, start: StartEngine = start_engine, on_queued: Callable[[str], None] = lambda run_id: None
+    arguments: Sequence[str] | None = None, *, start: StartEngine = start_engine, on_queued: Callable[[str], None] | None = None
 ) -> int:
     """The command ``app``: serve until interrupted; returns the exit code. ``start`` and ``on_queued`` as in :func:`launch`."""
     options = parser().parse_args(arguments)

@@ -34,6 +34,7 @@ class Context:
         keeper: copies runs into a bucket; None where there is none.
         permissions: which code and servers outside the program rewards may use.
         keep_hub_token: whether what the app starts may use the Hugging Face token of the person who started the app.
+        starts_through_queue: whether the events that start runs go through Gradio's queue.
     """
 
     workspace: Workspace
@@ -43,6 +44,7 @@ class Context:
     keeper: Keeper | None = None
     permissions: Permissions = NOTHING_ALLOWED
     keep_hub_token: bool = False
+    starts_through_queue: bool = False
 
     def wake(self) -> None:
         """Tell the dispatcher that the queue has changed."""

@@ -51,7 +51,7 @@ def test_packages_come_from_the_pins_alone_and_leave_no_cache() -> None:
     assert rest.endswith("-r requirements.txt")
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     assert sum(line.startswith("torch==") for line in lines) == 1
-    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+(; sys_platform .*)?", line) for line in lines if not line.startswith("#"))
+    assert all(re.fullmatch(r"[a-z0-9-]+(\[oauth\])?==[0-9.]+(; sys_platform .*)?", line) for line in lines if not line.startswith("#"))
     (index,) = [one.pairs() for one in INSTRUCTIONS if one.name == "ARG"]
     assert index == {"TORCH_INDEX": "https://download.pytorch.org/whl/cpu"}
 

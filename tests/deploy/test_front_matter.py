@@ -38,7 +38,7 @@ def front_matter(path: Path) -> dict[str, Any]:
 
 
 def pin(name: str) -> str:
-    (found,) = re.findall(rf"^{name}==(.+)$", (ROOT / "requirements.txt").read_text(), flags=re.MULTILINE)
+    (found,) = re.findall(rf"^{name}(?:\[oauth\])?==(.+)$", (ROOT / "requirements.txt").read_text(), flags=re.MULTILINE)
     return str(found)
 
 

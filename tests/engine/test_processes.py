@@ -19,7 +19,6 @@ import pytest
 import torch
 import yaml
 from accelerate.state import AcceleratorState, PartialState
-from rlhf_studio.runs.start import StartMode
 from safetensors.torch import load_file
 
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE
@@ -36,6 +35,7 @@ from rlhf_studio.runs.launch import engine_processes
 from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.processes import launcher_command, wants_several
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StartMode
 from tests.engine.conftest import small_config
 from tests.engine.kill_loop import exit_code, fork_engine
 from tests.waiting import wait_until

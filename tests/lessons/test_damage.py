@@ -119,7 +119,7 @@ def test_undamaged_lessons_hold() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "damage"), damages())
+@pytest.mark.parametrize(("name", "damage"), list(damages()))
 def test_damage_breaks_a_claim(name: str, damage: Damage, monkeypatch: pytest.MonkeyPatch) -> None:
     for entry in shelf.entries():
         for scene in answers.scenes_of(entry.name).values():

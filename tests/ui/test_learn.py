@@ -47,7 +47,7 @@ WITHOUT_TORCH = """
 import sys
 from types import ModuleType
 sys.modules["gradio"] = gradio = ModuleType("gradio")  # takes seconds to load, and nothing here needs it
-gradio.Request = object
+gradio.Request = gradio.EventData = object
 from rlhf_studio.lessons import shelf
 [shelf.text_of(one.name) for one in shelf.entries()]
 from rlhf_studio.lessons.teaching import codes, plan
