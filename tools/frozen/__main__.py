@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -69,6 +70,7 @@ def main() -> int:
     make = commands_.add_parser("make-archive", help="make the archive of tests/old_version with a checkout of 0.2.0")
     make.add_argument("checkout", type=Path)
     make.set_defaults(run=_make_archive)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its apps and folders go with it
     os.environ.update(CALM)  # before PyTorch is imported
     options = parser.parse_args()
     return int(options.run(options))
