@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.frozen import archive, commands, comparing, pages, readers, roles, weights
 from tools.frozen.running import CALM, Checkout
 
-PARTS = {
+PARTS: dict[str, Callable[..., None]] = {
     "weights": weights.collect,
     "readers": readers.collect,
     "commands": commands.collect,
@@ -23,12 +25,15 @@ PARTS = {
 
 
 def _collect(options: argparse.Namespace) -> int:
-    for name in options.only.split(","):
+    for part in options.only.split(","):
+        name, _, places = part.partition(":")
         started = time.monotonic()
         work = Path(tempfile.mkdtemp(prefix="frozen-"))
-        shutil.rmtree(options.out / name, ignore_errors=True)
+        more = (places,) if places else ()
+        if not places:
+            shutil.rmtree(options.out / name, ignore_errors=True)
         try:
-            PARTS[name](Checkout(options.checkout.resolve(), work), options.out.resolve())
+            PARTS[name](Checkout(options.checkout.resolve(), work), options.out.resolve(), *more)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
@@ -56,7 +61,7 @@ def main() -> int:
     collect = commands_.add_parser("collect", help="write what a checkout does into a folder")
     collect.add_argument("checkout", type=Path)
     collect.add_argument("out", type=Path)
-    collect.add_argument("--only", default=",".join(PARTS), help="parts, with commas between")
+    collect.add_argument("--only", default=",".join(PARTS), help="parts, with commas between; pages:live for those whose names begin so")
     collect.set_defaults(run=_collect)
     compare = commands_.add_parser("compare", help="name each difference between two such folders")
     compare.add_argument("old", type=Path)
@@ -65,6 +70,7 @@ def main() -> int:
     make = commands_.add_parser("make-archive", help="make the archive of tests/old_version with a checkout of 0.2.0")
     make.add_argument("checkout", type=Path)
     make.set_defaults(run=_make_archive)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its apps and folders go with it
     os.environ.update(CALM)  # before PyTorch is imported
     options = parser.parse_args()
     return int(options.run(options))

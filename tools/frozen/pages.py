@@ -29,8 +29,8 @@ STATE = "() => document.body.innerText + document.querySelectorAll('*').length +
 PLACES = Path(__file__).with_name("places.txt")
 
 
-def collect(checkout: Checkout, out: Path) -> None:
-    """Writes ``pages/PLACE.WIDTH.txt`` and the pictures beside them."""
+def collect(checkout: Checkout, out: Path, begin: str = "") -> None:
+    """Writes ``pages/PLACE.WIDTH.txt`` and the pictures beside them, of the places whose names begin so."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or "/usr/bin/chromium"
@@ -40,7 +40,8 @@ def collect(checkout: Checkout, out: Path) -> None:
         tab.set_default_timeout(60_000)
         tab.clock.set_fixed_time(NOW)
         for name, query in {**dict(line.split() for line in PLACES.read_text(encoding="utf-8").splitlines()), **_more_places(app)}.items():
-            _look(checkout, tab, f"http://127.0.0.1:{app.port}/{query}", out / "pages", name)
+            if name.startswith(begin):
+                _look(checkout, tab, f"http://127.0.0.1:{app.port}/{query}", out / "pages", name)
         browser.close()
 
 

@@ -73,6 +73,7 @@ class Checkout:
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             child = os.fork()
             if child == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 signal.alarm(patience)
                 self._become(output.fileno(), errors.fileno(), arguments, more)
             _, status = os.waitpid(child, 0)
