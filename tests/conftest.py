@@ -27,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not any(item.get_closest_marker(name) for name in OTHERWISE):
             item.add_marker("quick")
+    # Playwright's event loop runs in a worker's main thread as long as its Chromium does: ``asyncio.run`` would fail after it.
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 @pytest.hookimpl(trylast=True)

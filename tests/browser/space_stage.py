@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -130,10 +130,14 @@ def certificate(folder: Path) -> ssl.SSLContext | None:
 
 
 class Proxy:
-    """Ends TLS and passes each request on, by its host name, with the headers that a proxy adds. One request for each connection."""
+    """Ends TLS and passes each request on, by its host name, with the headers that a proxy adds. One request for each connection.
 
-    def __init__(self, context: ssl.SSLContext, port_of: Callable[[str], int]) -> None:
-        self._context, self._port_of = context, port_of
+    ``ports`` says which port of this machine a name leads to.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.ports: dict[str, int] = {}
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -165,7 +169,7 @@ class Proxy:
                     body += visitor.recv(65536)
                 kept = [line for line in lines if not line.lower().startswith(b"connection:")]
                 added = [b"Connection: close", b"X-Forwarded-Proto: https", f"X-Forwarded-For: {VISITORS_ADDRESS}".encode()]
-                with socket.create_connection(("127.0.0.1", self._port_of(told[b"host"].decode()))) as app:
+                with socket.create_connection(("127.0.0.1", self.ports[told[b"host"].decode()])) as app:
                     app.sendall(b"\r\n".join([first, *kept, *added]) + b"\r\n\r\n" + body)
                     while data := app.recv(65536):  # nothing is read meanwhile: such a socket is not for two threads
                         visitor.sendall(data)

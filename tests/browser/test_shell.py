@@ -1,71 +1,108 @@
-"""What lies around the pages, in a real browser: addresses of the tabs, the theme, the sheet of shortcuts, the way past the tabs."""
+"""What lies around the pages: a first visit to an empty workspace, addresses, the theme, shortcuts, read-only apps, the keyboard alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlhf_studio.ui.app import Server, launch
+from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.recipes import load_recipe
+from rlhf_studio.ui.app import launch
 from rlhf_studio.ui.visiting.modes import Mode
+from tests.browser.conftest import go, wait_for_form
+from tests.browser.filled import Studio
 
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    app = launch(tmp_path_factory.mktemp("workspace"), mode=Mode.READ_ONLY)
-    yield app
-    app.close()
+RECORDED = [recording.name for recording in RECORDINGS]
+FOCUSED = """() => {
+  const node = document.activeElement;
+  const label = node.getAttribute("aria-label") || node.labels?.[0]?.textContent || node.textContent;
+  return (node === document.body ? "body" : label).trim().replace(/\\s+/g, " ");
+}"""
+SEEN = """() => {
+  const box = document.activeElement.getBoundingClientRect();
+  return box.width > 0 && box.bottom > 0 && box.top < innerHeight;
+}"""
 
 
 def tab(page: Any, name: str) -> Any:
     return page.get_by_role("tab", name=name, exact=True)
 
 
-def selected(page: Any) -> str:
-    return str(page.locator('#pages [role="tab"][aria-selected="true"]').inner_text())
+def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    server = launch(tmp_path, start=lambda *_, **__: pytest.fail("nothing is started here"))
+    server.dispatcher.stop()  # a queued run stays queued
+    page = open_page("?tab=train", at=server)
+    rows, name = page.locator(".rs-run-row"), page.locator(".rs-head .rs-name")
+    page.get_by_role("button", name=RECORDED[1]).click()
+    expect(name).to_have_text(RECORDED[1])
+    expect(page.locator(".rs-inspector .rs-token").first).to_be_visible()
+    expect(page.get_by_role("region", name="Before and now")).to_be_visible()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name="Compare 2 runs")).to_be_visible()
+    page.goto(f"{server.url}?tab=live")
+    expect(page.locator(".rs-recordings a")).to_have_text(RECORDED)
+    page.get_by_role("link", name=RECORDED[2]).click()
+    expect(name).to_have_text(RECORDED[2])
+    expect(page.locator(".rs-head .rs-chip")).to_have_text("Recording")
+    expect(page.locator(".rs-verdict")).to_contain_text("Collapsed")
+    expect(page.locator(".rs-banner")).to_contain_text("This recording came with the program.")
+    buttons = [text for text in page.locator(".rs-ending button").all_inner_texts() if text]
+    assert buttons == ["Train with its settings", "Take it home", "Compare"]
+    page.wait_for_url(f"**run={RECORDINGS[2].run_id}**")
+    page.go_back()
+    tab(page, "Runs").click()
+    expect(rows.locator(".rs-run-name > a")).to_have_text(RECORDED)
+    expect(rows.locator(".rs-chip")).to_have_text(["Recording"] * 3)
+    rows.first.get_by_role("button", name="Actions").click()
+    expect(page.get_by_role("menuitem")).to_have_text(["Open", "Settings", "Copy settings to Train", "Take home"])
+    page.keyboard.press("Escape")
+    expect(page.locator(".rs-no-runs")).to_contain_text("No runs of your own yet")
+    page.get_by_role("button", name="Go to Train").click()
+    expect(page.get_by_role("button", name="Start run")).to_be_visible()
+    tab(page, "Talk").click()
+    expect(page.get_by_role("heading", name="No policy to talk to yet")).to_be_visible()
+    tab(page, "Runs").click()
+    server.workspace.submit(load_recipe("world").config, "mine")
+    page.reload()
+    expect(rows.locator(".rs-run-name > a")).to_have_text(["mine"])
+    page.get_by_label("Show recordings").check()
+    expect(rows.locator(".rs-run-name > a")).to_have_text(["mine", *RECORDED])
+    server.close()
 
 
-def test_every_tab_has_an_address(open_page: Callable[..., Any]) -> None:
+def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page("?tab=train")
-    page.wait_for_selector(".rs-recipe")
+    wait_for_form(page)
+    shown = "(name) => document.querySelector('#pages [aria-selected=true]')?.dataset.tabId === name"
     tab(page, "Runs").click()
     page.wait_for_url("**/?tab=runs*")
     tab(page, "Live").click()
     page.wait_for_url("**/?tab=live*")
-    page.go_back()
-    page.wait_for_url("**/?tab=runs*")
-    assert selected(page) == "Runs"
-    page.go_back()
-    page.wait_for_function("document.querySelector('#pages [aria-selected=true]').dataset.tabId === 'train'")
-    page.go_forward()
-    page.wait_for_function("document.querySelector('#pages [aria-selected=true]').dataset.tabId === 'runs'")
-    page.reload()
-    page.wait_for_function("document.querySelector('#pages [aria-selected=true]')?.dataset.tabId === 'runs'")
-
-
-def test_where_nothing_can_be_started_the_runs_come_first(open_page: Callable[..., Any]) -> None:
-    """Recorded ones where there are no others."""
-    page = open_page()
-    page.wait_for_function("document.querySelector('#pages [aria-selected=true]')?.dataset.tabId === 'runs'")
-    page.locator("#runs-page").get_by_text("A run that improves").first.wait_for()
-
-
-def test_a_link_to_a_run_opens_live_and_keeps_what_else_the_address_says(open_page: Callable[..., Any]) -> None:
-    page = open_page("?run=20261121-000000-abcdef&view=1")
-    page.wait_for_function("document.querySelector('#pages [aria-selected=true]')?.dataset.tabId === 'live'")
+    for move, name in (("go_back", "runs"), ("go_back", "train"), ("go_forward", "runs"), ("reload", "runs")):
+        getattr(page, move)()
+        page.wait_for_function(shown, arg=name)
+    button = page.get_by_role("button", name="Theme")
+    for dark in (False, True):  # from "as the system" to light, and on
+        button.click()
+        assert page.evaluate("document.body.classList.contains('dark')") is dark
+    page.goto(f"{studio.url}?run=20261121-000000-abcdef&view=1")  # a link to a run opens Live, and keeps what else the address says
+    page.wait_for_function(shown, arg="live")
+    page.get_by_role("button", name="Theme: dark").wait_for()
+    assert page.evaluate("document.body.classList.contains('dark')") is True
     page.get_by_text("This run is not here").wait_for()
     tab(page, "Runs").click()
     page.wait_for_url("**/?tab=runs&view=1")
     page.go_back()
     page.wait_for_url("**run=20261121-000000-abcdef**")
 
-
-def test_who_follows_a_teacher_is_led_by_the_page_s_own_parameters_alone(open_page: Callable[..., Any]) -> None:
-    """Others, such as a token or ``view``, would stay in the address for all pages and for good."""
-    page = open_page("?tab=train")
+    # who follows a teacher is led by the page's own parameters alone: others would stay in the address for all pages and for good
+    page.goto(f"{studio.url}?tab=train")
     page.wait_for_selector(".rs-recipe")
     script = page.locator('link[data-script="shared/address.js"]').get_attribute("href")
     sent = {"run": "20261121-000000-abcdef", "view": "1", "operator": "x", "class": "x", "tab": "runs", "__proto__": "x"}
@@ -73,28 +110,23 @@ def test_who_follows_a_teacher_is_led_by_the_page_s_own_parameters_alone(open_pa
     page.wait_for_url("**/?tab=live&run=20261121-000000-abcdef")
 
 
-def test_the_theme_is_chosen_and_remembered(open_page: Callable[..., Any]) -> None:
-    page = open_page("?tab=train")
-    button = page.get_by_role("button", name="Theme")
-    button.click()  # from "as the system" to light
-    assert page.evaluate("document.body.classList.contains('dark')") is False
-    button.click()
-    assert page.evaluate("document.body.classList.contains('dark')") is True
-    page.reload()
-    page.get_by_role("button", name="Theme: dark").wait_for()
-    assert page.evaluate("document.body.classList.contains('dark')") is True
-
-
-def test_the_keyboard_finds_the_sheet_and_the_way_past_the_tabs(open_page: Callable[..., Any]) -> None:
-    page = open_page()
-    page.locator("#runs-page table").wait_for()
-    page.keyboard.press("Tab")
+def test_a_read_only_app_opens_with_its_runs_and_offers_nothing_that_cannot_be_done(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    server = launch(tmp_path, mode=Mode.READ_ONLY)
+    page = open_page("", at=server)
+    page.wait_for_function("document.querySelector('#pages [aria-selected=true]')?.dataset.tabId === 'runs'")
+    page.locator("#runs-page").get_by_text(RECORDED[0]).first.wait_for()
+    page.keyboard.press("Tab")  # the way past the tabs
     assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('#runs-page') !== null")
+    tab(page, "Live").click()
+    expect(page.locator(".rs-recordings a")).to_have_text(RECORDED)
+    expect(page.get_by_text("No run yet")).to_have_count(0)
+    expect(page.get_by_role("button", name="Open Train")).to_have_count(0)
     tab(page, "Train").click()
-    page.wait_for_selector(".rs-recipe")
+    expect(page.locator(".rs-watch-first button")).to_have_text(RECORDED)
+    expect(page.get_by_text("This app was started read-only").locator("visible=true")).to_have_count(1)
     page.keyboard.press("?")
     page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
     page.keyboard.press("Escape")
@@ -103,35 +135,106 @@ def test_the_keyboard_finds_the_sheet_and_the_way_past_the_tabs(open_page: Calla
     page.locator(".rs-train input:not([type=checkbox], [type=radio]):visible").first.focus()
     page.keyboard.press("?")
     assert page.locator("dialog[open]").count() == 0
+    tab(page, "Feedback").click()
+    expect(page.locator(".rs-feedback-empty")).to_have_text("No task yetTasks that ask people to rate responses are listed here.")
+    server.close()
 
 
-@pytest.mark.long
-def test_links_of_what_was_made_keep_the_focus_while_more_is_made(open_page: Callable[..., Any]) -> None:
-    """The dialog "Take it home", which several pages share, asks again and again while an export works; the server here is a stand-in."""
-    page = open_page("?tab=runs")
-    script = page.locator('link[data-script="export/take_home.js"]')
-    script.wait_for(state="attached")
+class Walker:
+    """A person without a mouse."""
+
+    def __init__(self, page: Any):
+        self.page = page
+
+    @property
+    def at(self) -> str:
+        """The name of what has the focus."""
+        return str(self.page.evaluate(FOCUSED))
+
+    def go(self, name: str, most: int = 40, key: str = "Tab") -> None:
+        """Press ``key`` until the thing that begins with ``name`` has the focus; it must be on the screen then."""
+        passed = [self.at]
+        while not passed[-1].startswith(name):
+            assert len(passed) <= most, f"{name} was not reached in {most} stops: {[stop[:30] for stop in passed]}"
+            self.page.keyboard.press(key)
+            passed.append(self.at)
+        assert self.page.evaluate(SEEN), f"{name} has the focus, but is not on the screen"
+
+    def press(self, name: str, most: int = 40) -> None:
+        self.go(name, most)
+        self.page.keyboard.press("Enter")
+
+    def write(self, name: str, text: str) -> None:
+        self.go(name)
+        self.page.keyboard.press("Control+a")
+        self.page.keyboard.type(text)
+
+    def on(self, page: str) -> None:
+        """The tab ``page`` is shown and the focus is inside it: at its beginning, or at what was asked for."""
+        self.page.wait_for_function("(name) => document.activeElement.closest(`.rs-${name}`)?.offsetParent", arg=page)
+
+
+def test_the_whole_way_by_keyboard(open_page: Callable[..., Any], studio: Studio) -> None:
+    """Start, variation, compare, talk, take home; where the focus is, is known at every stop."""
+    page = open_page("?tab=train")
+    wait_for_form(page)
+    walker = Walker(page)
+    walker.press("Skip to the page", most=1)  # one stop past the tabs, then the form
+    walker.on("train")
+    walker.press("PPO30 steps")  # the section; what begins with PPO before it is the stage
+    walker.write("Steps", "3")
+    expect(page.locator(".rs-command code")).to_contain_text("--ppo.steps 3")
+    walker.press("Start run")
+    walker.on("live")
+    page.wait_for_selector(".rs-live[data-state=finished]")
+    assert walker.at != "body", "the focus was lost when the run ended"
+    walker.press("Run a variation")
+    walker.on("train")
+    expect(page.locator("#setting-ppo-steps")).to_have_value("3")
+    first = studio.newest()
+    walker.press("Start run", most=60)
+    walker.on("live")
+    page.wait_for_function("(first) => !location.search.includes(first)", arg=first)
+    page.wait_for_selector(".rs-live[data-state=finished]")
+    walker.press("Compare")  # a variation stands beside the run that it came from at once
+    expect(page.locator(".rs-compare-runs a")).to_have_text(["Tiny world", "Tiny world, again"])
+    walker.on("runs")
+
+    go(page, f"?tab=live&run={studio.runs['first']}")
+    page.wait_for_selector(".rs-live[data-state=finished] .rs-token")
+    page.locator(".rs-skip").first.focus()
+    walker.press("Talk to it")
+    walker.on("talk")
+    walker.write("Your prompt", "The film was")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".rs-exchange .rs-answer")).to_have_count(2)
+    page.locator('.rs-answer [data-figure="KL"]').nth(1).wait_for()
+    walker.go("Live", key="Shift+Tab")
+    page.keyboard.press("Enter")
+    walker.press("Take it home")  # a dialog that gives the focus back
+    expect(page.get_by_role("dialog", name="Take it home")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert walker.at == "Take it home"
+
+    # links of what was made keep the focus while more is made; the server of this dialog is a stand-in
+    script = page.locator('link[data-script="export/take_home.js"]').first.get_attribute("href")
     page.evaluate(
         """async (address) => {
           const { TakeHome } = await import(address);
-          const files = [{ name: "a.zip", bytes: 10 }, { name: "b.zip", bytes: 20 }];
           const job = { state: "working", number: 1, progress: "", fraction: 0.5 };
           const base = { operator: true, checkpoints: [], push: false, adapter: false, best: null, why_not: "" };
           window.looks = 0;
-          window.made = files;
+          window.made = [{ name: "a.zip", bytes: 10 }, { name: "b.zip", bytes: 20 }];
           const export_look = async () => ({ ...base, job: { ...job, progress: `Part ${++window.looks}` }, files: window.made });
           new TakeHome({ host: document.body, server: { export_look }, api: "/gradio_api" }).open({ run: "r", name: "r" });
         }""",
-        script.get_attribute("href"),
+        script,
     )
     page.get_by_role("link", name="b.zip").focus()
-    focused = "document.activeElement.textContent"
-    looks = page.evaluate("window.looks")
-    page.wait_for_function("before => window.looks > before + 1", arg=looks)
-    assert page.evaluate(focused) == "b.zip"
     page.evaluate("window.made = [{ name: 'new.zip', bytes: 5 }, ...window.made]")
     page.get_by_role("link", name="new.zip").wait_for()
-    assert page.evaluate(focused) == "b.zip"
+    assert page.evaluate("document.activeElement.textContent") == "b.zip"
     page.evaluate("window.made = []")
     page.get_by_role("link", name="b.zip").wait_for(state="detached")
     page.wait_for_function("document.querySelector('.rs-take').contains(document.activeElement)")

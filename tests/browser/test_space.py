@@ -21,8 +21,8 @@ from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.allowed import RECIPES
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from tests.access.apps import know_login
-from tests.browser.conftest import CHROMIUM, PATIENCE
-from tests.browser.space_stage import FRAMED, HUB_HOST, SPACE, SPACE_HOST, Hub, Proxy, certificate, environment, hub
+from tests.browser.conftest import CHROMIUM, PATIENCE, watch
+from tests.browser.space_stage import FRAMED, HUB_HOST, SPACE, SPACE_HOST, Hub, Proxy, environment, hub
 from tests.ui.fake_run import FakeRun
 from tests.ui.train_helpers import install_world, start_stand_in
 from tests.waiting import wait_until
@@ -30,8 +30,9 @@ from tests.waiting import wait_until
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
 pytestmark = pytest.mark.browser
-
 DUPLICATE = "https://huggingface.co/spaces/ada/rlhf-studio?duplicate=true"
+OURS = (SPACE, f"https://{HUB_HOST}/", "data:", "blob:", "about:")
+WIDE: dict[str, Any] = {"ignore_https_errors": True, "viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,9 @@ def provider() -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-def server(provider: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(browser: Any, provider: Hub, proxy: Proxy | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if proxy is None:
+        pytest.skip("there is no openssl")
     with pytest.MonkeyPatch.context() as patch:
         for name in (TOKEN_VARIABLE, HOSTS_VARIABLE, "GRADIO_ROOT_PATH"):
             patch.delenv(name, raising=False)
@@ -51,67 +54,38 @@ def server(provider: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         install_world(tmp_path_factory.mktemp("world"), patch)
         assert mode_of(os.environ) is Mode.SPACE
         running = launch(tmp_path_factory.mktemp("workspace"), mode=Mode.SPACE, start=start_stand_in)
+        proxy.ports |= {SPACE_HOST: int(re.search(r":(\d+)/", running.url)[1]), HUB_HOST: provider.port}  # type: ignore[index]
         yield running
         running.close()
-
-
-@pytest.fixture(scope="module")
-def arguments(server: Server, provider: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """What Chromium is started with: both names lead to the proxy."""
-    context = certificate(tmp_path_factory.mktemp("certificate"))
-    if context is None:
-        pytest.skip("there is no openssl")
-    app_port = int(re.search(r":(\d+)/", server.url)[1])  # type: ignore[index]
-    proxy = Proxy(context, {SPACE_HOST: app_port, HUB_HOST: provider.port}.__getitem__)
-    lead = ", ".join(f"MAP {name} 127.0.0.1:{proxy.port}" for name in (SPACE_HOST, HUB_HOST))
-    yield ["--no-sandbox", "--disable-gpu", f"--host-resolver-rules={lead}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
-    proxy.close()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def browser(arguments: list[str]) -> Iterator[Any]:
-    if not Path(CHROMIUM).exists():
-        pytest.skip("there is no Chromium")
-    expect.set_options(timeout=PATIENCE)
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        chromium.driver = driver
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
 def visitor(browser: Any, server: Server) -> Iterator[Any]:
     """A browser of its own: its tabs share cookies, and no page of theirs may have a script error or ask anybody else."""
-    context = browser.new_context(ignore_https_errors=True, viewport={"width": 1440, "height": 900})
+    context, faults = browser.new_context(**WIDE), []
     context.set_default_timeout(PATIENCE)
-    faults: list[str] = []
-    context.on("page", lambda page: watch(page, faults))
+    context.on("page", lambda page: watch(page, faults, lambda url: url.startswith(OURS)))
     yield context
     context.close()
+    clear(server)
+    assert faults == []
+
+
+def clear(server: Server) -> None:
     for run in server.workspace.runs():
-        if run.state in ("queued",):
+        if run.state == "queued":
             server.workspace.cancel(run.run_id)
         elif run.state in ("loading", "running"):
             server.workspace.force_stop(run.run_id)
         server.workspace.delete(run.run_id)
-    assert faults == []
 
 
 @pytest.fixture
 def other(browser: Any) -> Iterator[Any]:
     """Another person's browser."""
-    context = browser.new_context(ignore_https_errors=True, viewport={"width": 1440, "height": 900})
+    context = browser.new_context(**WIDE)
     yield context
     context.close()
-
-
-def watch(page: Any, faults: list[str]) -> None:
-    """Note errors of scripts, requests to anybody else, and what the content security policy had to refuse."""
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if "Content Security Policy" in message.text else None)
-    ours = (SPACE, f"https://{HUB_HOST}/", "data:", "blob:", "about:")
-    page.on("request", lambda request: None if request.url.startswith(ours) else faults.append(request.url))
 
 
 def framed(context: Any) -> Any:
@@ -136,24 +110,60 @@ def start(place: Any, steps: int) -> None:
     place.get_by_role("button", name=re.compile("^(Start run|Add to queue)$")).click()
 
 
-def test_in_the_frame_a_visitor_sees_recordings_and_starts_and_stops_a_run_of_their_own(visitor: Any, other: Any, server: Server) -> None:
+def is_duplicate_link(link: Any) -> None:
+    expect(link).to_have_attribute("href", DUPLICATE)
+    expect(link).to_have_attribute("target", "_blank")
+    expect(link).to_have_attribute("rel", "noopener")
+
+
+def test_a_visitor_in_the_frame_starts_watches_and_stops_a_run_of_their_own(visitor: Any, other: Any, server: Server) -> None:
     app = framed(visitor)
-    line = app.locator(".rs-where")
+    line, rows = app.locator(".rs-where"), app.locator(".rs-run-row")
     expect(line).to_contain_text("You are a visitor.")
+    is_duplicate_link(line.get_by_role("link", name="Duplicate this Space"))
     expect(app.locator(".rs-where-notice")).to_have_count(0)  # the frame's cookie is kept: partitioned, as the browser wants it
+
+    # what can start here, and what needs a copy
+    recorded = app.locator(".rs-watch-first")
+    expect(recorded.get_by_role("button")).to_have_text([recording.name for recording in RECORDINGS])
+    cards = app.locator(".rs-recipe")
+    names = cards.evaluate_all("nodes => nodes.map((node) => node.dataset.recipe)")
+    assert names[:4] == list(RECIPES) and "own" in names[4:]
+    marked = app.locator(".rs-recipe", has_text="needs a copy of this Space")
+    assert marked.evaluate_all("nodes => nodes.map((node) => node.dataset.recipe)") == names[4:]
+    problems = app.locator(".rs-problems")
+    cards.nth(5).click()
+    expect(problems).to_contain_text("Tiny world; Tiny world, LoRA; Tiny world, RLOO; Tiny world, GRPO.")
+    cards.nth(0).click()
+    start(app, 500)
+    expect(problems).to_contain_text("have at most 40")
+    is_duplicate_link(problems.get_by_role("link", name="Duplicate this Space"))
+    assert server.workspace.runs() == []
+    app.locator("#setting-ppo-steps").fill("20")
+    expect(problems).to_be_hidden()
+
+    # a recording
     line.get_by_role("link", name="Watch a recorded run").click()
     expect(app.locator(".rs-head .rs-name")).to_have_text(RECORDINGS[0].name)
     expect(app.locator(".rs-head .rs-chip")).to_have_text("Recording")
+    assert [text for text in app.locator(".rs-ending button").all_inner_texts() if text] == ["Compare"]
     tab(app, "Runs").click()
-    expect(app.locator(".rs-run-row .rs-chip")).to_have_text(["Recording"] * len(RECORDINGS))
+    expect(rows.locator(".rs-chip")).to_have_text(["Recording"] * len(RECORDINGS))
+    tab(app, "Evaluate").click()  # told once, and no form
+    expect(app.locator(".rs-evaluate")).to_contain_text("duplicate this Space")
+    expect(app.locator(".rs-evaluate-new")).to_be_hidden()
+    expect(app.locator(".rs-evaluate [role=alert]:visible")).to_have_count(0)
 
+    # a run of their own; a second one waits for none
     start(app, 20)
     expect(tab(app, "Live")).to_have_attribute("aria-selected", "true")
     (run,) = wait_until(server.workspace.runs)
-    wait_until(lambda: server.workspace.status(run.run_id).state == "running")
+    wait_until(lambda: server.workspace.status(run.run_id).state == "running", 60)
+    start(app, 21)
+    expect(problems).to_contain_text("Your run is at work.")
+    expect(problems.get_by_role("link", name="Open your run")).to_have_attribute("href", f"?tab=live&run={run.run_id}")
+    assert len(server.workspace.runs()) == 1
     tab(app, "Runs").click()
-    expect(app.locator(".rs-run-row", has_text="started by you")).to_have_count(1)
-    rows = app.locator(".rs-run-row")
     expect(rows.first).to_contain_text("started by you")
     rows.nth(1).get_by_role("button", name="Actions").click()
     expect(app.get_by_role("menuitem")).to_have_text(["Open", "Settings"])  # of a recording
@@ -162,103 +172,55 @@ def test_in_the_frame_a_visitor_sees_recordings_and_starts_and_stops_a_run_of_th
     rows.first.get_by_role("button", name="Actions").click()
     expect(app.get_by_role("menuitem")).to_have_text(["Open", "Settings", "Take home", "Stop and save"])
     app.locator("body").press("Escape")
+
+    # a stranger sees it and cannot stop it
     stranger = framed(other)
     expect(stranger.locator(".rs-where")).to_contain_text("You are a visitor.")
     tab(stranger, "Runs").click()
     expect(stranger.locator(".rs-run-row")).to_have_count(len(RECORDINGS) + 1)
-    expect(stranger.locator(".rs-run-row", has_text="started by visitor")).to_have_count(1)
     expect(stranger.locator(".rs-run-row").first).to_contain_text("started by visitor")  # at work: before what is only recorded
     stranger.locator(".rs-run-row", has_text="started by visitor").get_by_role("link").first.click()
     expect(stranger.locator(".rs-live[data-state=running]")).to_be_visible()
     expect(stranger.get_by_role("button", name="Stop", exact=True)).to_be_hidden()
-
     rows.first.get_by_role("button", name="Actions").click()
     app.get_by_role("menuitem", name="Stop and save").click()
-    wait_until(lambda: server.workspace.status(run.run_id).state == "stopped")
+    wait_until(lambda: server.workspace.status(run.run_id).state == "stopped", 60)
     tab(app, "Live").click()
     expect(app.locator(".rs-live[data-state=stopped]")).to_be_visible()
     expect(app.locator(".rs-ending button")).to_have_text(["Compare"])
 
-
-def test_the_first_page_shows_recordings_and_what_can_start_here(visitor: Any) -> None:
-    app = framed(visitor)
-    recorded = app.locator(".rs-watch-first")
-    expect(recorded.get_by_role("button")).to_have_text([recording.name for recording in RECORDINGS])
-    cards = app.locator(".rs-recipe")
-    names = cards.evaluate_all("nodes => nodes.map((node) => node.dataset.recipe)")
-    assert names[:4] == list(RECIPES) and "own" in names[4:]
-    marked = app.locator(".rs-recipe", has_text="needs a copy of this Space")
-    assert marked.evaluate_all("nodes => nodes.map((node) => node.dataset.recipe)") == names[4:]
-    cards.nth(5).click()
-    expect(app.locator(".rs-problems")).to_contain_text("Tiny world; Tiny world, LoRA; Tiny world, RLOO; Tiny world, GRPO.")
-    recorded.get_by_role("button").nth(1).click()
-    expect(app.locator(".rs-head .rs-name")).to_have_text(RECORDINGS[1].name)
-    buttons = [text for text in app.locator(".rs-ending button").all_inner_texts() if text]
-    assert buttons == ["Compare"]
-
-
-def test_who_may_not_evaluate_is_told_once_and_sees_no_form(visitor: Any) -> None:
-    app = framed(visitor)
-    app.locator(".rs-recipe").first.wait_for()
-    tab(app, "Evaluate").click()
-    page = app.locator(".rs-evaluate")
-    expect(page).to_contain_text("duplicate this Space")
-    expect(page.locator(".rs-evaluate-new")).to_be_hidden()
-    expect(page.locator("[role=alert]:visible")).to_have_count(0)
-
-
-def test_a_run_that_the_host_has_ended_says_so_and_how_it_goes_on(visitor: Any, server: Server) -> None:
+    # a run that the host has ended says so, and how it goes on
     page = visitor.new_page()
     page.goto(SPACE)
-    (cookie,) = (one["value"] for one in visitor.cookies(SPACE) if one["name"] == identity.COOKIE)
-    run = FakeRun(server.workspace.root)
-    run.run()
-    run.step()
+    page.locator(".rs-where").wait_for()
+    (cookie,) = (
+        one["value"]
+        for one in visitor.cookies(SPACE)
+        if one["name"] == identity.COOKIE and "huggingface" not in str(one.get("partitionKey"))
+    )
+    ended = FakeRun(server.workspace.root)
+    ended.run()
+    ended.step()
     with change(server.workspace.root) as connection:
-        set_starter(connection, run.run_id, Starter("visitor", key=server.access.visitors.key_of(cookie)))
-    page.goto(f"{SPACE}?tab=live&run={run.run_id}")
+        set_starter(connection, ended.run_id, Starter("visitor", key=server.access.visitors.key_of(cookie)))
+    page.goto(f"{SPACE}?tab=live&run={ended.run_id}")
     expect(page.locator(".rs-live[data-state=running]")).to_be_visible()
-    run.writer.set_state("stopped", cause="The Space was restarted")
+    ended.writer.set_state("stopped", cause="The Space was restarted")
     banner = page.locator(".rs-banner")
     expect(banner).to_contain_text("The Space is being restarted")  # the app that has stopped it answers still
-    run.close()
+    ended.close()
     page.reload()
     expect(banner).to_contain_text("The Space was restarted after step 1 of 60")
     expect(banner).to_contain_text("Press Resume to go on.")
-    page.context.set_offline(True)
+    visitor.set_offline(True)
     lost = page.locator(".rs-lost")
     expect(lost).to_contain_text("Connection to the app lost.")
     expect(lost).not_to_contain_text("goes on")
 
 
-def is_duplicate_link(link: Any) -> None:
-    expect(link).to_have_attribute("href", DUPLICATE)
-    expect(link).to_have_attribute("target", "_blank")
-    expect(link).to_have_attribute("rel", "noopener")
-
-
-def test_where_a_cap_is_met_a_link_leads_to_a_copy_without_caps(visitor: Any, server: Server) -> None:
-    app = framed(visitor)
-    is_duplicate_link(app.locator(".rs-where").get_by_role("link", name="Duplicate this Space"))
-    problems = app.locator(".rs-problems")
-    start(app, 500)
-    expect(problems).to_contain_text("have at most 40")
-    is_duplicate_link(problems.get_by_role("link", name="Duplicate this Space"))
-    assert server.workspace.runs() == []
-    app.locator("#setting-ppo-steps").fill("20")
-    expect(problems).to_be_hidden()
-    start(app, 20)
-    expect(tab(app, "Live")).to_have_attribute("aria-selected", "true")
-    wait_until(lambda: any(run.state == "running" for run in server.workspace.runs()))
-    start(app, 21)
-    expect(problems).to_contain_text("Your run is at work.")
-    (own,) = server.workspace.runs()
-    expect(problems.get_by_role("link", name="Open your run")).to_have_attribute("href", f"?tab=live&run={own.run_id}")
-    is_duplicate_link(problems.get_by_role("link", name="Duplicate this Space"))
-    assert len(server.workspace.runs()) == 1
-
-
-def test_the_owner_logs_in_at_the_direct_address_and_may_do_everything(visitor: Any, server: Server, provider: Hub) -> None:
+def test_the_owner_logs_in_at_the_direct_address_and_a_stranger_stays_a_visitor(
+    visitor: Any, other: Any, server: Server, provider: Hub
+) -> None:
     provider.person = "Ada"
     app = framed(visitor)
     link = app.locator(".rs-where").get_by_role("link", name="Log in as the owner")
@@ -275,20 +237,18 @@ def test_the_owner_logs_in_at_the_direct_address_and_may_do_everything(visitor: 
     expect(tab(own, "Live")).to_have_attribute("aria-selected", "true")
     (run,) = wait_until(server.workspace.runs)
     assert run.starter.role == "operator"
-    wait_until(lambda: server.workspace.status(run.run_id).state == "running")
+    wait_until(lambda: server.workspace.status(run.run_id).state == "running", 60)
     own.get_by_role("button", name="Stop", exact=True).click()
     own.get_by_role("menuitem", name="Stop and save").click()
-    wait_until(lambda: server.workspace.status(run.run_id).state == "stopped")
+    wait_until(lambda: server.workspace.status(run.run_id).state == "stopped", 60)
     expect(framed(visitor).locator(".rs-where")).to_contain_text("You are a visitor.")  # in the frame the owner's cookie is not sent
     with visitor.expect_page() as opened:
         own.get_by_role("link", name="Log out").click()
     opened.value.wait_for_url(SPACE)
     expect(opened.value.locator(".rs-where")).to_contain_text("You are a visitor.")
 
-
-def test_a_stranger_who_logs_in_stays_a_visitor(visitor: Any, provider: Hub) -> None:
     provider.person = "bob"
-    page = visitor.new_page()
+    page = other.new_page()
     page.goto(f"{SPACE}login/huggingface")
     expect(page.locator(".rs-where")).to_contain_text("You are a visitor.")
     expect(page.locator(".rs-where-notice")).to_contain_text("logged in at Hugging Face as bob, but this Space belongs to somebody else")
@@ -296,18 +256,16 @@ def test_a_stranger_who_logs_in_stays_a_visitor(visitor: Any, provider: Hub) -> 
 
 
 def test_without_cookies_the_frame_is_readable_and_says_what_works(
-    browser: Any, arguments: list[str], server: Server, tmp_path: Path
+    driver: Any, arguments: list[str], server: Server, tmp_path: Path
 ) -> None:
     """Chromium's own switch for "block all cookies", which takes the storage of pages away, too."""
     (tmp_path / "Default").mkdir()
     blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
     (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
-    context = browser.driver.chromium.launch_persistent_context(
-        str(tmp_path), executable_path=CHROMIUM, args=arguments, ignore_https_errors=True
-    )
+    context = driver.chromium.launch_persistent_context(str(tmp_path), executable_path=CHROMIUM, args=arguments, ignore_https_errors=True)
     try:
         faults: list[str] = []
-        context.on("page", lambda page: watch(page, faults))
+        context.on("page", lambda page: watch(page, faults, lambda url: url.startswith(OURS)))
         app = framed(context)
         expect(app.locator(".rs-where-notice")).to_contain_text("Your browser keeps no cookies for this page.")
         expect(app.get_by_role("link", name="Open the Space by itself")).to_have_attribute("href", SPACE)
@@ -319,10 +277,11 @@ def test_without_cookies_the_frame_is_readable_and_says_what_works(
         expect(tab(app, "Live")).to_have_attribute("aria-selected", "true")
         (run,) = wait_until(server.workspace.runs)
         assert run.starter.key.startswith("address:")
-        wait_until(lambda: server.workspace.status(run.run_id).state == "running")
+        wait_until(lambda: server.workspace.status(run.run_id).state == "running", 60)
         app.get_by_role("button", name="Stop", exact=True).click()
         app.get_by_role("menuitem", name="Stop and save").click()
-        wait_until(lambda: server.workspace.status(run.run_id).state == "stopped")
+        wait_until(lambda: server.workspace.status(run.run_id).state == "stopped", 60)
         assert context.cookies() == [] and faults == []
     finally:
         context.close()
+        clear(server)

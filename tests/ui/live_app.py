@@ -28,6 +28,7 @@ class LiveApp:
     def __init__(
         self, workspace: Path, access: Access | None = None, port: int | None = None, first_id: int = 0, verdict: str = "improving"
     ) -> None:
+        self.workspace = workspace
         Context.id = first_id  # a restarted app numbers its components from the same start; another version may not
         self.feed = LiveFeed(Workspace(workspace), interval=0.1)
         self.verdict = verdict  # what the stand-in for the doctor says

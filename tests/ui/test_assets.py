@@ -28,6 +28,12 @@ def test_scripts_never_turn_text_into_markup_or_code(path):
     assert found is None, f"{path.name}: {found}"
 
 
+def test_scripts_name_nothing_that_is_private_to_plotly_or_another_library():
+    """What begins with an underscore behind a dot may be another thing in the next version."""
+    private = {str(path): found for path in SCRIPTS if (found := re.findall(r"\._[A-Za-z]\w*", path.read_text(encoding="utf-8")))}
+    assert private == {}
+
+
 @pytest.mark.parametrize("path", [*SCRIPTS, *STYLES], ids=lambda path: path.name)
 def test_files_load_nothing_from_elsewhere(path):
     text = path.read_text(encoding="utf-8")

@@ -1,10 +1,12 @@
 // The grid of small charts: one Plotly drawing each, with our own legend, crosshair and zoom button.
 import { debounce, el, fill, setText, show } from "../shared/dom.js";
 import { decimals, duration, number, percent } from "../shared/format.js";
+import { scalesOf } from "../shared/plotly.js";
 import { term } from "../shared/tips.js";
 import { saveAsPicture } from "./picture.js";
 import { PLOT_CONFIG, layoutOf, linesOf, tracesOf } from "./traces.js";
 
+const axisOf = (line) => (line.axis === "right" ? "yaxis2" : "yaxis");
 const AXES = { step: "step", episode: "episodes", time: "minutes" };
 
 class ChartCard {
@@ -203,28 +205,27 @@ class ChartCard {
 
   /** The step under the pointer. */
   point(event) {
-    const layout = this.plot._fullLayout;
+    const scales = scalesOf(this.plot);
     const first = [...this.keys.values()].find(({ line }) => !this.hidden.has(line.metric));
-    if (!layout || !layout.xaxis || !first) return;
+    if (!scales || !first) return;
     const bounds = this.plot.getBoundingClientRect();
-    const at = { x: event.clientX - bounds.left - layout._size.l, y: event.clientY - bounds.top - layout._size.t };
-    if (at.x < -4 || at.x > layout._size.w + 4) return;
+    const at = { x: event.clientX - bounds.left, y: event.clientY - bounds.top };
+    if (at.x < scales.left - 4 || at.x > scales.left + scales.width + 4) return;
     const { store, mode } = this.grid;
     const step =
       this.spec.kind === "path"
-        ? this.nearestOnPath(layout, first.line, at)
-        : store.nearestStep(first.line.metric, store.fromAxis(layout.xaxis.p2d(at.x), mode));
+        ? this.nearestOnPath(scales, first.line, at)
+        : store.nearestStep(first.line.metric, store.fromAxis(scales.valueAt(at.x), mode));
     this.grid.hover(step, this);
   }
 
-  nearestOnPath(layout, line, at) {
+  nearestOnPath(scales, line, at) {
     const { x: steps, y } = this.grid.store.get(line.metric);
-    const axis = line.axis === "right" ? layout.yaxis2 : layout.yaxis;
     let [best, distance] = [null, Infinity];
     steps.forEach((step, index) => {
       const kl = this.grid.store.at(this.spec.x_metric, step);
       if (kl === null || y[index] === null) return;
-      const length = Math.hypot(layout.xaxis.d2p(kl) - at.x, axis.d2p(y[index]) - at.y);
+      const length = Math.hypot(scales.x(kl) - at.x, scales.y(y[index], axisOf(line)) - at.y);
       if (length < distance) [best, distance] = [step, length];
     });
     return best;
@@ -232,35 +233,33 @@ class ChartCard {
 
   /** Crosshair (or dots, on a path) at a step; the flag with words only in the chart under the pointer. */
   mark(step, owner) {
-    const layout = this.plot._fullLayout;
-    const off = step === null || !layout || !layout.xaxis || this.node.hidden;
+    const scales = scalesOf(this.plot);
+    const off = step === null || !scales || this.node.hidden;
     if (this.spec.kind === "path") {
-      fill(this.dots, off ? [] : this.pathDots(layout, step));
+      fill(this.dots, off ? [] : this.pathDots(scales, step));
       return show(this.cross, false);
     }
-    const x = off ? 0 : layout.xaxis.d2p(this.grid.store.toAxis(step, this.grid.mode));
-    const inside = !off && x >= 0 && x <= layout._size.w;
+    const x = off ? 0 : scales.x(this.grid.store.toAxis(step, this.grid.mode));
+    const inside = !off && x >= scales.left && x <= scales.left + scales.width;
     show(this.cross, inside);
     show(this.flag, inside && owner === this);
     if (!inside) return undefined;
-    this.cross.style.left = `${layout._size.l + x}px`;
+    this.cross.style.left = `${x}px`;
     if (owner !== this) return undefined;
     setText(this.flag, this.grid.flagText(step));
-    const left = x > layout._size.w / 2;
-    this.flag.style.left = left ? "" : `${layout._size.l + x + 6}px`;
-    this.flag.style.right = left ? `${this.frame.clientWidth - layout._size.l - x + 6}px` : "";
+    const left = x > scales.left + scales.width / 2;
+    this.flag.style.left = left ? "" : `${x + 6}px`;
+    this.flag.style.right = left ? `${this.frame.clientWidth - x + 6}px` : "";
     return undefined;
   }
 
-  pathDots(layout, step) {
+  pathDots(scales, step) {
     const { store } = this.grid;
     const kl = store.at(this.spec.x_metric, step);
     return [...this.keys.values()]
       .filter(({ line }) => !this.hidden.has(line.metric) && kl !== null && store.at(line.metric, step) !== null)
       .map(({ line }) => {
-        const axis = line.axis === "right" ? layout.yaxis2 : layout.yaxis;
-        const left = layout._size.l + layout.xaxis.d2p(kl);
-        const top = layout._size.t + axis.d2p(store.at(line.metric, step));
+        const [left, top] = [scales.x(kl), scales.y(store.at(line.metric, step), axisOf(line))];
         return el("span", { style: { left: `${left}px`, top: `${top}px`, "--c": `var(--q-${line.colour})` } });
       });
   }

@@ -2,7 +2,7 @@
 import { debounce, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
-import { loadPlotly } from "../shared/plotly.js";
+import { loadPlotly, scalesOf } from "../shared/plotly.js";
 import { colourName, dashOf, runHead, severalRuns } from "./values.js";
 
 const MOST_CHARTS = 12;
@@ -170,14 +170,14 @@ class Chart {
 
   /** The values of all runs at the step under the pointer. */
   point(event) {
-    const layout = this.plot._fullLayout;
-    if (!layout?.xaxis) return;
-    const at = event.clientX - this.plot.getBoundingClientRect().left - layout._size.l;
-    const step = Math.round(layout.xaxis.p2d(at));
+    const scales = scalesOf(this.plot);
+    if (!scales) return;
+    const at = event.clientX - this.plot.getBoundingClientRect().left;
+    const step = Math.round(scales.valueAt(at));
     const rows = this.curve.lines
       .map((line) => ({ run: this.runs[line.run], value: valueAt(line, step) }))
       .filter(({ value }) => value !== null);
-    show(this.readout, rows.length > 0 && at >= 0);
+    show(this.readout, rows.length > 0 && at >= scales.left);
     fill(
       this.readout,
       el("li", {}, `step ${step}`),

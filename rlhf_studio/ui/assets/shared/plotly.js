@@ -17,3 +17,23 @@ export function loadPlotly(url) {
   });
   return loading;
 }
+
+/**
+ * Where values lie in a drawn plot, in pixels from the left and the top of its element; null before the first drawing.
+ * By the layout that Plotly documents, which has the ranges that are shown: axes of numbers, linear or logarithmic.
+ */
+export function scalesOf(plot) {
+  const { margin, ...axes } = plot.layout ?? {};
+  if (!axes.xaxis?.range) return null;
+  const [width, height] = [plot.clientWidth - margin.l - margin.r, plot.clientHeight - margin.t - margin.b];
+  const share = ({ range: [first, last], type }, value) =>
+    ((type === "log" ? Math.log10(value) : value) - first) / (last - first);
+  const [first, last] = axes.xaxis.range;
+  return {
+    left: margin.l,
+    width,
+    x: (value) => margin.l + width * share(axes.xaxis, value),
+    y: (value, axis) => margin.t + height * (1 - share(axes[axis], value)),
+    valueAt: (x) => first + ((last - first) * (x - margin.l)) / width,
+  };
+}

@@ -1,0 +1,172 @@
+"""What holds on every page: nothing that axe finds, no sideways scrolling on a phone, and text of others stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlhf_studio.lessons import shelf
+from tests.browser.axe import COLOURS_ALONE, violations, wear
+from tests.browser.conftest import HOSTILE, go, width_of
+from tests.browser.filled import Studio
+from tests.ui.fake_run import HOSTILE as HOSTILE_PIECES
+from tests.ui.fake_run import FakeRun
+from tests.ui.live_app import LiveApp
+
+playwright = pytest.importorskip("playwright.sync_api")
+expect = playwright.expect
+pytestmark = pytest.mark.browser
+LESSONS = [entry.name for entry in shelf.entries()]
+QUIZ = "set=lessons:clip.gae,each:1&seed=8"
+NUMBERS_ARE_THERE = """() => [...document.querySelectorAll("[data-scene]")].every((scene) => {
+    const question = scene.querySelector(".rs-learn-question");
+    return !question || question.offsetParent || scene.querySelector(".rs-learn-measure");
+})"""
+"""A scene asks its question once its numbers are there; what is slow is measured when a reader asks for it."""
+
+
+def pages(studio: Studio) -> dict[str, str]:
+    """Address of each page and its views, and what is there once it is ready."""
+    runs = studio.runs
+    return {
+        "?tab=train": ".rs-figures",
+        f"?tab=live&run={runs['first']}&step=20&sample=2&token=3": ".rs-card-columns",
+        f"?tab=live&run={runs['reward_model']}": ".rs-gauges",
+        f"?tab=live&run={runs['sft']}": ".rs-verdict-sentence",
+        "?tab=runs": ".rs-run-row",
+        f"?tab=runs&compare={runs['first']},{runs['second']}": ".rs-compare-verdict",
+        f"?tab=talk&talk={runs['first']}": ".rs-talk-composer",
+        "?tab=feedback": ".rs-feedback",
+        f"?tab=evaluate&evaluation={runs['evaluation']}": ".rs-evaluate-wins li",
+        "?tab=road": ".rs-road-card",
+        "?tab=learn&lesson=clip": ".rs-learn-there",
+        "?tab=learn&place=tour&show=pooling": ".rs-learn-there",
+        "?tab=learn&place=break": ".rs-learn-broken",
+        "?tab=learn&place=teach&show=hour": ".rs-learn-plan",
+        "?tab=learn&place=teach&show=sheets": ".rs-learn-choosing",
+        f"?tab=learn&place=teach&show=answers&{QUIZ}": ".rs-learn-sheet",
+        f"?tab=learn&place=teach&show=quiz&{QUIZ}": ".rs-learn-asked",
+    }
+
+
+def test_axe_finds_nothing_on_any_page_in_light_and_dark(open_page: Callable[..., Any], studio: Studio) -> None:
+    page = open_page("?tab=train")
+    wrong = []
+    for address, ready in pages(studio).items():
+        go(page, address)
+        page.locator(ready).locator("visible=true").first.wait_for()
+        wear(page, "light")
+        wrong += [f"{address}: {one}" for one in violations(page, "body")]
+        wear(page, "dark")
+        wrong += [f"{address}, dark: {one}" for one in violations(page, "body", COLOURS_ALONE)]
+    page.get_by_role("searchbox").locator("visible=true").fill("null_ref_context")
+    page.locator(".rs-learn-result").first.wait_for()
+    wrong += violations(page, ".rs-learn-found")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_page_scrolls_sideways_on_a_phone(open_page: Callable[..., Any], studio: Studio) -> None:
+    page = open_page("?tab=train", width=390, height=844)
+    page.locator(".rs-figures", has_text="about").wait_for()
+    box = page.get_by_role("button", name="Start run").bounding_box()
+    assert box["y"] + box["height"] <= 844, "Start is at hand"
+    page.evaluate("document.querySelectorAll('.rs-section').forEach((section) => (section.open = true))")
+    wide = {}
+    for address, ready in pages(studio).items():
+        go(page, address)
+        page.locator(ready).locator("visible=true").first.wait_for()
+        if (width := width_of(page)) > 390:
+            wide[address] = width
+    assert wide == {}
+
+    # Live reads from top to bottom, cuts nothing, and its menus stay inside
+    go(page, f"?tab=live&run={studio.runs['first']}")
+    page.wait_for_selector(".rs-answers")
+    page.wait_for_selector(".rs-card-columns")
+    parts = (".rs-head", ".rs-verdict", ".rs-answers", ".rs-inspector", "[data-chart=score]")
+    tops = [page.locator(part).locator("visible=true").first.bounding_box()["y"] for part in parts]
+    assert tops == sorted(tops)
+    outside = """() => [...document.querySelectorAll('.rs-live *')].filter((node) => !node.closest('.rs-tiles, .rs-plot, .rs-hidden')
+      && node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.className)"""
+    assert page.evaluate(outside) == []
+    page.locator(".rs-chart-panel > summary").click()
+    page.locator(".rs-arrange summary").click()
+    box = page.locator(".rs-chooser:visible").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+
+
+def test_hostile_text_stays_text(open_page: Callable[..., Any], studio: Studio, live_app: LiveApp) -> None:
+    """Names, tags, notes, prompts and pieces of tokens; feedback, evaluations, rewards and data are in their own journeys."""
+    hostile = studio.runs["hostile"]
+    page = open_page(f"?tab=runs&compare={hostile},{studio.runs['first']}")
+    expect(page.locator(".rs-compare-runs a").first).to_have_text(HOSTILE)
+    go(page, "?tab=runs")
+    expect(page.locator(".rs-run-name > a", has_text=HOSTILE)).to_have_count(1)
+    go(page, f"?tab=live&run={hostile}&step=20&sample=0&token=0")
+    expect(page.locator("#live-page .rs-name")).to_have_text(HOSTILE)
+    page.wait_for_selector(".rs-card-columns")
+    go(page, f"?tab=talk&talk={hostile}")
+    prompt = f"{HOSTILE} \u202e\u0000 <script>window.__pwned=9</script>" + "x" * 60_000
+    page.get_by_label("Your prompt").fill(prompt)
+    page.get_by_role("button", name="Ask both").click()
+    expect(page.locator(".rs-answer-figures:visible")).to_have_count(2)
+    page.locator(".rs-exchange .rs-token").nth(2).click()
+    assert width_of(page) <= 1440
+    assert page.evaluate("window.__pwned") is None
+
+    run = FakeRun(live_app.workspace, hostile=True)
+    run.run()
+    run.writer.set_state("running", device="\u202eW" * 300)
+    run.step(6)
+    page = open_page(f"?run={run.run_id}&step=6&sample=0&token=0", at=live_app, hurry=True)
+    page.wait_for_selector(".rs-card-columns")
+    shown = page.locator(".rs-token").all_inner_texts()
+    for index, text in enumerate(HOSTILE_PIECES):
+        if len(text) < 80 and text.isprintable():
+            assert shown[index].replace("·", " ") == text
+    assert shown[HOSTILE_PIECES.index("\ud800")] == "U+D800" and shown[HOSTILE_PIECES.index("\x00")] == "␀"
+    assert shown[HOSTILE_PIECES.index("\u202eabc")].startswith("U+202E")
+    assert "+9840 characters" in shown[HOSTILE_PIECES.index("w" * 10_000)]
+    for index in range(len(HOSTILE_PIECES)):
+        page.keyboard.press("Home") if index == 0 else page.locator(".rs-token").nth(index).click()
+        title = f"Token {index + 1} of"
+        page.wait_for_function("(text) => document.querySelector('.rs-card-title').textContent.startsWith(text)", arg=title)
+    device = page.locator(".rs-run-device").inner_text()
+    assert "\u202e" not in device and "U+202E" in device and len(device) < 1500
+    assert page.locator(".rs-name").inner_text() == '<b>run</b> <a href="javascript:window.__pwned=5">x</a>'
+    assert HOSTILE_PIECES[0] in page.locator(".rs-response").first.text_content()
+    page.locator("[data-chart=kl] .rs-plot-frame").hover()
+    for quantity in "12345678":
+        page.keyboard.press(quantity)
+    assert page.evaluate("window.__pwned") is None
+    assert page.evaluate("document.querySelectorAll('.rs-live img, .rs-live script, .rs-live a:not([href^=\"?\"])').length") == 0
+    assert width_of(page) <= 1440
+    run.close()
+
+
+@pytest.mark.long
+def test_every_lesson_by_all_rules_in_both_themes_and_as_a_phone(open_page: Callable[..., Any]) -> None:
+    page = open_page(f"?lesson={LESSONS[-1]}")
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    wrong = []
+    for lesson in LESSONS:
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.locator(f'[data-entry="{lesson}"]').click()
+        expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of(lesson).title)
+        expect(page.locator(".rs-learn-there").first).to_be_visible()
+        page.wait_for_function(NUMBERS_ARE_THERE)
+        shown = page.locator(".rs-learn-lesson").get_by_role("button", name="Show me")
+        shown.evaluate_all("(buttons) => buttons.forEach((one) => one.click())")
+        expect(page.get_by_role("alert")).to_be_hidden()
+        for theme in ("light", "dark"):
+            wear(page, theme)
+            for width in (1440, 390):
+                page.set_viewport_size({"width": width, "height": 900})
+                place = f"{lesson}, {theme}, {width} px"
+                wrong += [f"{place}: {one}" for one in violations(page, "body")]
+                wrong += [f"{place}: the page is {width_of(page)} px wide"] if width_of(page) > width else []
+            page.set_viewport_size({"width": 1440, "height": 900})
+    assert wrong == [] and errors == []
