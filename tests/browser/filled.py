@@ -94,7 +94,7 @@ class Studio:
                 continue
             if run.state in ("loading", "running"):
                 send_command(self.workspace.run_dir(run.run_id), "stop")
-                self.wait_for(run.run_id, "stopped")
+                wait_until(lambda run=run: self.workspace.status(run.run_id).state in ("stopped", "finished"), 60)
             elif run.state == "queued":
                 self.workspace.cancel(run.run_id)
             self.workspace.delete(run.run_id)

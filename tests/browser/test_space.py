@@ -193,11 +193,8 @@ def test_a_visitor_in_the_frame_starts_watches_and_stops_a_run_of_their_own(visi
     page = visitor.new_page()
     page.goto(SPACE)
     page.locator(".rs-where").wait_for()
-    (cookie,) = (
-        one["value"]
-        for one in visitor.cookies(SPACE)
-        if one["name"] == identity.COOKIE and "huggingface" not in str(one.get("partitionKey"))
-    )
+    cookies = [one for one in visitor.cookies(SPACE) if "huggingface" not in str(one.get("partitionKey"))]
+    (cookie,) = (one["value"] for one in cookies if one["name"] == identity.COOKIE)
     ended = FakeRun(server.workspace.root)
     ended.run()
     ended.step()

@@ -93,7 +93,7 @@ export class Results {
     const head = el(
       "tr",
       {},
-      el("th", { scope: "col" }, ""),
+      el("th", { scope: "col" }, el("span", { class: "rs-hidden" }, "Measure")),
       rows.map(({ policy }) => el("th", { scope: "col", class: "rs-number" }, readable(policy, 60))),
       explained ? el("th", { scope: "col", class: "rs-evaluate-meaning" }, "What it is") : null,
     );

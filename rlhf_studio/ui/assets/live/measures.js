@@ -109,7 +109,9 @@ function shares(parts) {
       el("td", { class: "rs-number rs-muted" }, integer(pairs)),
     );
   });
-  const head = ["Pairs", "", "Right", "Number"].map((title) => el("th", { scope: "col" }, title));
+  const head = ["Pairs", el("span", { class: "rs-hidden" }, "Interval"), "Right", "Number"].map((title) =>
+    el("th", { scope: "col" }, title),
+  );
   return el("table", { class: "rs-shares" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows));
 }
 

@@ -81,7 +81,7 @@ export class SweepView {
         ...cells[row].map(heat),
         ...(two ? [] : [spread(cells[row][0])]),
       ]),
-      "Sweep",
+      "Table of the sweep",
     );
   }
 }
