@@ -96,7 +96,7 @@ def test_starts_differ_as_they_are_defined(llama: Path) -> None:
     first, second = {}, {}
     for start in ("default", "gaussian", "orthogonal", "pissa", "olora"):
         layer = adapt(llama, init_lora_weights=start)[1].get_base_model().model.layers[0].mlp.up_proj
-        first[start], second[start] = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+        first[start], second[start] = layer.lora_A["default"].weight.detach(), layer.lora_B["default"].weight.detach()
     assert first["default"].abs().max() <= 32**-0.5
     assert float(first["gaussian"].std()) == pytest.approx(1 / 4, rel=0.25)
     assert [start for start, matrix in second.items() if matrix.abs().max() > 0] == ["orthogonal", "pissa", "olora"]
