@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.runs.start import StartMode
-
 from rlhf_studio.config import permissions_from_flags
 from rlhf_studio.inputs.bundled import LESSON_RUN, RECORDED
 from rlhf_studio.lessons.run import unpacked
 from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.commands import send_command
-from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.records import EventRecord, StartMode
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.app import Server, launch
 from tests.analysis.test_evaluation import over_optimised
+from tests.browser import scorer
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui import playground_stand_in, talk_stand_in
 from tests.ui.fake_run import FakeRun
@@ -33,28 +31,6 @@ from tests.waiting import wait_until
 
 NAMES = ("second of all", "first of all", "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}")
 LESSON = "20261101-120000-ownrun"
-
-# Scores a response by its length; a prompt that says hang is never answered.
-SCORER = """
-import json, sys, threading
-def say(message): print(json.dumps(message), flush=True)
-def row(component, text):
-    if component["kind"] == "http":
-        cause = {"error": "it answered with status 503", "field": "reward.components.1.server"}
-        return {"name": "http", "kind": "http", "weight": 1.0, **cause}
-    raw = float(len(text))
-    members = {"<b>one</b>": raw - 1} if component["kind"] == "reward_model" else {}
-    return {"name": component["name"] or component["kind"], "kind": "x", "weight": component["weight"], "raw": raw,
-            "weighted": raw * component["weight"], "members": members, "texts": []}
-for line in sys.stdin:
-    asked = json.loads(line)
-    say({"progress": "Loading the reward model bundled/world-reward", "fraction": 0.25})
-    if "hang" in asked["prompt"]: threading.Event().wait()
-    rows = [row(component, asked["response"]) for component in asked["config"]["reward"]["components"]]
-    failed = any("error" in row for row in rows)
-    total = None if failed else sum(row["weighted"] for row in rows)
-    say({"result": {"components": rows, "sum": total, "final": total, "tokens": 3, "notes": ["Reference: " + str(asked["reference"])]}})
-"""
 
 
 @dataclass
@@ -146,8 +122,8 @@ def served_studio(root: Path) -> Iterator[Studio]:
 
     runs = fill(root)
     server = launch(root, start=start, permissions=permissions)
-    server.services.talk_line._command = talk_stand_in.COMMAND
-    server.services.playground_line._command = playground_stand_in.COMMAND
-    server.services.try_reward._command = [sys.executable, "-c", SCORER]
+    server.services.talk._command = talk_stand_in.COMMAND
+    server.services.playground._command = playground_stand_in.COMMAND
+    server.services.score._command = scorer.COMMAND
     yield Studio(server, runs)
     server.close()

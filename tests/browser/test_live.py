@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rlhf_studio.runs.heartbeat import Heartbeat
 
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import Heartbeat
 from tests.ui.fake_run import FakeRun, config
 from tests.ui.live_app import LiveApp
 from tests.waiting import wait_until

@@ -69,7 +69,7 @@ def test_two_policies_answer_and_a_dead_process_is_replaced(open_page: Callable[
     expect(exchange.locator(".rs-answer-status").first).to_have_text("Stopped here")
     again = ask(page, "hang")
     expect(again.locator(".rs-token")).to_have_count(1)
-    pid = studio.server.services.talk_line.pid
+    pid = studio.server.services.talk.pid
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: gone(pid))
     expect(again.locator(".rs-problem:visible")).to_contain_text("has ended in the middle of this")
