@@ -43,8 +43,8 @@ class App:
         assert str(self.port) in line, line
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        with self.process:  # closes its pipe, and waits
+            self.process.kill()
 
 
 @pytest.fixture

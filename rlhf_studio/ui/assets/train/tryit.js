@@ -158,10 +158,10 @@ export class TryIt {
     try {
       let answer = await this.ask({ op: "start", ...this.texts() });
       while (answer.state === "working") {
-        this.key = answer.key;
+        this.job = answer.key;
         this.say(answer.fraction ? `${answer.progress} (${Math.round(100 * answer.fraction)} %)` : answer.progress);
         await pause(ASK_AGAIN);
-        answer = await this.ask({ op: "poll", key: this.key });
+        answer = await this.ask({ op: "poll", key: this.job });
       }
       this.busy(false);
       this.finish(answer, key);
@@ -174,7 +174,7 @@ export class TryIt {
 
   async stop() {
     this.cancel.disabled = true;
-    await this.ask({ op: "cancel", key: this.key }).catch((error) =>
+    await this.ask({ op: "cancel", key: this.job }).catch((error) =>
       console.error("the scoring could not be stopped:", error),
     );
   }
