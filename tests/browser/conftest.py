@@ -15,7 +15,7 @@ from tests.browser.space_stage import HUB_HOST, SPACE_HOST, Proxy, certificate
 from tests.ui.live_app import LiveApp
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-PATIENCE = 40_000  # milliseconds: a busy machine is slow, not wrong
+PATIENCE = 60_000  # milliseconds: a busy machine is slow, not wrong
 HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
 OURS = re.compile(r"(http://127\.0\.0\.1|data:|blob:)")
 # Timers run ten times faster, so that a poll comes every 0.1 s; not where something is promised in seconds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.workspace import Workspace
 from tests.browser.conftest import wait_for_form
@@ -119,60 +117,3 @@ def test_the_main_path(app: App, open_page: Callable[..., Any]) -> None:
     page.locator(".rs-run-row", has_text="finished").wait_for()
     page.reload()
     page.locator(".rs-run-row", has_text="finished").wait_for()
-
-
-@pytest.mark.long
-def test_a_model_of_ones_own_from_fine_tuning_to_ppo_and_talk(app: App, open_page: Callable[..., Any], tmp_path: Path) -> None:
-    """Its turns end with another token than the tokenizer's end token."""
-    from playwright.sync_api import expect
-
-    from tests.cases.chat_models import last_policy, questions, save_chat_model, save_questions, teach_chat_model
-
-    policy = last_policy(teach_chat_model(save_chat_model("llama3", tmp_path / "model"), tmp_path / "taught"))
-    asked = [f"what is the capital of {number} ?" for number in range(24)]
-    rows = {
-        "demonstrations": [{"prompt": one, "response": "Paris I love it ."} for one in asked],
-        "pairs": [{"prompt": one, "chosen": "Paris I love it .", "rejected": "no"} for one in asked],
-    }
-    files = {name: tmp_path / f"{name}.jsonl" for name in rows}
-    for name, file in files.items():
-        file.write_text("\n".join(json.dumps(row) for row in rows[name]))
-
-    page = open_page("?tab=train", at=app)
-    press(page, "Supervised fine-tuning")
-    page.locator('[data-recipe="own-sft"]').click()
-    press(page, "All settings")
-    short = {"batch_size": "8", "micro_batch_size": "8", "max_steps": "3", "warmup_steps": "0"}
-    fill_in(page, {"model.policy": str(policy), "data.source": str(files["demonstrations"]), "generation.response_length": "8"})
-    fill_in(page, {f"sft.{name}": value for name, value in short.items()})
-    page.locator('[data-setting="data.chat_template"] input').check()
-    fine_tuned = start_run(page, app)
-    wait_for_state(page, "finished")
-    page.get_by_role("link", name="Train a reward model on it").click()
-    page.locator('[data-recipe="own-reward_model"][aria-checked="true"]').wait_for()
-    fill_in(page, {"data.source": str(files["pairs"]), **{f"reward_model.{name}": value for name, value in short.items()}})
-    judge = start_run(page, app)
-    wait_for_state(page, "finished")
-    page.get_by_role("link", name="Use it as the reward in PPO").click()
-    page.locator('[data-recipe="own"][aria-checked="true"]').wait_for()
-    short = {"steps": "2", "batch_size": "8", "mini_batch_size": "4", "micro_batch_size": "4", "ppo_epochs": "1"}
-    prompts = save_questions(tmp_path / "questions.jsonl", answered=False)
-    fill_in(page, {"data.prompts": str(prompts), "generation.response_length": "16", **{f"ppo.{name}": short[name] for name in short}})
-    expect(page.locator(".rs-outlook")).to_contain_text("<|eot_id|> (4) or <|end_of_text|> (1)")
-    trained = start_run(page, app)
-    wait_for_state(page, "finished")
-    expect(page.locator("#live-page .rs-row .rs-chip").get_by_text("cut", exact=True)).to_have_count(0)
-    expect(page.locator("#live-page .rs-tokens").first).to_contain_text("<|eot_id|>")
-
-    kept_policy, kept_judge = (Path(app.workspace.reader(run).policies()[-1].path) for run in (fine_tuned, judge))
-    config = app.workspace.reader(trained).config()
-    assert isinstance(config, RunConfig)
-    assert Path(config.model.policy).parent == kept_policy
-    assert [Path(name).parent for name in config.reward.components[0].model_names()] == [kept_judge]
-    assert config.data.chat_template, "prompts are written as the policy and its judge have learned them"
-    page.goto(f"{app.url}?talk={trained}")
-    page.get_by_label("Your prompt").fill(questions()[3])
-    press(page, "Ask both")
-    for answer in page.locator(".rs-answer").all():
-        expect(answer.locator(".rs-token").last).to_contain_text("<|eot_id|>")
-        assert answer.locator(".rs-token").count() < 16

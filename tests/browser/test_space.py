@@ -77,6 +77,7 @@ def clear(server: Server) -> None:
             server.workspace.cancel(run.run_id)
         elif run.state in ("loading", "running"):
             server.workspace.force_stop(run.run_id)
+        wait_until(lambda run=run: server.workspace.status(run.run_id).state not in ("loading", "running"))
         server.workspace.delete(run.run_id)
 
 
@@ -190,6 +191,8 @@ def test_a_visitor_in_the_frame_starts_watches_and_stops_a_run_of_their_own(visi
     expect(app.locator(".rs-ending button")).to_have_text(["Compare"])
 
     # a run that the host has ended says so, and how it goes on
+    for context in (visitor, other):
+        context.pages[0].close()
     page = visitor.new_page()
     page.goto(SPACE)
     page.locator(".rs-where").wait_for()
