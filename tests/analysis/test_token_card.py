@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from importlib import resources
 from typing import Any
 
@@ -223,13 +224,15 @@ def test_a_factor_is_printed_without_an_exponent(coef: float, text: str) -> None
 
 def test_no_script_holds_a_formula() -> None:
     """Exponentials and logarithms in the page's scripts would be formulas. What may have one says where to draw, or what to leave out."""
-    allowed = {"pictures/axes.js": "the distance of an axis' marks", "live/learned.js": "how many times as frequent a phrase must be"}
-    assets = resources.files("rlhf_studio.ui").joinpath("assets")
-    found = {
-        f"{folder.name}/{path.name}"
-        for folder in assets.iterdir()
-        if folder.is_dir()
-        for path in folder.iterdir()
-        if path.name.endswith(".js") and re.search(r"Math\.(exp|log|pow)", path.read_text(encoding="utf-8"))
+    allowed = {
+        "pictures/axes.js": "the distance of an axis' marks",
+        "live/learned.js": "how many times as frequent a phrase must be",
+        "shared/plotly.js": "where a point lies on a logarithmic axis",
     }
-    assert found == set(allowed)
+    assets = Path(str(resources.files("rlhf_studio.ui").joinpath("assets")))
+    with_formulas = {
+        path.relative_to(assets).as_posix()
+        for path in assets.rglob("*.js")
+        if re.search(r"Math\.(exp|log|pow)", path.read_text(encoding="utf-8"))
+    }
+    assert with_formulas == set(allowed)
