@@ -19,9 +19,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_studio.config_io import apply_overrides, parse_config
-from rlhf_studio.preflight import inspect_run
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.io import apply_overrides, parse_config
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.runs.reader import RunReader
 
 ALLOWED = 1.5

@@ -25,11 +25,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.world import read_outcome
-from rlhf_studio.inputs.bundled import resolve
-from rlhf_studio.inputs.trained import model_of_run
-from rlhf_studio.road.state import Road, list_roads
+from rlhf_studio.inputs.trained import model_of_run, resolve
+from rlhf_studio.inputs.world.corpus import EVAL_SEED, appeal_of, write_corpus
+from rlhf_studio.jobs.road.state import Road, list_roads
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.world.corpus import EVAL_SEED, appeal_of, write_corpus
 
 LONGEST, WORST_PERPLEXITY, LEAST_AGREEMENT = 15 * 60, 1.05, 0.95
 

@@ -26,9 +26,10 @@ from typing import Any
 from benchmarks.report import parity
 from benchmarks.speed.machine import describe
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import apply_overrides, config_to_yaml, parse_config
-from rlhf_studio.inputs.bundled import ASSETS, resolve
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.bundled import ASSETS
+from rlhf_studio.config.io import apply_overrides, config_to_yaml, parse_config
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.inputs.trained import resolve
 
 ROOT = Path(__file__).resolve().parent
 EVALUATED = 256  # held-out prompts answered by each final policy
@@ -188,7 +189,7 @@ def main() -> int:
     parser.add_argument("--train-trl", type=Path, help=argparse.SUPPRESS)  # the child process
     options = parser.parse_args()
     if options.train_trl:
-        from rlhf_studio.config_io import config_from_file
+        from rlhf_studio.config.io import config_from_file
 
         train_trl(options.train_trl, config_from_file(options.train_trl / CONFIG))
         return 0

@@ -19,9 +19,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlhf_studio.inputs.world.gold import HIGHEST, LOWEST
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.rows import tenth
-from rlhf_studio.world.gold import HIGHEST, LOWEST
 
 OVER_OPTIMISE = {"ppo.kl_coef": "0", "ppo.steps": "300", "engine.watch_every": "50", "engine.checkpoint_every": "0"}
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, Problem, parse_ppo
+from rlhf_studio.config.io import ConfigError, Problem, parse_ppo
 from rlhf_studio.engine.compute.device import choose_compute, moved
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.loop.build import make_models, make_policy, make_trainer, seed_everything
@@ -39,9 +39,12 @@ from rlhf_studio.engine.types import PromptBatch, Samples, Scores
 from rlhf_studio.inputs.families import family_problem
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.read import Prompts
+from rlhf_studio.trl.table import name_trl_in_errors
 
 Reward = Callable[[list[str], list[str]], Sequence[float]]
 """Takes prompts and responses, gives one finite number for each pair."""
+
+name_trl_in_errors()
 
 ALREADY_GIVEN = (("model", "policy"), ("model", "reference"), ("data", "prompts"), ("data", "eval"), ("reward", "components"))
 """Settings that name what is given in memory here."""

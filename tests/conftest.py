@@ -8,12 +8,16 @@ import os
 import pytest
 from hypothesis import settings
 
+from rlhf_studio.trl.table import name_trl_in_errors
+
 # Tests run side by side, and many start processes: with a thread for each core in all of them they would wait for one another.
 # Set before anything imports torch, and handed on to whatever a test starts; a test that is about threads asks for its own.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("untimed", deadline=None)  # no test is about time
 settings.load_profile("untimed")
+
+name_trl_in_errors()  # as every program does that asks for settings
 
 OTHERWISE = ("slow", "browser", "long")
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.runs.create import create_run

@@ -18,57 +18,38 @@ LONGEST_FILE, LONGEST_FUNCTION = 600, 60
 # Which rooms each room may import. A room inside another (engine/loop) has a row of its own; all rooms of the engine may import the
 # few files that lie in the engine itself (types, text, padding, ...) beside what their row names.
 ROOMS = """
-child_process: config
 config:
 exit_codes:
-config_io: config from_trl.table
-from_trl: config config_io
-metrics:
-glossary: metrics
 ppo:
-recipes: config config_io
 regular:
 units:
 visible:
-runs: child_process config config_io estimate.gpus estimate.scaled_time exit_codes inputs.bundled
-analysis: config metrics recipes runs
-logs: config config_io inputs.helper runs
-export: analysis child_process config config_io engine.models.merging inputs logs metrics runs
-inputs: child_process config config_io world
-estimate: config config_io inputs
-preflight: config config_io estimate inputs runs.evaluation runs.errors
-evaluation: config config_io inputs runs
-world:
+child_process: config
+runs: child_process config exit_codes
+inputs: child_process config runs
+trl: config
+analysis: config inputs.helper runs
 engine: config inputs ppo
-engine/distributed: inputs
-engine/compute: config config_io engine.distributed estimate inputs
-engine/models: config config_io engine.compute engine.distributed inputs ppo
-engine/sampling: config engine.compute engine.distributed engine.models estimate inputs
-engine/rewards: child_process config config_io engine.compute engine.distributed engine.models exit_codes inputs ppo runs
-    world.gold
-engine/rewards/kinds: child_process config config_io engine.compute engine.distributed engine.models engine.rewards.episodes
-    engine.rewards.errors engine.rewards.outside engine.rewards.registry inputs
-engine/rewards/outside: config config_io engine.rewards.errors engine.rewards.registry
-engine/recording: config engine.compute engine.distributed engine.rewards ppo runs
-engine/loop: config config_io engine.compute engine.distributed engine.models engine.recording engine.rewards engine.sampling
-    inputs ppo runs
-engine/parity: config engine.compute engine.distributed engine.loop engine.models engine.rewards engine.sampling inputs runs
-engine/saving: config engine.distributed engine.loop engine.models runs
-engine/stages: config config_io engine.compute engine.distributed engine.loop engine.models engine.parity engine.recording engine.sampling
-    engine.saving inputs ppo runs
-engine/stages/reward_model: analysis.reward_model config config_io engine.compute engine.models inputs world.gold world.vocabulary
-engine/stages/evaluating: config config_io engine.compute engine.loop engine.models engine.recording engine.rewards engine.saving
-    engine.stages estimate inputs ppo runs
-engine/process: child_process config config_io engine exit_codes inputs runs
-engine/talk: child_process config config_io engine estimate exit_codes inputs ppo runs
-world_build: config engine inputs recipes runs world
-ui: analysis child_process config config_io estimate evaluation exit_codes export from_trl.names glossary inputs lessons.kit
-    lessons.faults lessons.shelf lessons.teaching logs metrics preflight recipes road runs
-cli: analysis child_process config config_io engine estimate.disk evaluation exit_codes export from_trl inputs lessons logs
-    preflight recipes road runs ui world_build
-road: analysis.ends analysis.evaluation child_process config config_io exit_codes inputs metrics preflight recipes runs world.corpus
-lessons: analysis child_process config engine estimate from_trl inputs ppo recipes runs world
-library: config config_io engine inputs
+engine/compute: config inputs
+engine/models: config engine.compute inputs ppo
+engine/sampling: config engine.compute engine.models inputs
+engine/rewards: child_process config engine.compute engine.models exit_codes inputs ppo runs
+engine/rewards/kinds: child_process config engine.compute engine.models engine.rewards.episodes engine.rewards.errors
+    engine.rewards.outside engine.rewards.registry inputs
+engine/rewards/outside: config engine.rewards.errors engine.rewards.registry
+engine/recording: config engine.compute engine.rewards ppo runs
+engine/loop: config engine.compute engine.models engine.recording engine.rewards engine.sampling inputs ppo runs
+engine/parity: config engine.compute engine.loop engine.models engine.rewards engine.sampling inputs runs
+engine/saving: config engine.loop engine.compute engine.models runs
+engine/stages: analysis.reward_model config engine.compute engine.loop engine.models engine.parity engine.recording engine.rewards
+    engine.sampling engine.saving inputs ppo runs
+engine/process: child_process config engine exit_codes inputs runs
+lessons: analysis child_process config engine inputs ppo runs trl
+jobs: analysis child_process config engine exit_codes inputs ppo runs
+ui: analysis child_process config exit_codes inputs jobs lessons.kit lessons.faults lessons.shelf lessons.teaching runs trl.names
+    trl.table
+cli: analysis child_process config engine exit_codes inputs jobs lessons runs trl ui
+library: config engine inputs trl.table
 __main__: cli
 __init__:
 """
@@ -77,13 +58,9 @@ MAY_IMPORT = {room: set(names.split()) for room, _, names in ROWS}
 NEVER_LOADED = {
     "child_process": {"torch", "transformers", "gradio"},
     "runs": {"torch", "gradio", "transformers"},
-    "config": {"torch", "gradio"},
+    "config": {"torch", "transformers", "gradio", "numpy"},
     "analysis": {"torch", "transformers", "gradio"},
-    "logs": {"torch", "transformers", "gradio"},
-    "metrics": {"torch", "transformers", "gradio", "numpy"},
     "inputs": {"torch", "transformers", "gradio"},
-    "estimate": {"torch", "transformers", "gradio"},
-    "preflight": {"torch", "transformers", "gradio"},
 }
 FORBIDDEN = ("pickle", "torch.load", "eval", "exec", "os.system")
 PRINTS = PACKAGE / "visible.py"  # text of others must not steer a terminal
@@ -171,8 +148,6 @@ def follows_the_import_rules(path: Path) -> None:
             assert name.split(".")[0] not in NEVER_LOADED.get(layer, set()), f"{path} imports {name}"
             continue
         inner = name.removeprefix("rlhf_studio.")
-        if layer == "from_trl" and path.stem == "table":  # what config_io itself asks
-            allowed = set()
         assert any(inner == one or inner.startswith(f"{one}.") for one in allowed), f"{path} may not import {name}"
 
 

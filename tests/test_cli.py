@@ -13,7 +13,7 @@ import pytest
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import GenerationConfig
-from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.config.io import config_to_yaml
 from rlhf_studio.inputs.checks.policy import sampling_warning
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader

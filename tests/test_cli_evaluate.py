@@ -17,20 +17,20 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from rlhf_studio.cli.evaluate import as_text, evaluation_of
 from rlhf_studio.cli.main import build_parser, main, split_overrides
 from rlhf_studio.config import prompt_writing
+from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.config.stages import as_sampled
-from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.engine.stages.evaluating import completing
-from rlhf_studio.evaluation import Asked, settings_for
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.inputs.completions import read_completions
+from rlhf_studio.inputs.evaluation import Asked, settings_for
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.world.corpus import PET_CHARM, QUALITY, appeal_of
+from rlhf_studio.inputs.world.gold import gold_score
+from rlhf_studio.lessons.world_build import labels
+from rlhf_studio.lessons.world_build.labels import label_by_world
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.world.corpus import PET_CHARM, QUALITY, appeal_of
-from rlhf_studio.world.gold import gold_score
-from rlhf_studio.world_build import labels
-from rlhf_studio.world_build.labels import label_by_world
 from tests.engine.conftest import PROMPTS, small_config
 from tests.runs.store_helpers import new_run
 from tests.runs.test_answers import answer

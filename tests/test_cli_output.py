@@ -13,7 +13,7 @@ import pytest
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, config_to_yaml, parse_config
+from rlhf_studio.config.io import ConfigError, apply_overrides, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.engine.loop import build
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker

@@ -14,7 +14,7 @@ import pytest
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.changes import changes_between, refusals
-from rlhf_studio.config_io import config_from_file, config_to_yaml
+from rlhf_studio.config.io import config_from_file, config_to_yaml
 from rlhf_studio.runs import create
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock, is_starting

@@ -12,7 +12,7 @@ from rlhf_studio.cli.evaluate import evaluation_of
 from rlhf_studio.cli.main import build_parser, main, split_overrides
 from rlhf_studio.cli.options import configuration_of
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.stages.reward_model import finish
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.inputs.places import run_in_full

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlhf_studio import config_io
 from rlhf_studio.config import STAGES, RunConfig
-from rlhf_studio.config.ppo import CRITIC_SETTINGS
-from rlhf_studio.config.run import CRITIC_SETTINGS_ELSEWHERE
-from rlhf_studio.config_io import (
+from rlhf_studio.config import io as config_io
+from rlhf_studio.config.io import (
     DEEPEST,
     MOST_PROBLEMS,
     ConfigError,
@@ -27,6 +25,8 @@ from rlhf_studio.config_io import (
     walk_fields,
     with_values,
 )
+from rlhf_studio.config.ppo import CRITIC_SETTINGS
+from rlhf_studio.config.run import CRITIC_SETTINGS_ELSEWHERE
 from tools.settings_page import settings_document
 
 

@@ -26,7 +26,7 @@ OF_PEOPLE = {
     "checkpoints/step-000020/",
     "snapshots/step-000020/",
     "policy/",
-    "rlhf_studio/recipes/NAME.yaml",
+    "rlhf_studio/config/recipes/NAME.yaml",
 }
 
 

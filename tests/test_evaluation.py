@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import EvaluationRunConfig
-from rlhf_studio.config_io import ConfigError
-from rlhf_studio.evaluation import Asked, settings_for
+from rlhf_studio.config.io import ConfigError
+from rlhf_studio.inputs.evaluation import Asked, settings_for
 from tests.runs.test_evaluation_policies import with_policies
 
 WORLD = {"prompts": "p.txt", "reward": "bundled/world-reward"}

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import REWARD_KINDS, STAGES, USED_ONLY_BY, RunConfig, Stage, StageConfig
 from rlhf_studio.config.base import may_be_a_number, may_be_empty
-from rlhf_studio.config_io import ConfigError, parse_config, section_model, walk_fields
+from rlhf_studio.config.io import ConfigError, parse_config, section_model, walk_fields
 from rlhf_studio.ui.form import describe_form
 from tools.settings_page import own_sections
 

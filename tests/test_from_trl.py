@@ -13,11 +13,11 @@ from pydantic.fields import FieldInfo
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import Component
-from rlhf_studio.config_io import ConfigError, apply_overrides, config_from_yaml, parse_config, walk_fields
-from rlhf_studio.from_trl.names import answers
-from rlhf_studio.from_trl.table import SECTIONS, answer, groups, names, options
+from rlhf_studio.config.io import ConfigError, apply_overrides, config_from_yaml, parse_config, walk_fields
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.kit.code import excerpt
+from rlhf_studio.trl.names import answers
+from rlhf_studio.trl.table import SECTIONS, answer, groups, names, options
 from tools.from_trl_page import PAGE, document
 
 COMPONENT = "reward.components.0."

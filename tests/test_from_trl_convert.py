@@ -12,10 +12,10 @@ import pytest
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, mapping_from_yaml, parse_config
-from rlhf_studio.from_trl.convert import Converted, convert
-from rlhf_studio.from_trl.table import options
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.io import ConfigError, mapping_from_yaml, parse_config
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.trl.convert import Converted, convert
+from rlhf_studio.trl.table import options
 
 NOTEBOOK = """
 from trl import PPOTrainer, PPOConfig, AutoModelForCausalLMWithValueHead

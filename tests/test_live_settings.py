@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.io import ConfigError, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.config.live import PlannedChange, read_schedule, with_changes, write_schedule
-from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml, parse_config
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import NotRunning, StoreError

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from rlhf_studio.glossary import GLOSSARY
-from rlhf_studio.metrics.metric import Line, Metric, Tile
-from rlhf_studio.metrics.stages import HEADLINES, STAGE_METRICS, SUMMARIES
-from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.config.glossary import GLOSSARY
+from rlhf_studio.config.metrics.metric import Line, Metric, Tile
+from rlhf_studio.config.metrics.stages import HEADLINES, STAGE_METRICS, SUMMARIES
+from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.ui.html import ASSETS
 from rlhf_studio.ui.live.charts import page_data, shown_names
 

@@ -10,8 +10,8 @@ import pytest
 from rlhf_studio.child_process.environment import child_environment, engine_environment
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_environment, permissions_from_flags
+from rlhf_studio.config.io import ConfigError, config_to_yaml, parse_config
 from rlhf_studio.config.permissions import VARIABLE
-from rlhf_studio.config_io import ConfigError, config_to_yaml, parse_config
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import small_config
 

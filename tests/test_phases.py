@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.runs.records import PHASES, TOKEN_QUANTITIES
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from rlhf_studio.config import REWARD_KINDS, RewardConfig, RunConfig
-from rlhf_studio.config_io import apply_overrides, config_from_yaml, config_to_yaml, parse_config
+from rlhf_studio.config.io import apply_overrides, config_from_yaml, config_to_yaml, parse_config
 
 PAGE = Path(__file__).parents[1] / "docs" / "rewards.md"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import yaml
 from setuptools import find_packages
 
-from rlhf_studio.metrics.metric import Metric
-from rlhf_studio.recipes import recipe_from_mapping
+from rlhf_studio.config.metrics.metric import Metric
+from rlhf_studio.config.recipes import recipe_from_mapping
 from tests.test_architecture import SOURCES, imports
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +28,7 @@ def test_only_the_package_itself_is_installed() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     found = find_packages(str(ROOT), include=setuptools["packages"]["find"]["include"])
     assert {name.split(".")[0] for name in found} == {"rlhf_studio"}
-    assert {"rlhf_studio.metrics", "rlhf_studio.from_trl", "rlhf_studio.recipes"} <= set(found)
+    assert {"rlhf_studio.config.metrics", "rlhf_studio.trl", "rlhf_studio.config.recipes"} <= set(found)
 
 
 def test_nothing_that_is_installed_needs_what_is_not() -> None:

@@ -1,4 +1,4 @@
-"""The lists of docs/from-trl.md, made from TRL's names in rlhf_studio/from_trl/table.yaml.
+"""The lists of docs/from-trl.md, made from TRL's names in rlhf_studio/trl/table.yaml.
 
 ``python -m tools.from_trl_page`` writes them into the page, between its two marks; what stands around them is written by hand.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlhf_studio.from_trl.table import SECTIONS, Option, Section, options
+from rlhf_studio.trl.table import SECTIONS, Option, Section, options
 
 PAGE = Path(__file__).parents[1] / "docs" / "from-trl.md"
 BEGIN, END = "<!-- made by python -m tools.from_trl_page -->", "<!-- end -->"

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES, USED_ONLY_BY, RunConfig, Stage, StageConfig
+from rlhf_studio.config.io import section_model
 from rlhf_studio.config.reward_base import Component
-from rlhf_studio.config_io import section_model
 
 MOST = 40_000
 """A larger upper bound only keeps nonsense out, and is not printed; the error of a larger value names it."""

@@ -29,8 +29,8 @@ def make_job(cache: Path, threads: int, recipe: str = NAME) -> Job:
     """The recipe as the peers are told it."""
     from transformers import AutoConfig
 
-    from rlhf_studio.inputs.bundled import resolve
-    from rlhf_studio.recipes import load_recipe
+    from rlhf_studio.config.recipes import load_recipe
+    from rlhf_studio.inputs.trained import resolve
 
     config = load_recipe(recipe).config
     policy, reward = resolve(config.model.policy), resolve(config.reward.components[0].model)
@@ -57,8 +57,8 @@ def _prompts(config: Any, cache: Path) -> tuple[str, dict[str, str]]:
     from transformers import AutoTokenizer
 
     from rlhf_studio.engine.loop.prompts import prepare_prompts
-    from rlhf_studio.inputs.bundled import resolve
     from rlhf_studio.inputs.prompts import read_prompts
+    from rlhf_studio.inputs.trained import resolve
 
     tokenizer = AutoTokenizer.from_pretrained(resolve(config.model.policy))
     prepared = prepare_prompts(read_prompts(config.data), tokenizer, config, lambda text, fraction: None)

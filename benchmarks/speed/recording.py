@@ -117,7 +117,7 @@ def workload_config(job: Job, pairs: int) -> Any:
 
 def recipe_config(name: str, threads: int, pairs: int) -> Any:
     """A recipe as it is, all recording on, for so many steps."""
-    from rlhf_studio.recipes import load_recipe
+    from rlhf_studio.config.recipes import load_recipe
 
     config = load_recipe(name).config
     ppo = config.ppo.model_copy(update={"steps": steps_for(pairs) + 1})

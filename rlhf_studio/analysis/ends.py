@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlhf_studio.metrics.stages import HEADLINES
+from rlhf_studio.config.metrics.stages import HEADLINES
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.rows import tenth
 
@@ -35,7 +35,10 @@ class HeadlineEnds:
 
 
 def headline_ends(reader: RunReader, stage: str) -> HeadlineEnds | None:
-    """The first number of :data:`~rlhf_studio.metrics.stages.HEADLINES` that the run has; None where it has none. Raises StoreError."""
+    """The first number of :data:`~rlhf_studio.config.metrics.stages.HEADLINES` that the run has; None where it has none.
+
+    Raises StoreError.
+    """
     told = HEADLINES.get(stage)
     if told is None:
         return None

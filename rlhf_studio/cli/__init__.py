@@ -7,6 +7,6 @@ Start reading in :mod:`.main`, which knows all commands and imports neither torc
 - :mod:`.score`, :mod:`.show` (``runs``, ``recipes``), :mod:`.doctor`, :mod:`.prepare` (``convert``, ``from-trl``).
 - :mod:`.options`: what several commands read from their options.
 
-``app`` and ``world`` read their own arguments, in :mod:`rlhf_studio.ui.app` and :mod:`rlhf_studio.world_build.command`.
+``app`` and ``world`` read their own arguments, in :mod:`rlhf_studio.ui.app` and :mod:`rlhf_studio.lessons.world_build.command`.
 Every command ends with a code of :mod:`rlhf_studio.exit_codes`.
 """

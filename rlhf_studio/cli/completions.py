@@ -12,8 +12,8 @@ from typing import Any
 
 from rlhf_studio.cli.options import Subcommands, default_workspace, permissions_of
 from rlhf_studio.config import RunConfig, add_permission_flags
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.stages import PROMPT_WRITING, as_sampled
-from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.completions import read_completions
 from rlhf_studio.inputs.places import run_in_full
@@ -120,7 +120,7 @@ def write_completions(options: argparse.Namespace, prompts: Prompts, sampling: d
 
 def _config(source: PolicySource, options: argparse.Namespace, sampling: dict[str, Any]) -> RunConfig:
     """Model, data, sampling and device as the policy's own run has them, as talking to it does; the command line's where it says so."""
-    from rlhf_studio.config_io import parse_ppo
+    from rlhf_studio.config.io import parse_ppo
 
     if options.samples < 1:
         raise ConfigError([Problem("--samples", f"should be at least 1, not {options.samples}")])
@@ -150,7 +150,7 @@ def _label(options: argparse.Namespace) -> int:
             [Problem("", f"{options.file} has a single completion for each prompt; generate --samples 2 gives two to compare")]
         )
     if options.judge == "world":
-        from rlhf_studio.world_build.labels import label_by_world
+        from rlhf_studio.lessons.world_build.labels import label_by_world
 
         labelled = label_by_world(completions, options.seed)
     else:

@@ -13,7 +13,7 @@ from pathlib import Path
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE, START_FD_VARIABLE
 from rlhf_studio.config import Permissions, StageConfig
 from rlhf_studio.config.changes import STAYS, STAYS_FROM_START, changes_between, refusals
-from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config
+from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, parse_config
 from rlhf_studio.engine.process.screen import Screen, output_in_log
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.exit_codes import DONE, STOPPED
@@ -80,8 +80,8 @@ def change_settings(run_dir: Path, overrides: Mapping[str, str], permissions: Pe
     The start ticket stays with this process, so that nobody starts the run meanwhile. Raises ConfigError and StoreError, and
     then nothing has changed.
     """
-    from rlhf_studio.estimate.disk import OnDisk
-    from rlhf_studio.preflight import check_run  # here: engines import this module too and must not ask again
+    from rlhf_studio.inputs.estimate.disk import OnDisk
+    from rlhf_studio.inputs.preflight import check_run  # here: engines import this module too and must not ask again
 
     reader = RunReader(run_dir)
     before = reader.config()

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands, default_workspace
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.inputs.places import run_in_full
 from rlhf_studio.inputs.trained import model_of_run

@@ -12,9 +12,9 @@ from pathlib import Path
 from rlhf_studio.cli.completions import check_target, write_lines
 from rlhf_studio.cli.options import Subcommands, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import EvaluationRunConfig, add_permission_flags
-from rlhf_studio.config_io import ConfigError, Problem
-from rlhf_studio.evaluation import Asked, refers_to, settings_for
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.inputs.evaluation import Asked, refers_to, settings_for
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import run_named
 from rlhf_studio.runs.reader import RunReader
@@ -91,7 +91,7 @@ def _new_id() -> str:
 
 def _run(run_dir: Path, config: EvaluationRunConfig, options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import run_folder
-    from rlhf_studio.preflight import inspect_run
+    from rlhf_studio.inputs.preflight import inspect_run
     from rlhf_studio.runs.create import create_run, remove_unstarted
 
     permissions = permissions_of(options)
@@ -125,7 +125,7 @@ def evaluation_of(options: argparse.Namespace) -> EvaluationRunConfig:
 
 def _show(run_dir: Path, options: argparse.Namespace) -> int:
     from rlhf_studio.analysis.evaluation.report import report_of
-    from rlhf_studio.export.evaluation import answer_lines, as_markdown, write_csv
+    from rlhf_studio.jobs.export.evaluation import answer_lines, as_markdown, write_csv
 
     reader = RunReader(run_dir)
     report = report_of(reader)
@@ -145,8 +145,8 @@ def as_text(run_dir: Path) -> str:
     """The table for a terminal: a line for each number, a column for each policy."""
     from rlhf_studio.analysis.evaluation.report import report_of
     from rlhf_studio.analysis.evaluation.table import table_of
-    from rlhf_studio.export.evaluation import explained, shown
-    from rlhf_studio.export.text import readable
+    from rlhf_studio.jobs.export.evaluation import explained, shown
+    from rlhf_studio.jobs.export.text import readable
 
     reader = RunReader(run_dir)
     report, status = report_of(reader), reader.status()

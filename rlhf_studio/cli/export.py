@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.cli.options import Subcommands, add_folder_command
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.units import format_bytes
@@ -40,7 +40,7 @@ def add_commands(commands: Subcommands) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import before_torch
-    from rlhf_studio.export.command import Wanted, export
+    from rlhf_studio.jobs.export.command import Wanted, export
 
     before_torch()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -69,7 +69,7 @@ def _export(options: argparse.Namespace) -> int:
 
 def _only_the_upload(text: str, fraction: float | None) -> None:
     """The rest is done soon, and an upload may take an hour."""
-    from rlhf_studio.export.command import PUSHING
+    from rlhf_studio.jobs.export.command import PUSHING
 
     if text.startswith(PUSHING):
         say(text, sys.stderr)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlhf_studio.cli.options import Subcommands, add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import Permissions, StageConfig, add_permission_flags, names_in
-from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, parse_config, parse_value
+from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, parse_config, parse_value
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
 from rlhf_studio.inputs.places import LOADED, as_typed_here, run_in_full, with_runs_in_full
 from rlhf_studio.runs.errors import StoreError
@@ -119,7 +119,7 @@ def _checked(config: StageConfig, place: Path, permissions: Permissions, folder:
 
     Raises ConfigError for what keeps it from starting.
     """
-    from rlhf_studio.preflight import inspect_run
+    from rlhf_studio.inputs.preflight import inspect_run
 
     preflight = inspect_run(config, place, folder=folder, permissions=permissions)
     if preflight.problems:

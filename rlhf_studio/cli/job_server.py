@@ -8,11 +8,11 @@ import os
 from rlhf_studio.child_process.serving import serve
 
 KINDS = {
-    "talk": "rlhf_studio.engine.talk.server",
-    "score": "rlhf_studio.engine.rewards.trial.server",
-    "playground": "rlhf_studio.engine.rewards.playground.server",
+    "talk": "rlhf_studio.jobs.talk.server",
+    "score": "rlhf_studio.jobs.try_reward.server",
+    "playground": "rlhf_studio.jobs.playground.server",
     "lessons": "rlhf_studio.lessons.server",
-    "export": "rlhf_studio.export.server",
+    "export": "rlhf_studio.jobs.export.server",
 }
 """What can be served: the name of the kind, and the module (see :func:`serve`)."""
 

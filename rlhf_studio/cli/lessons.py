@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.cli.completions import REPLACE_HELP, check_target
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.visible import say
 

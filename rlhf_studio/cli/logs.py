@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands, default_workspace
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.visible import say
 
@@ -25,7 +25,7 @@ def add_commands(commands: Subcommands) -> None:
 
 
 def _open_log(options: argparse.Namespace) -> int:
-    from rlhf_studio.logs.open_log import open_log
+    from rlhf_studio.analysis.logs.open_log import open_log
 
     others = options.overrides.keys() - {"name"}
     if others:

@@ -13,9 +13,10 @@ from rlhf_studio import __version__
 from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, fork, lessons, logs, prepare, road, score, show, talk, train
 from rlhf_studio.cli.job_server import job_server
 from rlhf_studio.cli.options import Subcommands, folder_of_run
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.visible import say
 
 TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log", "evaluate")
@@ -24,6 +25,7 @@ TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log", "evalu
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (:mod:`rlhf_studio.exit_codes`)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    name_trl_in_errors()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names out of files may hold what the terminal's coding has no place for
     try:
@@ -113,6 +115,6 @@ def _app(arguments: list[str]) -> int:
 
 
 def _world(arguments: list[str]) -> int:
-    from rlhf_studio.world_build.command import main as run_world
+    from rlhf_studio.lessons.world_build.command import main as run_world
 
     return run_world(arguments)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
-from rlhf_studio.config_io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
+from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
 from rlhf_studio.inputs.places import with_runs_in_full
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
@@ -68,7 +68,7 @@ def configuration_of(options: argparse.Namespace) -> StageConfig:
 
 
 def _configuration_of(options: argparse.Namespace) -> StageConfig:
-    from rlhf_studio.recipes import load_recipe
+    from rlhf_studio.config.recipes import load_recipe
 
     if options.recipe and options.config:
         raise ConfigError([Problem("", "give --recipe or --config, not both")])

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.from_trl.table import answer
+from rlhf_studio.trl.table import answer
 from rlhf_studio.units import format_bytes
 from rlhf_studio.visible import say
 
@@ -53,7 +53,7 @@ def _convert(options: argparse.Namespace) -> int:
 
 
 def _from_trl(options: argparse.Namespace) -> int:
-    from rlhf_studio.from_trl.convert import convert
+    from rlhf_studio.trl.convert import convert
 
     try:
         text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands, default_workspace
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.visible import say
 
@@ -34,8 +34,8 @@ def add_commands(commands: Subcommands) -> None:
 def _world(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from rlhf_studio.road.plan import SMALL, RoadSettings, plan
-    from rlhf_studio.road.state import Road, new_road_folder, write_road
+    from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, plan
+    from rlhf_studio.jobs.road.state import Road, new_road_folder, write_road
 
     if not 1 <= options.rounds <= 9:
         raise ConfigError([Problem("--rounds", f"should be from 1 to 9, not {options.rounds}")])
@@ -53,7 +53,7 @@ def _world(options: argparse.Namespace) -> int:
 
 
 def _go(options: argparse.Namespace) -> int:
-    from rlhf_studio.road.state import read_road, workspace_of
+    from rlhf_studio.jobs.road.state import read_road, workspace_of
 
     folder = options.road.resolve()
     try:
@@ -67,8 +67,8 @@ def _go(options: argparse.Namespace) -> int:
 
 
 def _drive(folder: Path, workspace: Path) -> int:
-    from rlhf_studio.road.drive import drive
-    from rlhf_studio.road.state import AlreadyDriven
+    from rlhf_studio.jobs.road.drive import drive
+    from rlhf_studio.jobs.road.state import AlreadyDriven
 
     try:
         return drive(folder, workspace, say)
@@ -79,7 +79,7 @@ def _drive(folder: Path, workspace: Path) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from rlhf_studio.road.state import list_roads
+    from rlhf_studio.jobs.road.state import list_roads
 
     roads = list_roads(options.workspace.resolve())
     for road in roads:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.cli.options import Subcommands, add_folder, default_workspace
-from rlhf_studio.config_io import config_to_yaml, used_to_yaml
+from rlhf_studio.config.io import config_to_yaml, used_to_yaml
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.visible import say
 
@@ -83,7 +83,7 @@ def _verdict_values(folder: Path) -> dict[str, Any]:
 
 
 def _recipes_list(options: argparse.Namespace) -> int:
-    from rlhf_studio.recipes import list_recipes
+    from rlhf_studio.config.recipes import list_recipes
 
     for recipe in list_recipes():
         say(f"{recipe.name:16}{recipe.title}: {recipe.summary}" + (f" {recipe.first}" if recipe.first else ""))
@@ -91,7 +91,7 @@ def _recipes_list(options: argparse.Namespace) -> int:
 
 
 def _recipes_show(options: argparse.Namespace) -> int:
-    from rlhf_studio.recipes import load_recipe
+    from rlhf_studio.config.recipes import load_recipe
 
     recipe = load_recipe(options.name)
     say((f"# {recipe.first}\n" if recipe.first else "") + used_to_yaml(recipe.config), end="")

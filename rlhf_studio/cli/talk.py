@@ -10,8 +10,8 @@ from typing import Literal
 from rlhf_studio.cli.completions import REPLACE_HELP, check_target
 from rlhf_studio.cli.options import Subcommands, permissions_of
 from rlhf_studio.config import DataConfig, add_permission_flags
+from rlhf_studio.config.io import ConfigError, Problem, parse_ppo
 from rlhf_studio.config.stages import as_sampled
-from rlhf_studio.config_io import ConfigError, Problem, parse_ppo
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.runs.errors import StoreError
@@ -74,7 +74,7 @@ def _generate(options: argparse.Namespace) -> int:
     sampling = {**config.generation.model_dump(mode="json"), "response_length_min": 0, **given}
     settings = parse_ppo({"generation": sampling, "engine": {"seed": options.seed}}).generation
     before_torch()
-    from rlhf_studio.engine.talk.command import Wanted, generate_texts  # torch and transformers load here, after the cheap checks
+    from rlhf_studio.jobs.talk.command import Wanted, generate_texts  # torch and transformers load here, after the cheap checks
 
     return generate_texts(Wanted(run_dir, step, prompts, options.as_read, settings, options.seed, options.json), permissions)
 

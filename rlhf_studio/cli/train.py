@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands, add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import Permissions, add_permission_flags
-from rlhf_studio.config_io import ConfigError, Problem, walk_fields
+from rlhf_studio.config.io import ConfigError, Problem, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import StartMode
@@ -69,7 +69,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
     """Check the settings and make the run folder; nothing is left behind when something is wrong."""
-    from rlhf_studio.preflight import inspect_run
+    from rlhf_studio.inputs.preflight import inspect_run
     from rlhf_studio.runs.create import create_run
     from rlhf_studio.runs.paths import new_run_id
 

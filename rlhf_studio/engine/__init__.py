@@ -2,7 +2,6 @@
 
 From the top to the bottom; a room uses only those below it:
 
-- :mod:`.talk`: a process that answers prompts with a run's policies.
 - :mod:`.process`: the engine process, what people ask of it, how it stops
 - :mod:`.stages`: what a run does, as the engine process drives it: PPO, and the stages before and after it
 - :mod:`.parity`: whether a model's numbers are its own, checked before anything is learned
@@ -12,8 +11,7 @@ From the top to the bottom; a room uses only those below it:
 - :mod:`.rewards`: scoring responses
 - :mod:`.sampling`: writing responses, token by token
 - :mod:`.models`: loading, policy, critic, reference, LoRA
-- :mod:`.compute`: devices and what makes forward passes fast
-- :mod:`.distributed`: several processes that train one policy
+- :mod:`.compute`: devices, what makes forward passes fast, and several processes that train one policy
 
 Every room may use :mod:`.types` (the records between the phases), :mod:`.text`, :mod:`.padding`, :mod:`.learning_rate` and
 :mod:`.objective`.

@@ -9,6 +9,6 @@
 :mod:`helper`         work on data that nobody has checked, in a process of its own with limits
 :mod:`bundled`        names of what ships with the project
 
-Nothing heavy is loaded and no weights are fetched. What is wrong becomes a :class:`rlhf_studio.config_io.Problem` or an error with one
+Nothing heavy is loaded and no weights are fetched. What is wrong becomes a :class:`rlhf_studio.config.io.Problem` or an error with one
 sentence for people, before a run folder exists.
 """

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlhf_studio.config import GenerationConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, render_chats
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.tokenizer_files import added_tokens, read_end

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlhf_studio.config import Names, RewardConfig, Section, StageConfig, names_in
-from rlhf_studio.inputs.bundled import BUNDLED
+from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.inputs.trained import RUN_ID, model_of_run, run_of_model
 
 Config = TypeVar("Config", bound=StageConfig)

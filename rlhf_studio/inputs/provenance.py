@@ -13,10 +13,10 @@ from itertools import islice
 from pathlib import Path
 
 from rlhf_studio.config import Component, StageConfig, names_in
-from rlhf_studio.inputs.bundled import BUNDLED, resolve
+from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.inputs.places import named_in
 from rlhf_studio.inputs.prompts.sources.rows import MOST_FILES
-from rlhf_studio.inputs.trained import run_of_model
+from rlhf_studio.inputs.trained import resolve, run_of_model
 
 MOST_BYTES = 20_000_000_000  # of one model; hashing more would take minutes
 _WEIGHTS = ("*.safetensors", "config.json", "adapter_config.json", "tokenizer.json")

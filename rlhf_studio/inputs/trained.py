@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.regular import open_regular, read_regular
 
 KINDS = ("policy", "reward_model")
@@ -27,6 +28,12 @@ _intact: dict[Path, list[tuple[int, ...]]] = {}
 
 class DamagedError(ValueError):
     """A file of a model that a run has trained is not as it was written; the message names it, and what can be named instead."""
+
+
+def resolve(name: str) -> str:
+    """The path of a bundled name, or of the model that a run has trained (``RUN`` or ``RUN@STEP``); any other name unchanged."""
+    path = bundled_path(name) or model_of_run(name)
+    return name if path is None else str(path)
 
 
 def model_of_run(name: str) -> Path | None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.bundled import ADAPTERS, LESSON_RUN, RECORDED, VALUE_HEAD, WITHOUT_KL
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.build import with_lora
 from rlhf_studio.engine.models.adapters import adapter_weights, sharing
@@ -26,7 +27,6 @@ from rlhf_studio.engine.padding import pad_left, pad_right
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.types import ForwardOutput, TokenBatch
-from rlhf_studio.inputs.bundled import ADAPTERS, LESSON_RUN, RECORDED, VALUE_HEAD, WITHOUT_KL
 from rlhf_studio.lessons.record import Record, tokens_of
 from rlhf_studio.lessons.what_if import Recorded, recorded
 from rlhf_studio.ppo.logprobs import log_distribution

@@ -6,7 +6,7 @@ import zipfile
 
 import yaml
 
-from rlhf_studio.inputs.bundled import LESSON_RUN, RECORDED
+from rlhf_studio.config.bundled import LESSON_RUN, RECORDED
 
 
 def _size() -> tuple[int, int]:

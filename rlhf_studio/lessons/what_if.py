@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import PPOConfig, RunConfig, StageConfig
+from rlhf_studio.config.bundled import NEW_LOGPROBS
 from rlhf_studio.engine.objective import objective_settings
-from rlhf_studio.inputs.bundled import NEW_LOGPROBS
 from rlhf_studio.lessons.kit.scene import CannotAsk
 from rlhf_studio.ppo.advantages import estimate_advantages
 from rlhf_studio.ppo.kl import kl_per_token

@@ -26,8 +26,8 @@ from rlhf_studio.engine.padding import pad_right
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
 from rlhf_studio.engine.text import token_pieces
-from rlhf_studio.world.corpus import EVAL_SEED, RatedPair, write_pairs
-from rlhf_studio.world.gold import gold_score
+from rlhf_studio.inputs.world.corpus import EVAL_SEED, RatedPair, write_pairs
+from rlhf_studio.inputs.world.gold import gold_score
 
 POLICY, REWARD = "bundled/world-policy", "bundled/world-reward"
 HELD_OUT_PAIRS = 200

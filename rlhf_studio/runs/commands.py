@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rlhf_studio.config import StageConfig
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.live import LIVE_SETTINGS
-from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.runs import liveness, paths, rows, schema
 from rlhf_studio.runs.errors import NotRunning, StoreError
 from rlhf_studio.runs.reader import RunReader

@@ -20,7 +20,7 @@ from typing import Any
 
 from rlhf_studio import __version__
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
-from rlhf_studio.config_io import ConfigError, Problem, config_from_file, config_to_yaml
+from rlhf_studio.config.io import ConfigError, Problem, config_from_file, config_to_yaml
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths, rows, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error

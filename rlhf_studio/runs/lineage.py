@@ -56,7 +56,7 @@ def sources(reader: RunReader, hash_of: Callable[[Path], str], bundled: Callable
     """What a run was made from, checked against what lies there now; empty for runs of earlier versions. Raises StoreError.
 
     ``hash_of`` is :func:`rlhf_studio.inputs.provenance.hash_of`, or a remembering one; ``bundled`` is
-    :func:`rlhf_studio.inputs.bundled.bundled_path`: the program may have moved since.
+    :func:`rlhf_studio.config.bundled.bundled_path`: the program may have moved since.
     """
     events = [event for event in reader.newest_events(100_000) if event.kind == EVENT]
     if not events:

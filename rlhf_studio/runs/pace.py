@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
-from rlhf_studio.estimate.scaled_time import work_per_step
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.scaled_time import work_per_step
 from rlhf_studio.runs.workspace import Workspace
 
 RUNS_LOOKED_AT = 30

@@ -19,10 +19,10 @@ from typing import Protocol
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE
 from rlhf_studio.config import EngineConfig, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
-from rlhf_studio.estimate.gpus import find_gpus
 from rlhf_studio.exit_codes import FAILED, OF_STATES
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.gpus import find_gpus
 from rlhf_studio.runs.launch import engine_arguments
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, StartMode

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import ConfigError, config_from_file
+from rlhf_studio.config.io import ConfigError, config_from_file
 from rlhf_studio.runs import paths, rows, schema, status, studio
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.evaluation.answers import Answer

@@ -252,7 +252,7 @@ class EventRecord:
 class StepRecord:
     """All that one PPO step leaves behind; stored in one transaction.
 
-    ``metrics`` maps the names of :mod:`rlhf_studio.metrics` (``objective/kl`` ...) to numbers; non-finite ones are kept as flags.
+    ``metrics`` maps the names of :mod:`rlhf_studio.config.metrics` (``objective/kl`` ...) to numbers; non-finite ones are kept as flags.
     """
 
     step: int

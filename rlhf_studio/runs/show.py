@@ -8,8 +8,8 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config.io import parse_ppo, ppo_only
 from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange, with_changes, write_schedule
-from rlhf_studio.config_io import parse_ppo, ppo_only
 from rlhf_studio.runs.create import first_settings
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader

@@ -29,7 +29,7 @@ import time
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import liveness, paths, rows
 from rlhf_studio.runs.errors import RunGone, StoreError, store_error

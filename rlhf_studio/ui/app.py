@@ -34,6 +34,7 @@ from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher, StartEngine
 from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
 from rlhf_studio.ui.door import health_route
@@ -318,6 +319,7 @@ def main(
 ) -> int:
     """The command ``app``: serve until interrupted; returns the exit code. ``start`` and ``on_queued`` as in :func:`launch`."""
     options = parser().parse_args(arguments)
+    name_trl_in_errors()
     # whoever answers a poll gives up Python's lock with every packet; a thread that computes would give it back after 5 ms at the earliest
     sys.setswitchinterval(TURN_SECONDS)
     options.host = options.host or ("0.0.0.0" if options.classroom else "127.0.0.1")

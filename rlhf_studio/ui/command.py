@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
 from rlhf_studio.config.base import may_be_empty
-from rlhf_studio.config_io import ConfigError, apply_overrides, text_override, walk_fields
+from rlhf_studio.config.io import ConfigError, apply_overrides, text_override, walk_fields
 from rlhf_studio.ui.form import values_of
 
 PROGRAM = "python -m rlhf_studio train"

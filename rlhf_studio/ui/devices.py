@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.runs.gpus import Gpu
 from rlhf_studio.units import format_bytes
 
 Json = dict[str, Any]
@@ -19,7 +19,7 @@ def device_choices(gpus: tuple[Gpu, ...] | None, cpu: Device | None, cores: int 
     """The picker's choices in order. Each sets the three settings together that say where a run computes.
 
     Args:
-        gpus: as :func:`rlhf_studio.estimate.gpus.find_gpus` gives them; None when they cannot be listed.
+        gpus: as :func:`rlhf_studio.runs.gpus.find_gpus` gives them; None when they cannot be listed.
         cpu, cores: the processor; None for people who should learn nothing about this computer.
         config_file: what is suggested for accelerate's file.
     """

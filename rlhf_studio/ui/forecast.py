@@ -1,4 +1,4 @@
-"""The memory and the time of a run as rows for the Train page. Works nothing out: :mod:`rlhf_studio.estimate` did."""
+"""The memory and the time of a run as rows for the Train page. Works nothing out: :mod:`rlhf_studio.inputs.estimate` did."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import RunConfig, StageConfig
-from rlhf_studio.config_io import walk_fields
-from rlhf_studio.estimate.memory.parts import HELP, MemoryPart
-from rlhf_studio.estimate.memory.savings import Change
-from rlhf_studio.estimate.memory.total import MemoryEstimate
-from rlhf_studio.recipes import Recipe
+from rlhf_studio.config.io import walk_fields
+from rlhf_studio.config.recipes import Recipe
+from rlhf_studio.inputs.estimate.memory.parts import HELP, MemoryPart
+from rlhf_studio.inputs.estimate.memory.savings import Change
+from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.runs.pace import Pace, slowness
 from rlhf_studio.ui.outlook import duration, recipe_minutes
 from rlhf_studio.units import format_byte_range, format_bytes

@@ -20,10 +20,10 @@ from rlhf_studio.config import (
     kind_of,
     uses,
 )
+from rlhf_studio.config.bundled import BUNDLED
+from rlhf_studio.config.io import ConfigError, Problem, section_model, walk_fields
 from rlhf_studio.config.ppo import CRITIC_SETTINGS
 from rlhf_studio.config.run import CRITIC_SETTINGS_ELSEWHERE
-from rlhf_studio.config_io import ConfigError, Problem, section_model, walk_fields
-from rlhf_studio.inputs.bundled import BUNDLED
 from rlhf_studio.inputs.places import as_seen_from
 from rlhf_studio.runs.reader import RunReader
 

@@ -18,10 +18,10 @@ from rlhf_studio.config import (
     TrainingConfig,
     short_name,
 )
-from rlhf_studio.config_io import walk_fields
-from rlhf_studio.estimate.scaled_time import scaled_minutes
-from rlhf_studio.preflight import Preflight
-from rlhf_studio.recipes import Recipe
+from rlhf_studio.config.io import walk_fields
+from rlhf_studio.config.recipes import Recipe
+from rlhf_studio.inputs.preflight import Preflight
+from rlhf_studio.runs.scaled_time import scaled_minutes
 from rlhf_studio.units import format_bytes
 
 UNKNOWN_TIME = {"label": "Time", "value": "known after the first round", "help": "It depends on the model and the machine."}

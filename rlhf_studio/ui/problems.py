@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from rlhf_studio.config.io import Problem
 from rlhf_studio.config.wording import NEEDS_VALUE
-from rlhf_studio.config_io import Problem
 from rlhf_studio.ui.form import SECTION_TITLES
 
 _PLAIN = {

@@ -15,9 +15,9 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.analysis.ends import headline_ends
-from rlhf_studio.glossary import GLOSSARY
-from rlhf_studio.inputs.bundled import RECORDINGS
-from rlhf_studio.logs.shareable import without_secrets
+from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.config.bundled import RECORDINGS
+from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus

@@ -8,10 +8,10 @@ from functools import partial
 
 from rlhf_studio.child_process.service import Service
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
-from rlhf_studio.estimate.gpus import find_gpus
-from rlhf_studio.preflight import Preflight, inspect_run
+from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
+from rlhf_studio.runs.gpus import find_gpus
 from rlhf_studio.runs.hosted.keeper import Keeper
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.records import ALIVE

@@ -25,22 +25,22 @@ from rlhf_studio.config import (
     RunConfig,
     StageConfig,
 )
-from rlhf_studio.config_io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config, section_model
-from rlhf_studio.estimate.device import core_count, processor
-from rlhf_studio.estimate.disk import OnDisk
-from rlhf_studio.estimate.gpus import find_gpus
-from rlhf_studio.estimate.speed import Calibration, seconds_per_step
-from rlhf_studio.inputs.bundled import BUNDLED, WRITTEN
+from rlhf_studio.config.bundled import BUNDLED, WRITTEN
+from rlhf_studio.config.io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config, section_model
+from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
+from rlhf_studio.inputs.estimate.device import core_count, processor
+from rlhf_studio.inputs.estimate.disk import OnDisk
+from rlhf_studio.inputs.estimate.speed import Calibration, seconds_per_step
 from rlhf_studio.inputs.examples.preview import preview_examples
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
-from rlhf_studio.preflight import Preflight, inspect_run
-from rlhf_studio.recipes import Recipe, list_recipes
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.gpus import find_gpus
 from rlhf_studio.runs.pace import known_pace
 from rlhf_studio.runs.visitors.limits import Admission, OwnRunFirst
 from rlhf_studio.runs.workspace import Workspace

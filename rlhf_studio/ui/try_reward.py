@@ -12,8 +12,8 @@ import gradio as gr
 
 from rlhf_studio.child_process.service import Busy, Job, Service
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.io import ConfigError, Problem, parse_ppo
 from rlhf_studio.config.stages import PROMPT_WRITING
-from rlhf_studio.config_io import ConfigError, Problem, parse_ppo
 from rlhf_studio.ui import problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import nested

@@ -22,7 +22,7 @@ import pytest
 from gradio import oauth
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
-from rlhf_studio.estimate.speed import Calibration
+from rlhf_studio.inputs.estimate.speed import Calibration
 from rlhf_studio.runs import launch as launching
 from rlhf_studio.runs import people
 from rlhf_studio.runs.feedback.records import NewItem, NewTask

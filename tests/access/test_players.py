@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.recipes import list_recipes
+from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.train_page import TrainPage
 from tests.access import table

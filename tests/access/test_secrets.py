@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.recipes import list_recipes
+from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.runs import liveness
 from rlhf_studio.ui import app
 from rlhf_studio.ui.form import values_of

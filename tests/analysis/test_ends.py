@@ -8,8 +8,8 @@ import pytest
 
 from rlhf_studio.analysis.compare import sweep_table
 from rlhf_studio.analysis.ends import HeadlineEnds, first_and_last, headline_ends
-from rlhf_studio.export.story import story_of
-from rlhf_studio.road.headlines import headline_of
+from rlhf_studio.jobs.export.story import story_of
+from rlhf_studio.jobs.road.headlines import headline_of
 from rlhf_studio.runs.records import EventRecord
 from tests.runs.stage_helpers import write_stage_run
 

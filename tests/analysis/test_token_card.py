@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import Path
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -221,7 +221,7 @@ def test_a_profile_adds_up_operations_by_kind() -> None:
 
 
 def test_the_recipe_is_told_to_the_peers_as_it_is(tmp_path: Path) -> None:
-    from rlhf_studio.recipes import load_recipe
+    from rlhf_studio.config.recipes import load_recipe
 
     config, told = load_recipe("world").config, recipe.make_job(tmp_path, threads=1)
     assert (told.workload.batch, told.workload.mini, told.workload.updates) == (64, 32, config.ppo.steps)

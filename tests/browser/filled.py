@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import permissions_from_flags
-from rlhf_studio.inputs.bundled import LESSON_RUN, RECORDED
+from rlhf_studio.config.bundled import LESSON_RUN, RECORDED
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.lessons.run import unpacked
-from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.records import EventRecord, StartMode
 from rlhf_studio.runs.workspace import Workspace

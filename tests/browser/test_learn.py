@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.lessons import answers, shelf
 from rlhf_studio.lessons.faults import shelf as faults
 from rlhf_studio.lessons.teaching import codes

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.inputs.bundled import RECORDINGS
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.bundled import RECORDINGS
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.ui.app import launch
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.browser.conftest import go, wait_for_form

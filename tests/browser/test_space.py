@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.runs.people import change
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.ui.access import TOKEN_VARIABLE

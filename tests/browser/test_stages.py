@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.road.plan import SMALL
-from rlhf_studio.road.state import list_roads, read_road, write_road
+from rlhf_studio.jobs.road.plan import SMALL
+from rlhf_studio.jobs.road.state import list_roads, read_road, write_road
 from rlhf_studio.ui.app import launch
 from rlhf_studio.ui.road import page as road_page
 from tests.browser.conftest import go, width_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.inputs.trained import resolve
 from tests.browser.conftest import go
 from tests.browser.filled import Studio
 from tests.ui.fake_run import FakeRun

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.config_io import config_from_yaml
-from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.config.io import config_from_yaml
+from rlhf_studio.runs.gpus import Gpu
 from tests.browser.conftest import HOSTILE, go, section, wait_for_form, width_of
 from tests.browser.filled import Studio
 from tests.waiting import wait_until
@@ -224,9 +224,9 @@ def test_the_device_is_picked_from_what_the_computer_has(
 ) -> None:
     file = tmp_path / "several.yaml"
     file.write_text("distributed_type: MULTI_GPU\n")
-    monkeypatch.setattr("rlhf_studio.estimate.gpus.has_gpu", lambda: True)
+    monkeypatch.setattr("rlhf_studio.runs.gpus.has_gpu", lambda: True)
     monkeypatch.setattr(
-        "rlhf_studio.estimate.gpus._remembered", lambda: tuple(Gpu(index, "NVIDIA A100", 78 * 10**9, 86 * 10**9) for index in range(8))
+        "rlhf_studio.runs.gpus._remembered", lambda: tuple(Gpu(index, "NVIDIA A100", 78 * 10**9, 86 * 10**9) for index in range(8))
     )
     page = open_page("?tab=train")
     section(page, "Engine").click()

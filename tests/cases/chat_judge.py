@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.runs.create import create_run

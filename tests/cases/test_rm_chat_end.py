@@ -14,15 +14,15 @@ import torch
 from transformers import AutoTokenizer
 
 from rlhf_studio.config import RewardConfig
-from rlhf_studio.config_io import ConfigError, parse_config, parse_ppo
+from rlhf_studio.config.io import ConfigError, parse_config, parse_ppo
 from rlhf_studio.engine.compute.device import Compute, choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
-from rlhf_studio.engine.rewards.playground.look import Question, look
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, build_scorer
 from rlhf_studio.engine.stages.evaluating.labelling import label_by_model
-from rlhf_studio.export.card import _scoring
 from rlhf_studio.inputs.models.reward_models import read_reward_file
-from rlhf_studio.preflight import inspect_run
+from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.jobs.export.card import _scoring
+from rlhf_studio.jobs.playground.look import Question, look
 from tests.cases.chat_judge import END, PlainScores, answers_of, chat_of, ppo_settings
 
 CPU = Compute(torch.device("cpu"), torch.float32)

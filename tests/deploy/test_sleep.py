@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs.hosted.ending import BY, end_runs
 from rlhf_studio.runs.visitors.limits import Admission
 from rlhf_studio.runs.visitors.starters import Starter

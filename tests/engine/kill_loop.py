@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from rlhf_studio.config import Stage, StageConfig
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader

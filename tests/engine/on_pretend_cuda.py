@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
 from rlhf_studio.engine.compute import allocator
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.evaluating.loading import Policies
-from rlhf_studio.engine.talk.answer import Question, answer
-from rlhf_studio.engine.talk.held import Held
+from rlhf_studio.jobs.talk.answer import Question, answer
+from rlhf_studio.jobs.talk.held import Held
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine import pretend_cuda

@@ -6,7 +6,7 @@ import sys
 
 from rlhf_studio.cli.main import main
 
-sys.modules["rlhf_studio.preflight"] = None  # type: ignore[assignment] # who asks again what was asked before the start, fails
+sys.modules["rlhf_studio.inputs.preflight"] = None  # type: ignore[assignment] # who asks again what was asked before the start, fails
 
 if __name__ == "__main__":
     for command, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):

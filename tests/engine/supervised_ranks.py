@@ -15,8 +15,8 @@ import torch
 
 from rlhf_studio.config import DPOConfig, RewardTrainingConfig, SFTConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.distributed.ranks import Ranks, join_ranks
-from rlhf_studio.engine.distributed.sharding import full_state_dict, shard
+from rlhf_studio.engine.compute.ranks import Ranks, join_ranks
+from rlhf_studio.engine.compute.sharding import full_state_dict, shard
 from rlhf_studio.engine.stages.dpo import DPOObjective
 from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
 from rlhf_studio.engine.stages.sft import LanguageModelObjective

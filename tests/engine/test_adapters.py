@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from rlhf_studio.config import LoraConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.state import training_state

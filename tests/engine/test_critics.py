@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, DistilBertConfig
 
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.loop.state import restore, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.saving.checkpoint import load_state, restore_policy, save_checkpoint

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute import device as device_module
 from rlhf_studio.engine.compute.device import Compute, choose_compute, placed
-from rlhf_studio.engine.distributed.ranks import AccelerateRanks
+from rlhf_studio.engine.compute.ranks import AccelerateRanks
 
 
 def config(device: str = "auto", dtype: str = "auto", threads: int = 0) -> RunConfig:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rlhf_studio import preflight
 from rlhf_studio.cli.main import main
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.inputs import preflight
 from rlhf_studio.inputs.checks import prompts as prompt_checks
 from rlhf_studio.inputs.prompts import preview
 from rlhf_studio.runs.reader import RunReader

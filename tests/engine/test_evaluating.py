@@ -17,9 +17,9 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
-from rlhf_studio.engine.distributed.ranks import Ranks
+from rlhf_studio.engine.compute.ranks import Ranks
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.generate import decode_responses, generate
 from rlhf_studio.engine.stages.evaluating import loading

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.evaluating import loading
 from rlhf_studio.engine.stages.evaluating.questions import NOT_HELD_OUT, learned_from, read_questions, read_texts
 from rlhf_studio.engine.stages.evaluating.stage import ppo_settings
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.inputs.bundled import bundled_path, resolve
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.provenance import hash_of
+from rlhf_studio.inputs.trained import resolve
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.evaluation.policies import PolicySource
 from rlhf_studio.runs.lineage import sources

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import config_to_yaml, with_values
+from rlhf_studio.config.io import config_to_yaml, with_values
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.lab.fork import fork_run, forked_settings
 from rlhf_studio.runs.reader import RunReader

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from rlhf_studio.config import LoraConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
 from rlhf_studio.engine.loop import build
 from rlhf_studio.engine.loop.trainer import Trainer

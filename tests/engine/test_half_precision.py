@@ -18,10 +18,10 @@ from rlhf_studio.engine.models import load_model
 from rlhf_studio.engine.models.policy import plain_model
 from rlhf_studio.engine.parity.first_rollout import check_first_rollout
 from rlhf_studio.engine.parity.gate import check_before_training
-from rlhf_studio.estimate.counts import RunModels
-from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.memory.lasting import lasting_parts
-from rlhf_studio.estimate.memory.parts import REFERENCE
+from rlhf_studio.inputs.estimate.counts import RunModels
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.memory.lasting import lasting_parts
+from rlhf_studio.inputs.estimate.memory.parts import REFERENCE
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import read_shape
 from tests.engine.conftest import play, small_config

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.engine.process import control, rating
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE, STOPPED

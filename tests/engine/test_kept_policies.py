@@ -14,13 +14,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_studio.config import EngineConfig, RunConfig
+from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages import ppo
-from rlhf_studio.estimate.disk import disk_bytes
 from rlhf_studio.exit_codes import DONE, FAILED
+from rlhf_studio.inputs.estimate.disk import disk_bytes
 from rlhf_studio.inputs.models.facts import ModelFacts
-from rlhf_studio.metrics.table import METRICS
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader

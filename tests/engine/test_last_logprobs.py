@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
+from rlhf_studio.engine.compute.ranks import ONE_RANK, Ranks
 from rlhf_studio.engine.recording.last_logprobs import LastLogprobs
 
 

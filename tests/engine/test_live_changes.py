@@ -16,8 +16,8 @@ import torch
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.io import config_from_yaml
 from rlhf_studio.config.live import PlannedChange
-from rlhf_studio.config_io import config_from_yaml
 from rlhf_studio.engine.loop.changed_settings import forgotten
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import control

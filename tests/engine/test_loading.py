@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.models import load_model as loading
 from rlhf_studio.engine.models.load_model import LoadedModel, LoadedRewardModel, fetch, load_causal_lm, load_options, load_reward_model

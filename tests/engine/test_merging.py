@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from rlhf_studio.config import LoraConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import add_lora, save_model
 from rlhf_studio.engine.models.merging import can_merge, merged_adapters, merged_for_good

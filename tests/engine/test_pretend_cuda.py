@@ -19,9 +19,9 @@ from rlhf_studio.engine.compute import allocator
 from rlhf_studio.engine.models.adapters import add_lora
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.decode import sample_responses
-from rlhf_studio.engine.talk.answer import Question, answer
-from rlhf_studio.engine.talk.held import Held
-from rlhf_studio.estimate.speed import LAUNCHES_PER_BLOCK, OTHER_LAUNCHES
+from rlhf_studio.inputs.estimate.speed import LAUNCHES_PER_BLOCK, OTHER_LAUNCHES
+from rlhf_studio.jobs.talk.answer import Question, answer
+from rlhf_studio.jobs.talk.held import Held
 from rlhf_studio.runs.create import create_run
 from tests.engine.conftest import small_config
 from tests.engine.on_pretend_cuda import play_on_pretend_cuda

@@ -24,10 +24,10 @@ from safetensors.torch import load_file
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import EngineConfig, RunConfig
-from rlhf_studio.config_io import ConfigError, config_from_file
+from rlhf_studio.config.io import ConfigError, config_from_file
 from rlhf_studio.engine.compute import device as device_module
 from rlhf_studio.engine.compute.device import Compute, choose_compute
-from rlhf_studio.engine.distributed.ranks import BUCKET, ONE_RANK, Ranks, _buckets
+from rlhf_studio.engine.compute.ranks import BUCKET, ONE_RANK, Ranks, _buckets
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.inputs.checks.machine import batch_split_problems
 from rlhf_studio.runs.create import create_run

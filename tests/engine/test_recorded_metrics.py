@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rlhf_studio.config.metrics.stages import STAGE_METRICS
+from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.metrics.stages import STAGE_METRICS
-from rlhf_studio.metrics.table import METRICS
 
 NOT_RECORDED = {"time/left"}
 """What the page works out by itself."""

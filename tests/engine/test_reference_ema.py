@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.loop.trainer import Trainer
 
 

@@ -14,8 +14,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 from rlhf_studio.config import NOTHING_ALLOWED, EnsembleReward, RewardConfig, RewardModelReward
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.stages import RewardModelRunConfig
-from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.heads import HiddenHead, draw_head

@@ -15,7 +15,7 @@ import torch
 from rlhf_studio.engine.stages.reward_model.build import build_reward_model
 from rlhf_studio.engine.stages.reward_model.measure import PairTexts, measure, padding_difference
 from rlhf_studio.engine.stages.reward_model.rewrites import capitals, punctuation, synonyms
-from rlhf_studio.world.gold import gold_score
+from rlhf_studio.inputs.world.gold import gold_score
 from tests.engine.small_models import save_policy
 from tests.engine.test_reward_heads import CPU, by_hand, byte_policy, settings, silent
 

@@ -11,11 +11,11 @@ import torch
 from rlhf_studio.config import NOTHING_ALLOWED, RewardModelReward
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer, load_scorer
-from rlhf_studio.engine.rewards.playground.look import Question, look, replaced, swaps, without, words_of
-from rlhf_studio.engine.rewards.playground.server import Playground
 from rlhf_studio.engine.rewards.registry import BuildContext
 from rlhf_studio.engine.stages.reward_model.build import build_reward_model
 from rlhf_studio.engine.stages.reward_model.finish import save_reward_model
+from rlhf_studio.jobs.playground.look import Question, look, replaced, swaps, without, words_of
+from rlhf_studio.jobs.playground.server import Playground
 from tests.engine.test_reward_heads import CPU, by_hand, byte_policy, settings, silent
 from tests.engine.test_rewards_models import plain, save_encoder
 

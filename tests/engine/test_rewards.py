@@ -12,7 +12,7 @@ import torch
 from tokenizers.processors import TemplateProcessing
 
 from rlhf_studio.config import KeywordReward, LengthReward, RegexReward, RepetitionReward, RewardConfig, RewardModelReward
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.models.load_model import load_reward_model
 from rlhf_studio.engine.rewards.component import Component
@@ -22,7 +22,7 @@ from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.kinds.rules import keyword_rule, length_rule, per_text, regex_rule, repetition_rule
 from rlhf_studio.engine.rewards.registry import builders
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, build_scorer, component_names
-from rlhf_studio.world.gold import gold_score
+from rlhf_studio.inputs.world.gold import gold_score
 from tests.engine.small_models import WORDS, save_reward_model, save_tokenizer
 
 CPU = Compute(torch.device("cpu"), torch.float32)

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.config import RewardConfig
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.prompts import PromptBatch
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, Scorer, build_scorer

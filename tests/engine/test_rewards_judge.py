@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import JudgeReward, Permissions
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.process.worker import DONE, run_engine
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from rlhf_studio.config import EnsembleReward, RewardConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.kinds.ensemble import combine
 from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from rlhf_studio.config import Permissions, PythonReward, RewardConfig, permissions_from_flags
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds import python_function

@@ -12,8 +12,8 @@ import pytest
 from rlhf_studio.child_process.service import Service
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig, permissions_from_flags
-from rlhf_studio.config_io import config_to_yaml
-from rlhf_studio.engine.rewards.trial.one_text import Text, Trial
+from rlhf_studio.config.io import config_to_yaml
+from rlhf_studio.jobs.try_reward.one_text import Text, Trial
 from tests.engine.conftest import small_config
 from tests.engine.json_server import JsonServer
 from tests.engine.small_models import save_reward_model

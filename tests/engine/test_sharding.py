@@ -20,10 +20,10 @@ from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import EngineConfig, LoraConfig, RunConfig
-from rlhf_studio.config_io import ConfigError, config_from_file, parse_config
+from rlhf_studio.config.io import ConfigError, config_from_file, parse_config
 from rlhf_studio.engine.compute.device import Compute, choose_compute
-from rlhf_studio.engine.distributed.ranks import Ranks
-from rlhf_studio.engine.distributed.sharding import (
+from rlhf_studio.engine.compute.ranks import Ranks
+from rlhf_studio.engine.compute.sharding import (
     LAYERS_VARIABLE,
     _block_precision,
     clip_gradients,

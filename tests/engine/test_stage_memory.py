@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(2)
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.models.adapters import add_lora
 from rlhf_studio.engine.stages.reward_training import Preference, train_reward_model
@@ -70,13 +70,13 @@ def lengths(stage: str) -> list[int]:
     ],
 )
 def test_the_measured_peak_lies_within_the_estimate(stage: str, micro: int, lora: bool, dropout: float, tmp_path: Path) -> None:
-    from rlhf_studio.config_io import parse_config
-    from rlhf_studio.estimate.counts import RunModels
-    from rlhf_studio.estimate.device import Device
-    from rlhf_studio.estimate.supervised.memory import estimate_training_memory
+    from rlhf_studio.config.io import parse_config
     from rlhf_studio.inputs.checks.examples import ExampleTokens
+    from rlhf_studio.inputs.estimate.counts import RunModels
+    from rlhf_studio.inputs.estimate.device import Device
+    from rlhf_studio.inputs.estimate.supervised.memory import estimate_training_memory
     from rlhf_studio.inputs.models.facts import check_causal_lm
-    from rlhf_studio.preflight.supervised import is_supervised
+    from rlhf_studio.inputs.preflight.supervised import is_supervised
 
     folder = save_policy(tmp_path / "policy", words=WORDS, width=128, layers=4, positions=1024)
     saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -17,13 +17,13 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
+from rlhf_studio.config.metrics.stages import STAGE_METRICS
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.examples import read_demonstrations, split_held_out
 from rlhf_studio.inputs.trained import model_of_run
-from rlhf_studio.metrics.stages import STAGE_METRICS
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.manifest import is_used
 from rlhf_studio.runs.reader import RunReader

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.stages.dpo_stage import build_dpo
 from rlhf_studio.engine.stages.reward_model_stage import build_reward_stage

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlhf_studio.engine.distributed.ranks import Ranks
+from rlhf_studio.engine.compute.ranks import Ranks
 from rlhf_studio.engine.process import control
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE, STOPPED

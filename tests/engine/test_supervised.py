@@ -19,7 +19,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.gradient_checkpointing import computes_again, enable_gradient_checkpointing
 from rlhf_studio.engine.compute.lanes import Lanes
 from rlhf_studio.engine.compute.random_layers import draws_random_numbers
-from rlhf_studio.engine.distributed.ranks import Ranks
+from rlhf_studio.engine.compute.ranks import Ranks
 from rlhf_studio.engine.stages.dpo import DPOObjective
 from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
 from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective

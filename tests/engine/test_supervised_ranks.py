@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.config import EngineConfig
-from rlhf_studio.engine.distributed.ranks import ONE_RANK
+from rlhf_studio.engine.compute.ranks import ONE_RANK
 from rlhf_studio.runs.processes import COORDINATED, launcher_command
 from tests.engine.supervised_ranks import train
 from tests.engine.test_sharding import ROOT, accelerate_file

@@ -19,11 +19,11 @@ from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig
 from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.process.worker import run_engine
-from rlhf_studio.engine.talk import held as held_module
-from rlhf_studio.engine.talk.answer import Question, answer, read_prompt
-from rlhf_studio.engine.talk.held import Held
-from rlhf_studio.engine.talk.loaded import MOVED_REFERENCE
-from rlhf_studio.engine.talk.server import Conversation
+from rlhf_studio.jobs.talk import held as held_module
+from rlhf_studio.jobs.talk.answer import Question, answer, read_prompt
+from rlhf_studio.jobs.talk.held import Held
+from rlhf_studio.jobs.talk.loaded import MOVED_REFERENCE
+from rlhf_studio.jobs.talk.server import Conversation
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.lab.fork import settings_of
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.trackers import COLUMNS, TrackedRun, Trackers, flat_settings
 from rlhf_studio.engine.process.worker import run_engine

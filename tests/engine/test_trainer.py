@@ -19,7 +19,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop import trainer as trainer_module
 from rlhf_studio.engine.loop.build import build_trainer

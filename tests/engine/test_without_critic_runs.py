@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.logs.open_log import open_log
+from rlhf_studio.analysis.logs.write import lines_of
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.config.io import config_to_yaml
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.export.report import report
-from rlhf_studio.export.story import story_of
-from rlhf_studio.logs.open_log import open_log
-from rlhf_studio.logs.write import lines_of
+from rlhf_studio.jobs.export.report import report
+from rlhf_studio.jobs.export.story import story_of
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import CRITIC_QUANTITIES
 from rlhf_studio.runs.workspace import Workspace

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.config.io import config_to_yaml
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker
 from rlhf_studio.engine.process.worker import run_engine

@@ -9,8 +9,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlhf_studio.config_io import parse_config
-from rlhf_studio.estimate.counts import trained_parameters
+from rlhf_studio.config.io import parse_config
+from rlhf_studio.inputs.estimate.counts import trained_parameters
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import read_shape
 

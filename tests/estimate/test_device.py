@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from rlhf_studio.config import EngineConfig
-from rlhf_studio.estimate.device import Device, core_count, find_device, processor
-from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.inputs.estimate.device import Device, core_count, find_device, processor
+from rlhf_studio.runs.gpus import Gpu
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import EngineConfig
-from rlhf_studio.estimate import gpus
-from rlhf_studio.estimate.gpus import Gpu, ask_nvidia, find_gpus, has_gpu, visible
+from rlhf_studio.inputs.estimate import gpus
+from rlhf_studio.runs.gpus import Gpu, ask_nvidia, find_gpus, has_gpu, visible
 from rlhf_studio.runs.processes import launcher_command, number_of_processes, wants_several
 
 H100 = "GPU-aaaa1111, NVIDIA H100, 80GB, 100, 200, 9.0\n"

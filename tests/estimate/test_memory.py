@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import parse_config
-from rlhf_studio.estimate.counts import RunModels, reward_model_count, trained_parameters
-from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.disk import recorded_bytes
-from rlhf_studio.estimate.memory.lasting import CPU_FRAMEWORK
-from rlhf_studio.estimate.memory.savings import changes, cheapest
-from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
+from rlhf_studio.config.io import parse_config
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.inputs.estimate.counts import RunModels, reward_model_count, trained_parameters
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.disk import recorded_bytes
+from rlhf_studio.inputs.estimate.memory.lasting import CPU_FRAMEWORK
+from rlhf_studio.inputs.estimate.memory.savings import changes, cheapest
+from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.safetensors_header import TensorInfo
 from rlhf_studio.inputs.models.shape import read_shape
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
-from rlhf_studio.recipes import load_recipe
 
 GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "n_inner": None, "vocab_size": 10, "activation_function": "gelu_new"}
 CPU = Device("cpu", "CPU", 10**9, 2 * 10**9, False)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import parse_config
-from rlhf_studio.estimate.scaled_time import scaled_minutes, work_per_step
+from rlhf_studio.config.io import parse_config
+from rlhf_studio.runs.scaled_time import scaled_minutes, work_per_step
 
 COMPONENTS: list[dict[str, Any]] = [{"kind": "reward_model", "model": "a/reward"}]
 

@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from rlhf_studio.config_io import parse_config
-from rlhf_studio.estimate.counts import RunModels
-from rlhf_studio.estimate.speed import FASTEST, SLOWEST, Calibration, seconds_per_step
+from rlhf_studio.config.io import parse_config
+from rlhf_studio.inputs.estimate.counts import RunModels
+from rlhf_studio.inputs.estimate.speed import FASTEST, SLOWEST, Calibration, seconds_per_step
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import ModelShape
 from tests.waiting import wait_until

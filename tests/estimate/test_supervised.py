@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import SupervisedConfig
-from rlhf_studio.config_io import parse_config
-from rlhf_studio.estimate.counts import RunModels
-from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.memory.lasting import CPU_FRAMEWORK
-from rlhf_studio.estimate.memory.total import MemoryEstimate
-from rlhf_studio.estimate.supervised.memory import estimate_training_memory
-from rlhf_studio.estimate.supervised.savings import cheapest_change
-from rlhf_studio.estimate.supervised.sizes import micro_batch, planned_steps
+from rlhf_studio.config.io import parse_config
 from rlhf_studio.inputs.checks.examples import ExampleTokens
+from rlhf_studio.inputs.estimate.counts import RunModels
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.memory.lasting import CPU_FRAMEWORK
+from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
+from rlhf_studio.inputs.estimate.supervised.memory import estimate_training_memory
+from rlhf_studio.inputs.estimate.supervised.savings import cheapest_change
+from rlhf_studio.inputs.estimate.supervised.sizes import micro_batch, planned_steps
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import read_shape
-from rlhf_studio.preflight.supervised import is_supervised
+from rlhf_studio.inputs.preflight.supervised import is_supervised
 
 CPU = Device("cpu", "CPU", 10**9, 2 * 10**9, False)
 GPU = Device("cuda", "A GPU", 10**9, 2 * 10**9, True)

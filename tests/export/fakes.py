@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlhf_studio.analysis.records import Diagnosis, Evidence, Finding, Gap, Learned, Phrase, TokenShift, Trait, Verdict
-from rlhf_studio.export import insights
+from rlhf_studio.jobs.export import insights
 from rlhf_studio.runs.reader import RunReader
 
 BAD = "<script>window.__pwned=1</script>${window.__pwned=2}{{x}}\u202e\x00\ud800[a](javascript:alert(1))|`"

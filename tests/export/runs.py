@@ -13,7 +13,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.inputs.bundled import ASSETS
+from rlhf_studio.config.bundled import ASSETS
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.liveness import EngineLock

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import ConfigError
-from rlhf_studio.export.hub import push
+from rlhf_studio.config.io import ConfigError
+from rlhf_studio.jobs.export.hub import push
 from tests.export import fakes
 from tests.export.runs import run_with_policies
 

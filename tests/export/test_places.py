@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.config_io import ConfigError
-from rlhf_studio.export import places
-from rlhf_studio.export.command import Kind, Wanted, export
-from rlhf_studio.export.weights import _copy
+from rlhf_studio.config.io import ConfigError
+from rlhf_studio.jobs.export import places
+from rlhf_studio.jobs.export.command import Kind, Wanted, export
+from rlhf_studio.jobs.export.weights import _copy
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace

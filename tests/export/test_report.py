@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlhf_studio.analysis.logs.shareable import shareable
 from rlhf_studio.cli.main import main
-from rlhf_studio.export import insights
-from rlhf_studio.export.curves import axis, curves_of
-from rlhf_studio.export.report import report
-from rlhf_studio.export.story import Story, story_of
-from rlhf_studio.export.svg import curve_svg
-from rlhf_studio.export.tables import write_csv
-from rlhf_studio.export.text import cell, markdown, number, readable
-from rlhf_studio.logs.shareable import shareable
+from rlhf_studio.jobs.export import insights
+from rlhf_studio.jobs.export.curves import axis, curves_of
+from rlhf_studio.jobs.export.report import report
+from rlhf_studio.jobs.export.story import Story, story_of
+from rlhf_studio.jobs.export.svg import curve_svg
+from rlhf_studio.jobs.export.tables import write_csv
+from rlhf_studio.jobs.export.text import cell, markdown, number, readable
 from rlhf_studio.runs.reader import RunReader
 from tests.export import fakes
 from tests.export.runs import run_with_policies

@@ -18,9 +18,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
-from rlhf_studio.export import merging, places
-from rlhf_studio.export.weights import choose, write_generation
-from rlhf_studio.inputs.bundled import ASSETS
+from rlhf_studio.config.bundled import ASSETS
+from rlhf_studio.jobs.export import merging, places
+from rlhf_studio.jobs.export.weights import choose, write_generation
 from rlhf_studio.lessons.faults.wording import broken_on_purpose
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.lab.fault import EVENT as FAULT

@@ -26,7 +26,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.preflight import inspect_run
+from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord

@@ -11,8 +11,8 @@ from peft.tuners.lora import LoraLayer
 from transformers import AutoModelForCausalLM
 
 from rlhf_studio.config import LoraConfig
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.config.model import ModelConfig
-from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.models.adapters import add_lora, name_base, save_model
 from rlhf_studio.engine.models.merging import can_merge, merged_adapters
 from rlhf_studio.inputs.checks.policy import adapter_problems

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
 from tests.inputs.in_process import helpers_in_process, real_helpers
 
 __all__ = ["helpers_in_process", "real_helpers"]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.inputs.prompts import PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue
 from rlhf_studio.inputs.prompts.preview import preview_prompts
-from rlhf_studio.preflight import inspect_run
 
 HH = "\n\nHuman: Who was Lovelace?\n\nAssistant: A mathematician.\n\nHuman: When?\n\nAssistant:"
 ALPACA = "Below is an instruction.\n\n### Instruction:\nAdd.\n\n### Input:\n1 and 2\n\n### Response:"

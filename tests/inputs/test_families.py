@@ -19,7 +19,7 @@ from rlhf_studio.inputs.families import (
 )
 from rlhf_studio.inputs.models.facts import ENCODER_TYPES, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
-from rlhf_studio.preflight import inspect_run
+from rlhf_studio.inputs.preflight import inspect_run
 
 REFUSED = {
     "bart": ("BartForCausalLM", "counts positions from a row's start"),

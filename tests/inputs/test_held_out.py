@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import DataConfig
+from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.inputs.prompts import read_prompts
 from rlhf_studio.inputs.prompts.held_out import eval_settings
-from rlhf_studio.preflight import inspect_run
 
 pytestmark = pytest.mark.slow
 

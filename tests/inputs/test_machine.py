@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.estimate.gpus import Gpu
 from rlhf_studio.inputs.checks import machine
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
 from rlhf_studio.inputs.checks.machine import machine_problems
-from rlhf_studio.preflight import inspect_run
+from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.runs.gpus import Gpu
 
 LORA = {"enabled": True}
 FOUR, FLASH = {"quantization": "4bit"}, {"attention": "flash_attention_2"}

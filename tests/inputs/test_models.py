@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
+from rlhf_studio.config.bundled import ASSETS, BUNDLED
 from rlhf_studio.inputs.models import facts as facts_module
 from rlhf_studio.inputs.models.facts import check_causal_lm, check_reward_model, supported_architectures
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.trained import resolve
 from tests.inputs.conftest import WORDS, write_tokenizer
 
 

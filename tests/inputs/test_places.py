@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import REWARD_KINDS, STAGES, EvaluationRunConfig, RunConfig, names_in
-from rlhf_studio.config_io import walk_fields, with_values
+from rlhf_studio.config.io import walk_fields, with_values
 from rlhf_studio.inputs.places import as_seen_from, as_typed_here, pinned
-from rlhf_studio.preflight import inspect_run
+from rlhf_studio.inputs.preflight import inspect_run
 
 NO_PATHS = {"data.eval_split"}  # it is of a folder, and names none
 KINDS = ("reward_model", "ensemble", "python")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.config_io import Problem
-from rlhf_studio.estimate.disk import OnDisk, disk_bytes
-from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.config.io import Problem
+from rlhf_studio.inputs.estimate.disk import OnDisk, disk_bytes
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import ModelShape
+from rlhf_studio.inputs.preflight import check_run, inspect_run
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
-from rlhf_studio.preflight import check_run, inspect_run
+from rlhf_studio.runs.gpus import Gpu
 
 ROOMY = 10**12
 BATCH = 64  # episodes a step, 60 steps, responses of 32 tokens, 6 watched prompts every 5 steps: the settings' defaults
@@ -279,7 +279,7 @@ def test_prompts_are_counted_as_the_policy_reads_them(make_config: Any, tmp_path
 
 def test_sizes_of_a_model_only_on_the_hub_are_not_guessed(make_config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     facts = ModelFacts(path=None, architecture="GPT2LMHeadModel", download_bytes=500)
-    monkeypatch.setattr("rlhf_studio.preflight.ppo.check_causal_lm", lambda *_: facts)
+    monkeypatch.setattr("rlhf_studio.inputs.preflight.ppo.check_causal_lm", lambda *_: facts)
     for lora in (False, True):
         report = inspect_run(make_config(lora__enabled=lora), tmp_path)
         assert (report.download_bytes, report.disk_bytes) == (500, RECORDED)
@@ -313,8 +313,8 @@ def test_checking_loads_neither_torch_nor_transformers(make_config: Any, tmp_pat
     import sys
 
     code = (
-        "import json, sys; from pathlib import Path; from rlhf_studio.config_io import parse_config; "
-        "from rlhf_studio.preflight import check_run; "
+        "import json, sys; from pathlib import Path; from rlhf_studio.config.io import parse_config; "
+        "from rlhf_studio.inputs.preflight import check_run; "
         "assert check_run(parse_config(json.load(sys.stdin)), Path('.')) == []; "
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, cached, preview
 from rlhf_studio.inputs.prompts.cached import RemoteMemory
 from rlhf_studio.inputs.prompts.cells import Prompt
-from rlhf_studio.preflight import inspect_run
 from tests.inputs.chat_templates import BRACKETS, CHATML
 from tests.inputs.conftest import write_tokenizer
 from tests.inputs.test_models import make_adapter

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
-from rlhf_studio.config_io import Problem, parse_config
+from rlhf_studio.config.io import Problem, parse_config
 from rlhf_studio.inputs.checks.rewards import check_component, check_rewards
-from rlhf_studio.preflight import inspect_run
+from rlhf_studio.inputs.preflight import inspect_run
 
 
 def found(component: dict[str, Any], permissions: Permissions = NOTHING_ALLOWED) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from rlhf_studio.inputs.models.facts import check_causal_lm, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
-from rlhf_studio.preflight import inspect_run
+from rlhf_studio.inputs.preflight import inspect_run
 
 BILLION = 1_000_000_000
 CANNOT_BE = {

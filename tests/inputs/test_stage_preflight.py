@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import Problem, parse_config
-from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
-from rlhf_studio.estimate.gpus import Gpu
+from rlhf_studio.config.io import Problem, parse_config
 from rlhf_studio.inputs.checks.examples import ExampleFacts, ExampleTokens
-from rlhf_studio.preflight import Preflight, inspect_run
-from rlhf_studio.preflight.look import Look
-from rlhf_studio.preflight.supervised import inspect_supervised, is_supervised
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
+from rlhf_studio.inputs.preflight import Preflight, inspect_run
+from rlhf_studio.inputs.preflight.look import Look
+from rlhf_studio.inputs.preflight.supervised import inspect_supervised, is_supervised
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.gpus import Gpu
 from tests.runs.store_helpers import new_run
 from tests.runs.test_evaluation_policies import run_with
 

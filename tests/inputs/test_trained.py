@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, SFTRunConfig
-from rlhf_studio.config_io import ConfigError
+from rlhf_studio.config.bundled import ASSETS, bundled_path
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.models.load_model import fetch
 from rlhf_studio.inputs import trained
-from rlhf_studio.inputs.bundled import ASSETS, bundled_path, resolve
 from rlhf_studio.inputs.models.files import ModelError, find_model, folder_files
 from rlhf_studio.inputs.provenance import hash_of, ingredients
-from rlhf_studio.inputs.trained import DamagedError, model_of_run, require_intact, run_of_model
+from rlhf_studio.inputs.trained import DamagedError, model_of_run, require_intact, resolve, run_of_model
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.lineage import EVENT, family, sources
 from rlhf_studio.runs.reader import RunReader

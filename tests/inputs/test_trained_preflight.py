@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import config_to_yaml, parse_config
+from rlhf_studio.config.io import config_to_yaml, parse_config
 from rlhf_studio.inputs.models.files import ModelError, find_model
-from rlhf_studio.preflight import inspect_run
+from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.runs.create import create_run
 
 MakeModel = Any

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.config.metrics.table import METRICS as ALL_METRICS
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.experiment import WHICH
 from rlhf_studio.lessons.faults.names import NAMES
 from rlhf_studio.lessons.faults.pair import METRICS, Pair, first_difference
 from rlhf_studio.lessons.faults.table import EXPERIMENTS
-from rlhf_studio.metrics.table import METRICS as ALL_METRICS
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import TOKEN_QUANTITIES, StepRecord

@@ -10,11 +10,11 @@ from statistics import fmean
 import pytest
 import torch
 
-from rlhf_studio.inputs.bundled import ADAPTERS, LESSON_RUN, RECORDED
+from rlhf_studio.config.bundled import ADAPTERS, LESSON_RUN, RECORDED
 from rlhf_studio.lessons import answers
 from rlhf_studio.lessons.run import LessonRun, unpacked
+from rlhf_studio.lessons.world_build.lesson_run import build_lesson_run
 from rlhf_studio.runs.finding.unpack import DamagedBundle
-from rlhf_studio.world_build.lesson_run import build_lesson_run
 
 MOST_BYTES = 7_000_000
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.glossary import GLOSSARY
+from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.lessons import answers, shelf
 from rlhf_studio.lessons.faults import shelf as experiments
 from rlhf_studio.lessons.kit import code

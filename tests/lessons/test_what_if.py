@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import config_to_yaml
+from rlhf_studio.config.io import config_to_yaml
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.types import Rollout, StepSoFar

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlhf_studio.analysis.logs import apart, index
+from rlhf_studio.analysis.logs.apart import open_log_apart, open_log_text
+from rlhf_studio.analysis.logs.open_log import Opened, open_log
+from rlhf_studio.analysis.logs.write import lines_of
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import ConfigError
-from rlhf_studio.logs import apart, index
-from rlhf_studio.logs.apart import open_log_apart, open_log_text
-from rlhf_studio.logs.open_log import Opened, open_log
-from rlhf_studio.logs.write import lines_of
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock

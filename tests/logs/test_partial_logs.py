@@ -13,7 +13,7 @@ import torch
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.analysis.learned import what_was_learned
-from rlhf_studio.logs.open_log import open_log
+from rlhf_studio.analysis.logs.open_log import open_log
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.reader import RunReader
 from tests.logs.test_open_log import BOARD, opened

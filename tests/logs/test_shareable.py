@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.logs.open_log import open_log
+from rlhf_studio.analysis.logs.shareable import PLACES, PLACES_OF_COMPONENTS, Shareable
+from rlhf_studio.analysis.logs.write import lines_of
 from rlhf_studio.config import REWARD_KINDS, RunConfig
-from rlhf_studio.config_io import walk_fields
-from rlhf_studio.export.report import report
-from rlhf_studio.export.story import story_of
-from rlhf_studio.logs.open_log import open_log
-from rlhf_studio.logs.shareable import PLACES, PLACES_OF_COMPONENTS, Shareable
-from rlhf_studio.logs.write import lines_of
+from rlhf_studio.config.io import walk_fields
+from rlhf_studio.jobs.export.report import report
+from rlhf_studio.jobs.export.story import story_of
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, SettingChange, StepRecord

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio import recipes
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import ConfigError, config_from_yaml, config_to_yaml, mapping_from_yaml, parse_config
+from rlhf_studio.config import recipes
+from rlhf_studio.config.io import ConfigError, config_from_yaml, config_to_yaml, mapping_from_yaml, parse_config
+from rlhf_studio.config.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
 from rlhf_studio.inputs.models.pickles import convert_command
-from rlhf_studio.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.train_page import TrainPage

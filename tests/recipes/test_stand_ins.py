@@ -14,10 +14,10 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.recipes import list_recipes, load_recipe
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
-from rlhf_studio.preflight import inspect_run
-from rlhf_studio.recipes import list_recipes, load_recipe
+from rlhf_studio.inputs.preflight import inspect_run
 from tests.engine.small_models import WORDS, save_policy, save_reward_model
 
 pytestmark = pytest.mark.slow

@@ -33,9 +33,9 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.road import drive, running
-from rlhf_studio.road.plan import SMALL, plan
-from rlhf_studio.road.state import Road, new_road_folder, write_road
+from rlhf_studio.jobs.road import drive, running
+from rlhf_studio.jobs.road.plan import SMALL, plan
+from rlhf_studio.jobs.road.state import Road, new_road_folder, write_road
 from rlhf_studio.runs import launch, paths
 from rlhf_studio.runs.launch import engine_arguments
 from rlhf_studio.runs.liveness import EngineLock

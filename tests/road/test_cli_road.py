@@ -9,8 +9,8 @@ import pytest
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
-from rlhf_studio.road.plan import SMALL, RoadSettings
-from rlhf_studio.road.state import driven, list_roads, read_road, write_road
+from rlhf_studio.jobs.road.plan import SMALL, RoadSettings
+from rlhf_studio.jobs.road.state import driven, list_roads, read_road, write_road
 from tests.road.stand_ins import CAUSE, behave, journal, new_road, stand_in
 
 

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from rlhf_studio.cli.main import build_parser, main
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config.io import Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.provenance import hash_of
-from rlhf_studio.road import drive as driving
-from rlhf_studio.road import running
-from rlhf_studio.road.drive import drive, go_on_command
-from rlhf_studio.road.running import PartFailed, Signals, StopAsked, run_command
-from rlhf_studio.road.state import Part, is_driven, locked, read_road
+from rlhf_studio.jobs.road import drive as driving
+from rlhf_studio.jobs.road import running
+from rlhf_studio.jobs.road.drive import drive, go_on_command
+from rlhf_studio.jobs.road.running import PartFailed, Signals, StopAsked, run_command
+from rlhf_studio.jobs.road.state import Part, is_driven, locked, read_road
 from rlhf_studio.runs.reader import RunReader
 from tests.road.stand_ins import CAUSE, EngineThread, behave, journal, new_road, stand_in, start_driver
 from tests.runs.store_helpers import end

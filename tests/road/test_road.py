@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.config import EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig
-from rlhf_studio.road.plan import RoadSettings, plan, policy_for_pairs, run_settings
-from rlhf_studio.road.state import (
+from rlhf_studio.jobs.road.plan import RoadSettings, plan, policy_for_pairs, run_settings
+from rlhf_studio.jobs.road.state import (
     AlreadyDriven,
     Road,
     driven,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rlhf_studio.road.plan import SMALL, RoadSettings, is_small, plan
-from rlhf_studio.road.state import Road
-from rlhf_studio.road.verdict import verdict_of
+from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
+from rlhf_studio.jobs.road.state import Road
+from rlhf_studio.jobs.road.verdict import verdict_of
 
 WINS = "The last policy wins {} of comparisons with the first{}, by the gold score, on 8 prompts."
 SAYS = " {} of comparisons with the fine-tuned one{}, by the gold score, on 8 prompts."

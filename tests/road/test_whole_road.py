@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.analysis.evaluation.report import report_of
-from rlhf_studio.inputs.bundled import bundled_path
+from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.inputs.provenance import hash_of
-from rlhf_studio.road.state import list_roads
+from rlhf_studio.jobs.road.state import list_roads
 from rlhf_studio.runs.lineage import Source, sources
 from rlhf_studio.runs.reader import RunReader
 from tests.runs.store_helpers import python_environment

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.liveness import EngineLock

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import EvaluationRunConfig
-from rlhf_studio.config_io import ConfigError, parse_config
+from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.evaluation.policies import PolicySource, source_at, sources_of
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir

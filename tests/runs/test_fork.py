@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlhf_studio.config_io import ConfigError, with_values
+from rlhf_studio.config.io import ConfigError, with_values
 from rlhf_studio.runs import checkpoints, liveness, queue, studio
 from rlhf_studio.runs import workspace as workspace_module
 from rlhf_studio.runs.commands import send_command

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.analysis.logs.apart import open_log_text
+from rlhf_studio.analysis.logs.open_log import open_log
 from rlhf_studio.cli.main import main
-from rlhf_studio.config_io import config_from_yaml, config_to_yaml
-from rlhf_studio.logs.apart import open_log_text
-from rlhf_studio.logs.open_log import open_log
+from rlhf_studio.config.io import config_from_yaml, config_to_yaml
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.classroom.records import clean_name
 from rlhf_studio.runs.create import create_run

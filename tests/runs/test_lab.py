@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import RunConfig, Stage
-from rlhf_studio.config_io import ConfigError, parse_config, with_values
+from rlhf_studio.config.io import ConfigError, parse_config, with_values
+from rlhf_studio.config.recipes import list_recipes, load_recipe
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.recipes import list_recipes, load_recipe
 from rlhf_studio.runs import studio
 from rlhf_studio.runs import workspace as workspace_module
 from rlhf_studio.runs.errors import StoreError

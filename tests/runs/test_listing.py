@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import EventRecord

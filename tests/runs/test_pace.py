@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import RunConfig, StageConfig
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.pace import Pace, known_pace
 from rlhf_studio.runs.records import StepRecord

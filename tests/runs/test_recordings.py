@@ -14,15 +14,15 @@ import pytest
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.config import RunConfig
-from rlhf_studio.inputs.bundled import COLLAPSED_RUN, RECORDINGS
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.bundled import COLLAPSED_RUN, RECORDINGS
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.lessons.world_build.recordings import TIMES, build_collapsed_run, collapsed_config
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.finding.recordings import Recordings
 from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.world_build.recordings import TIMES, build_collapsed_run, collapsed_config
 from tests.runs.store_helpers import new_run
 
 IMPROVES, EXPLOITS, COLLAPSES = (recording.run_id for recording in RECORDINGS)

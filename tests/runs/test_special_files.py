@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.config_io import MAX_YAML_BYTES, ConfigError
+from rlhf_studio.config.io import MAX_YAML_BYTES, ConfigError
 from rlhf_studio.runs import paths, studio
 from rlhf_studio.runs.checkpoints import sha256
 from rlhf_studio.runs.classroom.store import ClassStore

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.logs.open_log import open_log
+from rlhf_studio.analysis.logs.open_log import open_log
 from rlhf_studio.runs import create
 from rlhf_studio.runs.create import LONG_UNTOUCHED, clear_unfinished, create_run, new_folder
 from rlhf_studio.runs.lab import fork

@@ -20,7 +20,7 @@ import pytest
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.workspace import Workspace

@@ -10,11 +10,11 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.analysis.compare import compare, overlay
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.lessons.faults.experiment import WHICH, Experiment
 from rlhf_studio.lessons.faults.runs import TAG
 from rlhf_studio.lessons.faults.shelf import experiment_of
 from rlhf_studio.lessons.faults.table import EXPERIMENTS
-from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.lab.fault import note_of, noted_fault
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access

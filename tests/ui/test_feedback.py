@@ -14,7 +14,7 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.config import PairsConfig
-from rlhf_studio.estimate.speed import Calibration
+from rlhf_studio.inputs.estimate.speed import Calibration
 from rlhf_studio.inputs.examples import read_pairs
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from rlhf_studio.config_io import parse_config
-from rlhf_studio.estimate.counts import RunModels
-from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.memory import parts
-from rlhf_studio.estimate.memory.parts import HELP, MemoryPart
-from rlhf_studio.estimate.memory.savings import Change
-from rlhf_studio.estimate.memory.total import MemoryEstimate, estimate_memory
+from rlhf_studio.config.io import parse_config
+from rlhf_studio.inputs.estimate.counts import RunModels
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.memory import parts
+from rlhf_studio.inputs.estimate.memory.parts import HELP, MemoryPart
+from rlhf_studio.inputs.estimate.memory.savings import Change
+from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.runs.pace import Pace
 from rlhf_studio.ui.forecast import memory_view, short_count, time_row

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlhf_studio.config import REWARD_KINDS, SECTIONS, RunConfig
-from rlhf_studio.config_io import ConfigError, apply_overrides, parse_config, walk_fields
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.io import ConfigError, apply_overrides, parse_config, walk_fields
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.ui.command import PROGRAM, command_line, overrides
 from rlhf_studio.ui.form import USED_WHEN, describe_form, field_kind, nested, values_of
 

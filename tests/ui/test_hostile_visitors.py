@@ -13,7 +13,7 @@ import gradio as gr
 import pytest
 from starlette.datastructures import Headers
 
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs import paths, people
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.visitors.janitor import Janitor

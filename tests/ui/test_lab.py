@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlhf_studio.config_io import ConfigError, Problem, with_values
-from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
-from rlhf_studio.preflight import Preflight
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.io import ConfigError, Problem, with_values
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
+from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.paths import checkpoint_dir
 from rlhf_studio.runs.reader import RunReader

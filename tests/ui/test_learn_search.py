@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.from_trl.names import answers
 from rlhf_studio.lessons import shelf
+from rlhf_studio.trl.names import answers
 from rlhf_studio.ui.learn.search import MOST, index, learn_search, named
 from rlhf_studio.ui.learn.search_places import OTHER_WORDS, PAGES, plain
 from tests.ui.train_helpers import VIEWER

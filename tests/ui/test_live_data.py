@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.runs.records import (
     CheckpointInfo,
     Origin,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlhf_studio.glossary import GLOSSARY
-from rlhf_studio.metrics.stages import SUMMARIES
+from rlhf_studio.config.glossary import GLOSSARY
+from rlhf_studio.config.metrics.stages import SUMMARIES
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
 from rlhf_studio.ui.live import charts
 

@@ -12,8 +12,8 @@ import pytest
 
 from rlhf_studio.child_process.service import Service
 from rlhf_studio.config import EnsembleReward, RewardConfig
-from rlhf_studio.config_io import config_to_yaml
-from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.config.io import config_to_yaml
+from rlhf_studio.inputs.trained import resolve
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.playground.page import RewardPlayground

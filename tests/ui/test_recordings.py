@@ -13,9 +13,9 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.child_process.service import Service
-from rlhf_studio.inputs.bundled import RECORDINGS
-from rlhf_studio.preflight import inspect_run
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.bundled import RECORDINGS
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import OnlyRead
 from rlhf_studio.runs.finding.recordings import Recordings

@@ -16,8 +16,8 @@ import pytest
 from starlette.datastructures import Headers
 
 from rlhf_studio.inputs.provenance import hash_of
-from rlhf_studio.road.plan import SMALL, RoadSettings
-from rlhf_studio.road.state import driven, list_roads, read_road, write_road
+from rlhf_studio.jobs.road.plan import SMALL, RoadSettings
+from rlhf_studio.jobs.road.state import driven, list_roads, read_road, write_road
 from rlhf_studio.runs.lineage import EVENT
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.workspace import Workspace

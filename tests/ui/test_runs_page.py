@@ -13,7 +13,7 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs import launch, paths
 from rlhf_studio.runs.finding.folders import Listing
 from rlhf_studio.runs.liveness import EngineLock

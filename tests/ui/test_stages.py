@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rlhf_studio.config import STAGES, USED_ONLY_BY, EnsembleReward
-from rlhf_studio.config_io import apply_overrides, config_from_yaml, parse_config, walk_fields
-from rlhf_studio.preflight import Preflight
-from rlhf_studio.recipes import list_recipes, load_recipe
+from rlhf_studio.config.io import apply_overrides, config_from_yaml, parse_config, walk_fields
+from rlhf_studio.config.recipes import list_recipes, load_recipe
+from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import outlook

@@ -10,11 +10,11 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.config import RunConfig, short_name
-from rlhf_studio.config_io import config_from_yaml, parse_config
-from rlhf_studio.estimate.device import processor
-from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.config.bundled import RECORDINGS
+from rlhf_studio.config.io import config_from_yaml, parse_config
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.inputs.estimate.device import processor
 from rlhf_studio.inputs.prompts import cached
-from rlhf_studio.recipes import load_recipe
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.finding.recordings import Recordings
@@ -119,7 +119,7 @@ def test_measuring_the_machine_gives_a_time_where_nothing_better_is_known(
     give_sizes(tmp_path)
     begun: list[str] = []
     monkeypatch.setattr(bench.page._calibration, "begin", begun.append)
-    monkeypatch.setattr("rlhf_studio.preflight.look.find_device", lambda *_: processor())
+    monkeypatch.setattr("rlhf_studio.inputs.preflight.look.find_device", lambda *_: processor())
     assert bench.page.check(sent(), OPERATOR)["measure"] is None  # the recipe's own time is better
     other = sent(reward__components=[{"kind": "length"}])
     answer = bench.page.check(other, OPERATOR)
@@ -558,8 +558,8 @@ def test_ones_own_model_brings_its_own_held_out_prompts(bench: Bench) -> None:
 
 
 def inspected_notes(data: dict[str, Any]) -> list[str]:
-    from rlhf_studio.config_io import parse_config
-    from rlhf_studio.preflight.ppo import ppo_notes
+    from rlhf_studio.config.io import parse_config
+    from rlhf_studio.inputs.preflight.ppo import ppo_notes
     from rlhf_studio.ui.form import nested
 
     return list(ppo_notes(parse_config({**nested(data["values"]), "recipe": "world"}), None, 0))

@@ -11,8 +11,8 @@ import pytest
 
 from rlhf_studio.child_process.service import Service
 from rlhf_studio.config import HttpReward, Permissions, PythonReward, RunConfig, permissions_from_flags
-from rlhf_studio.config_io import ConfigError
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.io import ConfigError
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.ui import app as app_module
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.app import launch, main

@@ -13,8 +13,8 @@ from functools import partial
 
 import pytest
 
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.child_process.environment import foreign_environment
-from rlhf_studio.logs.shareable import without_secrets
 from rlhf_studio.ui.access import COOKIE, token_in_cookies, with_our_cookie_only
 from rlhf_studio.ui.hosts import host_name
 from rlhf_studio.ui.serving.bodies import Refused, read_object

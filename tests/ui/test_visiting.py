@@ -16,9 +16,9 @@ import pytest
 from starlette.datastructures import Headers
 
 from rlhf_studio.config import NOTHING_ALLOWED
+from rlhf_studio.config.bundled import RECORDINGS
+from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.engine.process.stopping import asked_by, record_stop
-from rlhf_studio.inputs.bundled import RECORDINGS
-from rlhf_studio.recipes import list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.hosted.ending import BY, end_runs
 from rlhf_studio.runs.people import change

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from starlette.datastructures import Headers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from rlhf_studio.inputs import bundled
+from rlhf_studio.config import bundled
 from rlhf_studio.runs.liveness import StartTicket
 from rlhf_studio.runs.records import StartMode
 from tests.runs.store_helpers import start_process

@@ -13,11 +13,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
-from rlhf_studio.inputs.bundled import ASSETS, BUNDLED, resolve
+from rlhf_studio.config.bundled import ASSETS, BUNDLED
 from rlhf_studio.inputs.examples import read_demonstrations, read_pairs
 from rlhf_studio.inputs.examples.reading.world import SIZES as ROWS
-from rlhf_studio.world.corpus import write_corpus, write_pairs
-from rlhf_studio.world_build.build import (
+from rlhf_studio.inputs.trained import resolve
+from rlhf_studio.inputs.world.corpus import write_corpus, write_pairs
+from rlhf_studio.lessons.world_build.build import (
     CORPUS_SEED,
     EVAL_SEED,
     PAIRS_SEED,
@@ -27,8 +28,8 @@ from rlhf_studio.world_build.build import (
     data_hashes,
     file_hashes,
 )
-from rlhf_studio.world_build.check import check_world, sample_responses
-from rlhf_studio.world_build.command import main
+from rlhf_studio.lessons.world_build.check import check_world, sample_responses
+from rlhf_studio.lessons.world_build.command import main
 
 pytestmark = pytest.mark.slow
 
@@ -156,7 +157,7 @@ def test_a_small_world_builds_and_fails_its_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """64 reviews teach nothing, so the check at the end must say so; all files are there and load."""
-    monkeypatch.setattr("rlhf_studio.world_build.build.WorldSizes", lambda: SMALL)
+    monkeypatch.setattr("rlhf_studio.lessons.world_build.build.WorldSizes", lambda: SMALL)
     folder = tmp_path / "new"
     assert main(["build", "--dir", str(folder), "--samples", "16", "--threads", "1"]) == 1
     printed = capsys.readouterr().out

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from rlhf_studio.world.corpus import (
+from rlhf_studio.inputs.world.corpus import (
     MOST_PROMPTS,
     MOST_SLIPS,
     PET_CHARM,
@@ -23,9 +23,9 @@ from rlhf_studio.world.corpus import (
     write_prompts,
     write_rated,
 )
-from rlhf_studio.world.gold import gold_score
-from rlhf_studio.world.parser import parse_review
-from rlhf_studio.world.writer import write_opening
+from rlhf_studio.inputs.world.gold import gold_score
+from rlhf_studio.inputs.world.parser import parse_review
+from rlhf_studio.inputs.world.writer import write_opening
 
 TEXT = " is fresh. The cast is warm, and the score is dull! A wonder"
 
@@ -54,8 +54,8 @@ def test_appeal_is_quality_plus_charm_minus_slips(monkeypatch: pytest.MonkeyPatc
     """The same review written plainly, gushing and carelessly: the appeals differ by charm and slips alone."""
 
     def rate(seed: int, gushing: float, careless: float) -> tuple[str, str, float]:
-        monkeypatch.setattr("rlhf_studio.world.corpus.GUSHING", gushing)
-        monkeypatch.setattr("rlhf_studio.world.corpus.CARELESS", careless)
+        monkeypatch.setattr("rlhf_studio.inputs.world.corpus.GUSHING", gushing)
+        monkeypatch.setattr("rlhf_studio.inputs.world.corpus.CARELESS", careless)
         rng = Random(seed)
         opening = write_opening(rng)
         return opening.prompt, *write_rated(opening, rng)

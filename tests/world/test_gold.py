@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_studio.world.corpus import write_corpus
-from rlhf_studio.world.gold import HIGHEST, LOWEST, gold_score, join
+from rlhf_studio.inputs.world.corpus import write_corpus
+from rlhf_studio.inputs.world.gold import HIGHEST, LOWEST, gold_score, join
 
 PLOT = "The plot of this western"
 GOOD = " is superb. The score is quite lively, and the cast lights up the screen. I loved every minute."

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from rlhf_studio.world import vocabulary
-from rlhf_studio.world.corpus import write_corpus
-from rlhf_studio.world.grammar import MAX_SENTENCES
-from rlhf_studio.world.parser import LONGEST_TEXT, Parsed, parse_review
-from rlhf_studio.world.writer import LONGEST_RESPONSE, SHORTEST_REVIEW, write_opening, write_response
+from rlhf_studio.inputs.world import vocabulary
+from rlhf_studio.inputs.world.corpus import write_corpus
+from rlhf_studio.inputs.world.grammar import MAX_SENTENCES
+from rlhf_studio.inputs.world.parser import LONGEST_TEXT, Parsed, parse_review
+from rlhf_studio.inputs.world.writer import LONGEST_RESPONSE, SHORTEST_REVIEW, write_opening, write_response
 
 PLOT = "The plot of this western"
 GOOD = f"{PLOT} is superb. The score is quite lively, and the cast lights up the screen. I loved every minute."

@@ -28,7 +28,7 @@ import zero_app  # noqa: E402
 from leases.loop import Leases  # noqa: E402
 
 from rlhf_studio.config import RunConfig  # noqa: E402
-from rlhf_studio.recipes import load_recipe  # noqa: E402
+from rlhf_studio.config.recipes import load_recipe  # noqa: E402
 from rlhf_studio.runs.queue import Dispatcher  # noqa: E402
 from rlhf_studio.runs.workspace import Workspace  # noqa: E402
 from tests.waiting import wait_until  # noqa: E402

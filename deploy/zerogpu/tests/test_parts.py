@@ -17,7 +17,7 @@ from leases.clock import OVER, Clock
 from leases.lease import Lease, LeaseEnd, Pace
 
 from rlhf_studio.config import RunConfig, StageConfig
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.recipes import load_recipe
 
 EXAMPLE = Path(__file__).parents[1]
 

@@ -18,8 +18,8 @@ from rlhf_studio.analysis.ends import first_and_last
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config import STAGES, Stage
 from rlhf_studio.config.changes import flat
-from rlhf_studio.metrics.stages import HEADLINES, SUMMARIES
-from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.config.metrics.stages import HEADLINES, SUMMARIES
+from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.runs.lab.fault import noted_fault
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord

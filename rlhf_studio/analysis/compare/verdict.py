@@ -21,8 +21,8 @@ from rlhf_studio.analysis.compare.wording import difference, shown, teaches, tit
 from rlhf_studio.analysis.evaluation.intervals import student_t
 from rlhf_studio.analysis.trend import variance_of_mean
 from rlhf_studio.config import STAGE_TITLES
-from rlhf_studio.metrics.stages import HEADLINES
-from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.config.metrics.stages import HEADLINES
+from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.rows import tenth
 

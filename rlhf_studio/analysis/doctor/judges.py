@@ -11,7 +11,7 @@ from rlhf_studio.analysis import trend
 from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, filled, window_mean
-from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.config.metrics.table import METRICS
 
 WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about 0.03 of the recipes' gold
 SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2

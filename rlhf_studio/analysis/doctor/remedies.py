@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, TrainingConfig
-from rlhf_studio.recipes import list_recipes
+from rlhf_studio.config.recipes import list_recipes
 
 USUAL_KL_COEF = 0.05  # of InstructGPT-style recipes: Huang et al. 2024, arXiv:2403.17031
 FAR = 3.0  # a learning rate within this factor of the recipe's counts as the recipe's

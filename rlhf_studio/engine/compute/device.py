@@ -17,10 +17,10 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.allocator import keep_freed_memory, let_gpu_memory_grow
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
-from rlhf_studio.engine.distributed.ranks import ONE_RANK, AccelerateRanks, Ranks, join_ranks
+from rlhf_studio.engine.compute.ranks import ONE_RANK, AccelerateRanks, Ranks, join_ranks
 from rlhf_studio.inputs.checks.accelerate_settings import launch_in_environment, launch_problems
 from rlhf_studio.inputs.checks.machine import batch_split_problems, device_problems
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import torch
 
-from rlhf_studio.estimate.cpu import LEAST_ROWS, MOST_LANES
+from rlhf_studio.inputs.estimate.cpu import LEAST_ROWS, MOST_LANES
 
 ONE_THREAD_BELOW = 50_000_000  # weights
 

@@ -10,10 +10,10 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
-from rlhf_studio.engine.distributed.sharding import shard
+from rlhf_studio.engine.compute.sharding import shard
 from rlhf_studio.engine.ends import model_ends, sample_as, stop_ids
 from rlhf_studio.engine.loop.models import Models, traced
 from rlhf_studio.engine.loop.prompts import HeldOut, PromptStream, hold_out, prepare_prompts, read_held_out

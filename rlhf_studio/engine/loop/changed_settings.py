@@ -7,8 +7,8 @@ from typing import Any
 
 from rlhf_studio.config import PPOConfig, RunConfig, StageConfig
 from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config.io import ConfigError, parse_ppo
 from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange
-from rlhf_studio.config_io import ConfigError, parse_ppo
 from rlhf_studio.engine.learning_rate import learning_rate_factor
 from rlhf_studio.runs.records import EventRecord, SettingChange
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import GenerationConfig
+from rlhf_studio.engine.compute.gathering import concat_parts
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS
-from rlhf_studio.engine.distributed.gathering import concat_parts
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.sampling.decode import sample_responses
 from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch

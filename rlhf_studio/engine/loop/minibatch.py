@@ -16,7 +16,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import consume_logits
 from rlhf_studio.engine.compute.gradients import add_gradients
 from rlhf_studio.engine.compute.lanes import balanced_parts
-from rlhf_studio.engine.distributed.sharding import is_sharded
+from rlhf_studio.engine.compute.sharding import is_sharded
 from rlhf_studio.engine.models.policy import Policy, to_padded
 from rlhf_studio.engine.types import Rollout, TokenBatch
 from rlhf_studio.ppo.diagnostics import UpdateSums

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import PPOConfig
-from rlhf_studio.engine.distributed.gathering import gather_columns, gather_output, gather_tokens
+from rlhf_studio.engine.compute.gathering import gather_columns, gather_output, gather_tokens
 from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.rewards.scorer import Episodes

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlhf_studio.config.changes import changes_between
 from rlhf_studio.config.live import LIVE_SETTINGS, with_changes
-from rlhf_studio.engine.distributed.sharding import full_optimizer_state, full_tensor
+from rlhf_studio.engine.compute.sharding import full_optimizer_state, full_tensor
 from rlhf_studio.engine.loop.changed_settings import changed
 from rlhf_studio.engine.loop.trainer import Progress, Trainer
 from rlhf_studio.engine.loop.watching.probes import restored_probes

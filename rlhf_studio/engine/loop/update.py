@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.distributed.sharding import clip_gradients, gradient_norm, is_sharded
+from rlhf_studio.engine.compute.sharding import clip_gradients, gradient_norm, is_sharded
 from rlhf_studio.engine.learning_rate import learning_rate_factor
 from rlhf_studio.engine.loop.minibatch import MinibatchGradients, MinibatchResult
 from rlhf_studio.engine.models.policy import Policy

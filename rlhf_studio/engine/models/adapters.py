@@ -32,11 +32,11 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.config import LoraConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.models.merging import layers_that_share, merged_for_good
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING
 from rlhf_studio.inputs.models.lora_targets import target_names
+from rlhf_studio.inputs.trained import resolve
 
 POLICY, REFERENCE = "default", "reference"
 """peft's names for the adapter that is trained, and for the reference's frozen adapter."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlhf_studio.config import RewardModelReward, RunConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack
 from rlhf_studio.engine.models.heads import HiddenHead
 from rlhf_studio.engine.models.load_model import LoadedModel, check_same_tokens, load_causal_lm, load_reward_model

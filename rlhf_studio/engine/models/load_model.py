@@ -30,18 +30,17 @@ from transformers import (
 )
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.models.adapters import is_adapter, merge_adapter
 from rlhf_studio.engine.models.heads import HIDDEN_PARTS, HiddenHead, head_tensors, hidden_head, report_held_back
 from rlhf_studio.engine.types import OnProgress
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.inputs.models.files import MOST_ADAPTERS, moved_base, network_error
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
-from rlhf_studio.inputs.trained import DamagedError, require_intact
+from rlhf_studio.inputs.trained import DamagedError, require_intact, resolve
 from rlhf_studio.inputs.trained_text import TrainedText
 
 REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import round_products
-from rlhf_studio.engine.distributed.sharding import local_part, shard_like
+from rlhf_studio.engine.compute.sharding import local_part, shard_like
 from rlhf_studio.engine.models.adapters import POLICY, REFERENCE, is_adapter
 from rlhf_studio.engine.models.load_model import LoadedModel, adapter_base, check_same_tokens, fetch, load_causal_lm
 from rlhf_studio.engine.models.policy import Policy, ResponseModel, plain_model

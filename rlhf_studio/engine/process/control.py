@@ -7,7 +7,7 @@ from time import sleep
 from typing import Any, Literal, NoReturn
 
 from rlhf_studio.config.live import LIVE_SETTINGS
-from rlhf_studio.engine.distributed.ranks import CHANGE, STOP, WAIT
+from rlhf_studio.engine.compute.ranks import CHANGE, STOP, WAIT
 from rlhf_studio.engine.process.stopping import Signals, StopRequested, asked_by
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar

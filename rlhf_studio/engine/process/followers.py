@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 
 from rlhf_studio.config import Permissions, StageConfig
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.config.live import LIVE_SETTINGS
-from rlhf_studio.config_io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
-from rlhf_studio.engine.distributed.ranks import CHANGE, GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
+from rlhf_studio.engine.compute.ranks import CHANGE, GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
 from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.stages.build import build_stage, refuse

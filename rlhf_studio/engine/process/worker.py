@@ -14,9 +14,9 @@ import torch
 import transformers
 
 from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig, Permissions, StageConfig, uses
-from rlhf_studio.config_io import ConfigError, walk_fields
+from rlhf_studio.config.io import ConfigError, walk_fields
 from rlhf_studio.engine.compute.device import choose_compute
-from rlhf_studio.engine.distributed.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
+from rlhf_studio.engine.compute.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
 from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.engine.process.console import Console
 from rlhf_studio.engine.process.control import Control

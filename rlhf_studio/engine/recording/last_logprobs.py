@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from rlhf_studio.engine.distributed.ranks import Ranks
+from rlhf_studio.engine.compute.ranks import Ranks
 from rlhf_studio.engine.types import Rollout
 
 

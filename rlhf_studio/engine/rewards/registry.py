@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from rlhf_studio.config import Component, Permissions
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards import kinds
 from rlhf_studio.engine.rewards.episodes import Source

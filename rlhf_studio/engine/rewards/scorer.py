@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
+from rlhf_studio.engine.compute.ranks import ONE_RANK, Ranks
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes, worst_reading
 from rlhf_studio.engine.rewards.errors import RewardError
@@ -18,8 +18,8 @@ from rlhf_studio.engine.rewards.kinds.human import HumanRatings
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.registry import BuildContext, build_source
 from rlhf_studio.engine.types import OnProgress, Scores
+from rlhf_studio.inputs.world.gold import gold_score
 from rlhf_studio.ppo.rewards import RunningMoments, scale_scores
-from rlhf_studio.world.gold import gold_score
 
 __all__ = ["Episodes", "RewardError", "Scorer", "build_scorer", "component_names", "shaped_scores"]
 

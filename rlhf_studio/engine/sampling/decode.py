@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import GenerationConfig
-from rlhf_studio.engine.distributed.ranks import ONE_RANK, Ranks
+from rlhf_studio.engine.compute.ranks import ONE_RANK, Ranks
 from rlhf_studio.engine.models.forward import TOP_K, ForwardOutput
 from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
 from rlhf_studio.engine.models.policy import Policy

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS
-from rlhf_studio.estimate.cpu import LEAST_NUMBERS, prepacks_weights
-from rlhf_studio.estimate.device import processor
+from rlhf_studio.inputs.estimate.cpu import LEAST_NUMBERS, prepacks_weights
+from rlhf_studio.inputs.estimate.device import processor
 
 EXPECTED_ROWS = 8  # oneDNN chooses the layout for this number of rows; it works for any number
 ROWS_PER_WEIGHT_READ = 16  # a core reads a large matrix from memory in the time in which it multiplies this many rows by it

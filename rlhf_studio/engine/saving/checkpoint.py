@@ -16,8 +16,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.engine.distributed.ranks import Ranks
-from rlhf_studio.engine.distributed.sharding import full_state_dict
+from rlhf_studio.engine.compute.ranks import Ranks
+from rlhf_studio.engine.compute.sharding import full_state_dict
 from rlhf_studio.engine.loop.state import TrainingState, replay, restore
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.adapters import save_model, saves_everything

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.engine.distributed.sharding import shard_like
+from rlhf_studio.engine.compute.sharding import shard_like
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import FORMAT, sha256, sync
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir

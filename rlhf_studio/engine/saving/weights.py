@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rlhf_studio.engine.distributed.sharding import local_part, shard_like, unsharded_class
+from rlhf_studio.engine.compute.sharding import local_part, shard_like, unsharded_class
 from rlhf_studio.engine.models.adapters import adapter_weights
 
 

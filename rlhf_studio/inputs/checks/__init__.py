@@ -1,7 +1,7 @@
 """What is wrong with a run's settings, found before it starts, one file for each part of the settings.
 
-Each check gives :class:`rlhf_studio.config_io.Problem` records: the setting to blame, and what is wrong, in one sentence.
-:mod:`rlhf_studio.preflight` asks all of them.
+Each check gives :class:`rlhf_studio.config.io.Problem` records: the setting to blame, and what is wrong, in one sentence.
+:mod:`rlhf_studio.inputs.preflight` asks all of them.
 
 :mod:`policy`               policy, reference, LoRA settings and lengths fit together
 :mod:`critic`               a separate critic can start as what is asked

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from rlhf_studio.config import RunConfig, StageConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config.io import Problem
 
 FSDP_VARIABLE = "ACCELERATE_USE_FSDP"
 FIELD = "engine.accelerate_config"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.config import RewardModelReward, RunConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
 

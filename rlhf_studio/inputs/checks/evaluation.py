@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, DataConfig, EvaluationConfig, RewardConfig
-from rlhf_studio.config_io import Problem
-from rlhf_studio.inputs.bundled import resolve
+from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.checks.reward_texts import TextReader
 from rlhf_studio.inputs.checks.rewards import check_component
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.models.reward_models import read_reward_file
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
+from rlhf_studio.inputs.trained import resolve
 
 JUDGE, TEXT, TEXT_COLUMN = "evaluation.judge", "evaluation.text", "evaluation.text_column"
 

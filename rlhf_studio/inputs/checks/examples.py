@@ -8,7 +8,7 @@ from math import ceil
 from typing import Protocol
 
 from rlhf_studio.config import SFTRunConfig, SupervisedConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.examples.check import check_examples
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.rotation import boundary_problem

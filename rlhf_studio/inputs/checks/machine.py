@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from rlhf_studio.config import EngineConfig, LoraConfig, RunConfig, StageConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.checks.accelerate_settings import launch_in_file, launch_problems
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlhf_studio.config import DPORunConfig, GenerationConfig, LoraConfig, RunConfig
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.model import TrainedModelConfig
-from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.ends import Ends, ends_of_files
 from rlhf_studio.inputs.families import BYPASSED, BYPASSING, EXPERT_LAYERS, FUSED_EXPERTS, REFUSED_WITH_LORA, SHARES_BLOCKS

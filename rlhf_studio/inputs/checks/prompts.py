@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from rlhf_studio.config import DataConfig, RunConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.prompts import Prompts, PromptsError

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rlhf_studio.config import ClassifierReward, DataConfig, RunConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template, render_chats
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.tokenizer_files import longest_of_tokenizer

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlhf_studio.config import NOTHING_ALLOWED, ClassifierReward, DataConfig, Finding, Permissions, RewardComponent, RunConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.checks.reward_texts import TextReader
 from rlhf_studio.inputs.checks.text_form import form_findings, is_chat

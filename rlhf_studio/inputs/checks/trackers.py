@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config.io import Problem
 
 
 def tracker_problems(config: StageConfig) -> Iterator[Problem]:

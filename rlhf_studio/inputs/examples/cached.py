@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.examples.reading.demonstrations import read_demonstrations
 from rlhf_studio.inputs.examples.reading.pairs import read_pairs
 from rlhf_studio.inputs.examples.rows import Demonstrations, Pairs
 from rlhf_studio.inputs.prompts.cached import REMOTE_ROWS, REMOTE_SECONDS, RemoteMemory, state_of
 from rlhf_studio.inputs.prompts.sources.opening import is_remote
+from rlhf_studio.inputs.trained import resolve
 
 LOCAL_ROWS = 5_000
 WORLD_ROWS = 1_000

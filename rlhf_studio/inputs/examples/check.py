@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from rlhf_studio.config import DemonstrationsConfig, DPORunConfig, RewardModelRunConfig, SFTRunConfig
-from rlhf_studio.config_io import Problem
+from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.examples.cached import read_first
 from rlhf_studio.inputs.examples.encoded import PreparedDemonstrations, PreparedPairs

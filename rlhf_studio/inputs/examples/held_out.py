@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
 from rlhf_studio.inputs.prompts.cached import state_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.held_out import MOST_EVAL_ROWS, set_aside
 from rlhf_studio.inputs.prompts.messages import key_of
 from rlhf_studio.inputs.provenance import hash_of
+from rlhf_studio.inputs.trained import resolve
 
 Row = TypeVar("Row", Demonstration, Pair)
 Config = TypeVar("Config", DemonstrationsConfig, PairsConfig)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.inputs.bundled import BUNDLED, resolve
+from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.inputs.error_text import first_line
-from rlhf_studio.inputs.trained import RUN_ID, DamagedError, require_intact
+from rlhf_studio.inputs.trained import RUN_ID, DamagedError, require_intact, resolve
 
 HUB_TIMEOUT_SECONDS = 5.0
 HUB_MEMORY_SECONDS = 60.0

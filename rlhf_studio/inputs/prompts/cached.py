@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.read import Prompts, read_prompts
 from rlhf_studio.inputs.prompts.sources.opening import is_remote
 from rlhf_studio.inputs.prompts.sources.rows import entries_of
+from rlhf_studio.inputs.trained import resolve
 
 REMOTE_ROWS = 200
 FOLDER_ROWS = 5_000

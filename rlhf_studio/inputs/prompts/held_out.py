@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 
 from rlhf_studio.config import DataConfig
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.inputs.trained import resolve
 from rlhf_studio.units import percent
 
 FEWEST_PROMPTS = 100

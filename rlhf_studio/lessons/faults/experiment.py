@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.recipes import load_recipe
+from rlhf_studio.config.recipes import load_recipe
 
 Which = Literal["first", "second"]
 WHICH: tuple[Which, Which] = ("first", "second")

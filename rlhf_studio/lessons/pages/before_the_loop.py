@@ -19,10 +19,6 @@ from rlhf_studio.engine.loop.update import make_optimizer, shuffled_minibatches
 from rlhf_studio.engine.models.critic import Trunk, make_value_head
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import Reference
-from rlhf_studio.from_trl.arguments import Arguments
-from rlhf_studio.from_trl.draft import Draft
-from rlhf_studio.from_trl.shared import batches
-from rlhf_studio.from_trl.table import options as table_options
 from rlhf_studio.inputs.prompts.prepare import Prepared
 from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, flow, heat, ledger, line
 from rlhf_studio.lessons.kit.options import options
@@ -31,6 +27,10 @@ from rlhf_studio.ppo.kl_control import AdaptiveKL
 from rlhf_studio.ppo.losses import policy_loss
 from rlhf_studio.ppo.objective import Minibatch, NewPass, ObjectiveSettings, ppo_objective
 from rlhf_studio.ppo.rewards import shape_rewards
+from rlhf_studio.trl.arguments import Arguments
+from rlhf_studio.trl.draft import Draft
+from rlhf_studio.trl.shared import batches
+from rlhf_studio.trl.table import options as table_options
 
 NUMBER = 7
 

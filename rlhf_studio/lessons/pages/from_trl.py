@@ -16,7 +16,6 @@ from rlhf_studio.engine.models.policy import Policy, ResponseModel
 from rlhf_studio.engine.padding import pad_left
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import shaped_scores
-from rlhf_studio.from_trl.table import options as table_options
 from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Series, Slider, Toggle, Word, bars, flow, ledger, line
 from rlhf_studio.lessons.parts import trl_batch
 from rlhf_studio.lessons.parts.trl_batch import converted
@@ -27,6 +26,7 @@ from rlhf_studio.ppo.logprobs import log_distribution
 from rlhf_studio.ppo.losses import policy_loss
 from rlhf_studio.ppo.masking import masked_mean, masked_select
 from rlhf_studio.ppo.rewards import RunningMoments, shape_rewards
+from rlhf_studio.trl.table import options as table_options
 
 NUMBER = 14
 

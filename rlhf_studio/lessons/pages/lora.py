@@ -13,8 +13,8 @@ from rlhf_studio.engine.models.adapters import POLICY
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.merging import merged_for_good
 from rlhf_studio.engine.models.policy import Policy, ResponseModel
-from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.memory.lasting import learning_parts
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.memory.lasting import learning_parts
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, heat, ledger, line
 from rlhf_studio.lessons.kit.options import options
 from rlhf_studio.lessons.small_models import (

@@ -14,11 +14,11 @@ from rlhf_studio.engine.types import TokenBatch, position_ids
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
 from rlhf_studio.inputs.prompts.read import Prompts
+from rlhf_studio.inputs.world.corpus import EVAL_SEED, write_corpus
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Slider, Token, Word, bars, ledger, tokens
 from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.ppo.logprobs import token_logprobs
 from rlhf_studio.ppo.losses import policy_loss
-from rlhf_studio.world.corpus import EVAL_SEED, write_corpus
 
 NUMBER = 2
 

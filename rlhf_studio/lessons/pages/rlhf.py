@@ -8,12 +8,12 @@ from functools import cache
 import torch
 
 from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.inputs.world.corpus import EVAL_SEED, RatedPair, write_pairs
 from rlhf_studio.lessons.kit import Bar, Box, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, flow, line
 from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.lessons.size import RESPONSES, STEPS
 from rlhf_studio.ppo.advantages import whiten
 from rlhf_studio.ppo.losses import policy_loss
-from rlhf_studio.world.corpus import EVAL_SEED, RatedPair, write_pairs
 
 NUMBER = 1
 

@@ -10,9 +10,9 @@ from transformers import LlamaConfig
 from rlhf_studio.config import LoraConfig, RunConfig
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.policy import Policy, ResponseModel
-from rlhf_studio.estimate.counts import RunModels
-from rlhf_studio.estimate.device import Device
-from rlhf_studio.estimate.memory import lasting, parts
+from rlhf_studio.inputs.estimate.counts import RunModels
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.memory import lasting, parts
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import read_shape
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Toggle, Word, bars

@@ -12,8 +12,8 @@ import yaml
 from torch import Tensor
 
 from rlhf_studio.engine.loop.update import shuffled_minibatches
-from rlhf_studio.from_trl.convert import convert
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Slider, Word, bars
+from rlhf_studio.trl.convert import convert
 
 EPISODES, PROCESSES = 3840, 8  # of a run; of one that is spread over several processes
 

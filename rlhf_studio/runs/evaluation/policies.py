@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from rlhf_studio.config import STAGE_TITLES, EvaluationRunConfig, StageConfig
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.model import short_name
-from rlhf_studio.config_io import ConfigError, Problem
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader

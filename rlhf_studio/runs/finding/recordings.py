@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlhf_studio.inputs.bundled import RECORDINGS, Recording
+from rlhf_studio.config.bundled import RECORDINGS, Recording
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.finding.unpack import Bundle, DamagedBundle, unpack
 from rlhf_studio.runs.paths import RECORDINGS as PLACE

@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 from rlhf_studio.config import STAGES, Stage
-from rlhf_studio.config_io import walk_fields
+from rlhf_studio.config.io import walk_fields
 from rlhf_studio.runs.records import RunStatus
 
 _NAME = re.compile(r"\b[a-z_]+(?:\.[a-z_0-9]+)+")

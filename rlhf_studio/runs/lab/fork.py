@@ -18,7 +18,7 @@ from typing import Any
 from rlhf_studio import __version__
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.changes import STAYS, Change, changes_between, refusals
-from rlhf_studio.config_io import ConfigError, Problem, config_to_yaml, parse_config, with_values
+from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, parse_config, with_values
 from rlhf_studio.runs import checkpoints, paths, rows, schema
 from rlhf_studio.runs.create import create_run, new_folder, write_durably, write_reserve
 from rlhf_studio.runs.errors import OnlyRead, StoreError, store_error

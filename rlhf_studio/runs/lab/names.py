@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlhf_studio.config_io import walk_fields
+from rlhf_studio.config.io import walk_fields
 from rlhf_studio.visible import visible
 
 MOST_CHARACTERS = 120

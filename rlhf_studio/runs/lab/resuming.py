@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.changes import Change, changes_between, refusals
-from rlhf_studio.config_io import ConfigError, Problem, with_values
+from rlhf_studio.config.io import ConfigError, Problem, with_values
 from rlhf_studio.runs import studio
 from rlhf_studio.runs.create import undo_replace
 from rlhf_studio.runs.errors import StoreError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, with_values
+from rlhf_studio.config.io import ConfigError, with_values
 from rlhf_studio.runs.lab.sweeps import sweep_configs
 from rlhf_studio.runs.records import Origin
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import ConfigError, Problem, with_values
+from rlhf_studio.config.io import ConfigError, Problem, with_values
 from rlhf_studio.runs.lab.names import changes_said
 
 MOST_AXES, MOST_RUNS = 2, 20

@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
-from rlhf_studio.export.text import cell
+from rlhf_studio.jobs.export.text import cell
 from rlhf_studio.runs.classroom.records import LONGEST_NAME, Question, as_lines, as_table, clean_name, rows_of
 from rlhf_studio.runs.classroom.secret import TEACHER, forget_secret, keep_secret, kept_secret
 from rlhf_studio.runs.classroom.store import ClassStore, Holding

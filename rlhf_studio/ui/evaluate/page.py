@@ -15,12 +15,12 @@ import gradio as gr
 
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
 from rlhf_studio.analysis.evaluation.report import report_of
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import EvaluationRunConfig
-from rlhf_studio.config_io import ConfigError, Problem, walk_fields
-from rlhf_studio.evaluation import Asked, refers_to, settings_for
-from rlhf_studio.export.evaluation import answer_lines, as_markdown, write_csv
-from rlhf_studio.logs.shareable import without_secrets
-from rlhf_studio.preflight import Preflight, inspect_run
+from rlhf_studio.config.io import ConfigError, Problem, walk_fields
+from rlhf_studio.inputs.evaluation import Asked, refers_to, settings_for
+from rlhf_studio.inputs.preflight import Preflight, inspect_run
+from rlhf_studio.jobs.export.evaluation import answer_lines, as_markdown, write_csv
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
 from rlhf_studio.runs.paths import RUNS, is_run_name
@@ -53,7 +53,7 @@ class EvaluatePage:
 
     Args:
         wake: called when the queue has changed.
-        inspect: the check before a start, as :func:`~rlhf_studio.preflight.inspect_run`.
+        inspect: the check before a start, as :func:`~rlhf_studio.inputs.preflight.inspect_run`.
     """
 
     def __init__(

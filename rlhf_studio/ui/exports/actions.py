@@ -9,9 +9,9 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.child_process.service import Busy, Job, Service
-from rlhf_studio.config_io import ConfigError
-from rlhf_studio.export.command import clear
-from rlhf_studio.export.hub import TOKEN_VARIABLES, check_name
+from rlhf_studio.config.io import ConfigError
+from rlhf_studio.jobs.export.command import clear
+from rlhf_studio.jobs.export.hub import TOKEN_VARIABLES, check_name
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from rlhf_studio.logs.shareable import without_secrets
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace

@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from rlhf_studio.analysis.compare import MOST_RUNS, Comparison, compare, overlay, sweep_table
 from rlhf_studio.config import STAGES, StageConfig
-from rlhf_studio.config_io import walk_fields
-from rlhf_studio.glossary import glossary
-from rlhf_studio.metrics.stages import SUMMARIES
+from rlhf_studio.config.glossary import glossary
+from rlhf_studio.config.io import walk_fields
+from rlhf_studio.config.metrics.stages import SUMMARIES
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader

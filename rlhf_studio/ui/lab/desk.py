@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlhf_studio.preflight import Preflight, inspect_run
+from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.insights import Insights

@@ -14,9 +14,9 @@ import gradio as gr
 
 from rlhf_studio.config import RewardModelRunConfig, RunConfig, Stage, StageConfig
 from rlhf_studio.config.changes import Change, refusals
-from rlhf_studio.config_io import ConfigError, Problem, parse_value, walk_fields
-from rlhf_studio.estimate.disk import NEW_RUN, OnDisk
-from rlhf_studio.preflight import Preflight
+from rlhf_studio.config.io import ConfigError, Problem, parse_value, walk_fields
+from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
+from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read, settings_at
 from rlhf_studio.runs.lab.resuming import schedule_note, with_more_steps
@@ -52,7 +52,7 @@ class Experiments:
     """What the dialogs of the Runs page and the end of the Live page can ask and start.
 
     Args:
-        inspect: the check before a start, as :func:`~rlhf_studio.preflight.inspect_run`.
+        inspect: the check before a start, as :func:`~rlhf_studio.inputs.preflight.inspect_run`.
         queued: called when there is something new in the queue.
     """
 

@@ -19,9 +19,9 @@ from rlhf_studio.config import (
     StageConfig,
     prompt_writing,
 )
-from rlhf_studio.config_io import ConfigError
-from rlhf_studio.inputs.bundled import BUNDLED
-from rlhf_studio.recipes import list_recipes
+from rlhf_studio.config.bundled import BUNDLED
+from rlhf_studio.config.io import ConfigError
+from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.paths import workspace_of
 from rlhf_studio.runs.reader import RunReader

@@ -11,9 +11,9 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.config_io import ConfigError
-from rlhf_studio.logs.apart import open_log_apart, open_log_text
-from rlhf_studio.logs.open_log import Opened
+from rlhf_studio.analysis.logs.apart import open_log_apart, open_log_text
+from rlhf_studio.analysis.logs.open_log import Opened
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent

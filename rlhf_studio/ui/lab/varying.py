@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
+from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import check_settings, refuse_only_read
 from rlhf_studio.runs.lab.names import fork_name

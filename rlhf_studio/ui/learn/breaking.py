@@ -13,13 +13,13 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import RunConfig
-from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.config.bundled import RECORDINGS
+from rlhf_studio.config.recipes import list_recipes, load_recipe
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, RECIPE, Experiment, Which
 from rlhf_studio.lessons.faults.runs import BothRuns, both_runs, has_ended, own_runs, seeds_done, submit_missing, under_way
-from rlhf_studio.logs.shareable import without_secrets
-from rlhf_studio.recipes import list_recipes, load_recipe
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace

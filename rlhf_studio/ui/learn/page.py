@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
-from rlhf_studio.glossary import GLOSSARY
+from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.lessons import shelf
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace

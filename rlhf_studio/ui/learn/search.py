@@ -16,11 +16,11 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.from_trl.names import NameAnswer, answers
-from rlhf_studio.glossary import GLOSSARY
+from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.kit.code import excerpt
 from rlhf_studio.lessons.kit.text import Block, SceneText
+from rlhf_studio.trl.names import NameAnswer, answers
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.learn.search_places import GREEK, OTHER_WORDS, PAGES, plain
 from rlhf_studio.ui.roles import Role, callable_by

@@ -1,6 +1,6 @@
 """Which charts, tiles and token quantities the Live page shows: data only, shared by the page's JavaScript and the tests.
 
-A metric says by itself which charts and which tile show it, and in which colour (:mod:`rlhf_studio.metrics`); this file says which
+A metric says by itself which charts and which tile show it, and in which colour (:mod:`rlhf_studio.config.metrics`); this file says which
 charts there are. A colour is a name (``score``), which ``assets/shared/colours.css`` defines as ``--q-score``, for light and for dark.
 """
 
@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from rlhf_studio.analysis import token_card
 from rlhf_studio.config import Stage
-from rlhf_studio.glossary import glossary
-from rlhf_studio.metrics.metric import Metric
-from rlhf_studio.metrics.table import METRICS
+from rlhf_studio.config.glossary import glossary
+from rlhf_studio.config.metrics.metric import Metric
+from rlhf_studio.config.metrics.table import METRICS
 
 EVERY_STAGE: tuple[Stage, ...] = ("ppo", "sft", "reward_model", "dpo", "evaluation")
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from rlhf_studio.logs.shareable import without_secrets
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.ui.lab.varying import handed_over
 from rlhf_studio.ui.live import payloads, responses
 

@@ -19,8 +19,8 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.config import STAGES, StageConfig
+from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
 from rlhf_studio.config.wording import shortened
-from rlhf_studio.config_io import ConfigError, parse_config, walk_fields
 from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.visitors.limits import FREE, Admission

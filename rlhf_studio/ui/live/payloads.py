@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig, StageConfig
+from rlhf_studio.config.bundled import Recording
+from rlhf_studio.config.metrics.stages import SUMMARIES
 from rlhf_studio.config.stages import SupervisedConfig
-from rlhf_studio.inputs.bundled import Recording
-from rlhf_studio.logs.shareable import without_secrets
-from rlhf_studio.metrics.stages import SUMMARIES
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.records import ALIVE, CheckpointInfo, RunStatus, SettingChange, StoredEvent

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlhf_studio.analysis.ends import first_and_last
-from rlhf_studio.metrics.stages import SUMMARIES
+from rlhf_studio.config.metrics.stages import SUMMARIES
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.ui.feedback.held import Held

@@ -16,9 +16,9 @@ from starlette.responses import Response
 from rlhf_studio.analysis.reward_model.report import reward_report
 from rlhf_studio.child_process.service import Busy, Service
 from rlhf_studio.config import RunConfig
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model, read_measured
+from rlhf_studio.inputs.trained import resolve
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace

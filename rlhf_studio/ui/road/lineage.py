@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.inputs.bundled import bundled_path
+from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.inputs.trained import run_of_model
-from rlhf_studio.road.plan import policy_for_pairs
-from rlhf_studio.road.state import Part, Road
+from rlhf_studio.jobs.road.plan import policy_for_pairs
+from rlhf_studio.jobs.road.state import Part, Road
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lineage import Source, sources, standing_of
 from rlhf_studio.runs.workspace import Workspace

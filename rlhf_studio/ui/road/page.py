@@ -1,6 +1,6 @@
 """The Road page: the stages as cards, one click that goes along all of them, and where each result comes from.
 
-It is drawn by ``assets/road/``. A road is gone along by a process of its own (:mod:`rlhf_studio.road.drive`), which outlives the app.
+It is drawn by ``assets/road/``. A road is gone along by a process of its own (:mod:`rlhf_studio.jobs.road.drive`), which outlives the app.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.inputs.provenance import hash_of
-from rlhf_studio.road.drive import start_driver
-from rlhf_studio.road.plan import SMALL, RoadSettings, is_small, plan
-from rlhf_studio.road.state import Road, driver_pid, list_roads, new_road_folder, read_road, write_road
-from rlhf_studio.road.verdict import verdict_of
+from rlhf_studio.jobs.road.drive import start_driver
+from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
+from rlhf_studio.jobs.road.state import Road, driver_pid, list_roads, new_road_folder, read_road, write_road
+from rlhf_studio.jobs.road.verdict import verdict_of
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access

@@ -16,8 +16,8 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.child_process.service import Busy, Service
+from rlhf_studio.config.glossary import glossary
 from rlhf_studio.config.stages import as_sampled
-from rlhf_studio.glossary import glossary
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.config.stages import as_sampled
-from rlhf_studio.config_io import ConfigError, parse_config
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 

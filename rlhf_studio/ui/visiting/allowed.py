@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlhf_studio.config import RunConfig, StageConfig
-from rlhf_studio.config_io import ConfigError, Problem, walk_fields
-from rlhf_studio.recipes import Recipe, list_recipes
+from rlhf_studio.config.io import ConfigError, Problem, walk_fields
+from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.runs.visitors.limits import Limits
 from rlhf_studio.ui.visiting.modes import Mode
 

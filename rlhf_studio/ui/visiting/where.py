@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.inputs.bundled import RECORDINGS
+from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.roles import Role, callable_by

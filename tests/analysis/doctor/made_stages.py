@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.doctor.recorded import Recorded
-from rlhf_studio.config_io import parse_config
+from rlhf_studio.config.io import parse_config
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, State, StepRecord, StoredEvent

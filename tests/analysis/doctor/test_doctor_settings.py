@@ -9,8 +9,8 @@ import pytest
 from rlhf_studio.analysis.doctor import examine_settings
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.changes import changes_between
-from rlhf_studio.config_io import parse_config
-from rlhf_studio.recipes import list_recipes, load_recipe
+from rlhf_studio.config.io import parse_config
+from rlhf_studio.config.recipes import list_recipes, load_recipe
 
 
 def world(**sections: dict[str, Any]) -> RunConfig:

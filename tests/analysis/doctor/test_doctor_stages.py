@@ -16,7 +16,7 @@ from rlhf_studio.analysis.doctor.checks.reward_model import entropy
 from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.records import Finding, Verdict
-from rlhf_studio.config_io import parse_config, with_values
+from rlhf_studio.config.io import parse_config, with_values
 from tests.analysis.doctor.made_stages import HEALTHY, SHARED, Made, after, falling, measured, wobble
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.test_evaluate import answers

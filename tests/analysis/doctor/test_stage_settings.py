@@ -8,7 +8,7 @@ import pytest
 
 from rlhf_studio.analysis.doctor import examine_settings
 from rlhf_studio.config import STAGES
-from rlhf_studio.config_io import parse_config, with_values
+from rlhf_studio.config.io import parse_config, with_values
 from rlhf_studio.ui import outlook
 
 RISKY: dict[str, tuple[str, dict[str, dict[str, Any]], str]] = {

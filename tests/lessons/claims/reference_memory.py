@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_studio.estimate.memory import parts
+from rlhf_studio.inputs.estimate.memory import parts
 from rlhf_studio.lessons.kit import Numbers
 from rlhf_studio.lessons.parts.reference_memory import FOUR, MEBIBYTE
 from tests.lessons.claims import Claims

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jinja2
 
 from rlhf_studio.config import ClassifierReward
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.models.load_model import LoadedRewardModel
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError

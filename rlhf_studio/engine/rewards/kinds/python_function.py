@@ -13,7 +13,7 @@ import torch
 from rlhf_studio.child_process.environment import foreign_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.config import Permissions, PythonReward
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.outside import python_child

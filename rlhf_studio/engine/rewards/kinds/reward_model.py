@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.config import ClassifierReward, RewardModelReward
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, moved
 from rlhf_studio.engine.compute.lanes import balanced_parts
 from rlhf_studio.engine.compute.packing import attention_for, enable_packing, pack_texts, transformers_attention
-from rlhf_studio.engine.distributed.ranks import ONE_RANK
+from rlhf_studio.engine.compute.ranks import ONE_RANK
 from rlhf_studio.engine.models.classifiers import reads_its_last_token, unused_id
 from rlhf_studio.engine.models.load_model import LoadedRewardModel, load_reward_model
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes

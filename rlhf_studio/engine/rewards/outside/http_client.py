@@ -21,7 +21,7 @@ import httpcore
 import httpx
 
 from rlhf_studio.config import Permissions, ServerReward
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.outside.deadline import Deadline
 from rlhf_studio.engine.rewards.registry import refuse_problems

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.prompts import batch_of, prepare_typed

@@ -6,7 +6,7 @@ import math
 from itertools import combinations
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer, build_scorer
 from rlhf_studio.engine.types import OnProgress

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlhf_studio.config import RunConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.ends import model_ends, stop_ids
 from rlhf_studio.engine.loop.build import pad_id
@@ -34,7 +34,7 @@ from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.stages.evaluating.answering import TextReader
 from rlhf_studio.engine.types import OnProgress
-from rlhf_studio.estimate.device import processor
+from rlhf_studio.inputs.estimate.device import processor
 from rlhf_studio.runs.checkpoints import CheckpointError, require_whole
 from rlhf_studio.runs.evaluation.policies import FIELD, PolicySource
 

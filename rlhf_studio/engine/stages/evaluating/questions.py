@@ -11,14 +11,15 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import DataConfig, EvaluationRunConfig, RunConfig
+from rlhf_studio.config.bundled import HELD_OUT
 from rlhf_studio.engine.loop.prompts import TokenizerEncoder, hold_out, prepare_prompts, read_held_out
 from rlhf_studio.engine.padding import pad_right
 from rlhf_studio.engine.text import chat_template
 from rlhf_studio.engine.types import OnProgress, TokenBatch
-from rlhf_studio.inputs.bundled import HELD_OUT, resolve
 from rlhf_studio.inputs.checks.evaluation import text_error, text_settings
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
+from rlhf_studio.inputs.trained import resolve
 from rlhf_studio.runs.evaluation.policies import PolicySource
 from rlhf_studio.runs.reader import RunReader
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlhf_studio.config import EvaluationRunConfig, Permissions, RunConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.prompts import batch_of
 from rlhf_studio.engine.recording.costs import Costs

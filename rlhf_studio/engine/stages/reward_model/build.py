@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import RewardModelRunConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing
 from rlhf_studio.engine.models.adapters import add_lora, name_base
@@ -19,8 +19,8 @@ from rlhf_studio.engine.models.classifiers import own_pad, sum_of_outputs
 from rlhf_studio.engine.models.heads import HiddenHead, draw_head, set_head_dropout
 from rlhf_studio.engine.models.load_model import LoadedRewardModel, classifier_of, fetch, load_causal_lm, load_options, load_reward_model
 from rlhf_studio.engine.types import OnProgress
-from rlhf_studio.inputs.bundled import resolve
 from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
+from rlhf_studio.inputs.trained import resolve
 
 ACTIVATION = "gelu"
 """Of a new hidden layer. Unlike tanh it has no upper bound, so a score never runs into one."""

@@ -19,7 +19,7 @@ from rlhf_studio.engine.models.classifiers import last_token_logits
 from rlhf_studio.engine.models.position_ids import position_scheme_of
 from rlhf_studio.engine.stages.reward_model.finish import score_rows
 from rlhf_studio.engine.stages.reward_model.rewrites import RULES
-from rlhf_studio.world.gold import gold_score
+from rlhf_studio.inputs.world.gold import gold_score
 
 EVENT = "reward_model_measured"
 """The kind of the event whose data is a measurement's record."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rlhf_studio.world import vocabulary
+from rlhf_studio.inputs.world import vocabulary
 
 COMMON = (("film", "movie"), ("begins", "starts"), ("large", "big"), ("quick", "fast"), ("do not", "don't"), ("is not", "isn't"))
 """Pairs of common words that mean the same; the world's own synonyms come before them."""

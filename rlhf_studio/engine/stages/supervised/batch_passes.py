@@ -17,7 +17,7 @@ from rlhf_studio.engine.compute.gradients import add_gradients
 from rlhf_studio.engine.compute.lanes import ONE_LANE, balanced_parts
 from rlhf_studio.engine.compute.packing import enable_packing
 from rlhf_studio.engine.compute.random_layers import draws_random_numbers
-from rlhf_studio.engine.distributed.sharding import is_sharded
+from rlhf_studio.engine.compute.sharding import is_sharded
 from rlhf_studio.engine.models.heads import HEAD_DROPOUT
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 

@@ -11,7 +11,7 @@ from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from rlhf_studio.config import DPORunConfig, SFTRunConfig
-from rlhf_studio.config_io import ConfigError, Problem
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.compute.gradient_checkpointing import enable_gradient_checkpointing

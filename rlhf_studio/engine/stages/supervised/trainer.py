@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlhf_studio.config import TrainingConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.distributed.sharding import clip_gradients, gradient_norm
+from rlhf_studio.engine.compute.sharding import clip_gradients, gradient_norm
 from rlhf_studio.engine.learning_rate import learning_rate_factor
 from rlhf_studio.engine.stages.supervised.batch_passes import BatchPasses
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective

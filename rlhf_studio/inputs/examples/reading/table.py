@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
-from rlhf_studio.inputs.bundled import WRITTEN
+from rlhf_studio.config.bundled import WRITTEN
 from rlhf_studio.inputs.examples.reading.shapes import (
     NEEDED,
     PAIRS,

@@ -7,7 +7,7 @@ from random import Random
 
 from rlhf_studio.inputs.prompts.errors import no_column
 from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source
-from rlhf_studio.world.corpus import CORPUS_SEED, EVAL_SEED, PAIRS_SEED, draw_pair, draw_review
+from rlhf_studio.inputs.world.corpus import CORPUS_SEED, EVAL_SEED, PAIRS_SEED, draw_pair, draw_review
 
 SIZES = {
     "bundled/world-reviews": 110_000,
@@ -15,7 +15,7 @@ SIZES = {
     "bundled/world-pairs": 16_000,
     "bundled/world-pairs-heldout": 1_000,
 }
-"""Name -> rows, as many as :mod:`rlhf_studio.world_build` takes."""
+"""Name -> rows, as many as :mod:`rlhf_studio.lessons.world_build` takes."""
 
 
 def open_world(place: Place) -> Source:

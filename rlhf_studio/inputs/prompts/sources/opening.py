@@ -6,12 +6,13 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
-from rlhf_studio.inputs.bundled import BUNDLED, resolve
+from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.inputs.models.files import HUB_ID
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import open_lines
 from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick, entries_of
 from rlhf_studio.inputs.prompts.sources.tables import open_table
+from rlhf_studio.inputs.trained import resolve
 
 LINE_FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 FORMATS = (*LINE_FORMATS, ".parquet")

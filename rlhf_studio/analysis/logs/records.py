@@ -1,0 +1,321 @@
+"""Checked lines of a log as the records that the run folder keeps. What a line does not say stays unknown: no number is made up.
+
+An unknown number is NaN, an unknown token id is -1, and an array that is not given is not there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.logs.line import LogLine
+from rlhf_studio.analysis.logs.shape import FLAG_KEYS, MOST_ALTERNATIVES, MOST_SAMPLES, MOST_STEPS, MOST_TOKENS, SPECIAL, TOKEN_KEYS
+from rlhf_studio.runs.records import (
+    CRITIC_QUANTITIES,
+    EPISODE_TOKENS,
+    EventRecord,
+    Probe,
+    ProbeScore,
+    RolloutRecord,
+    SettingChange,
+    StepEpisodes,
+    TokenRecord,
+    WatchRecord,
+)
+
+READ = {
+    "run": {"kind", "format", "version", "program", "name", "settings", "total_steps", "device", "model"},
+    "step": {"kind", "step", "metrics"},
+    "rollout": {
+        *("kind", "step", "sample", "prompt", "response", "reward", "components", "gold", "kl", "length", "stopped"),
+        *("prompt_tokens", "prompt_ids", "response_tokens", "response_ids", *TOKEN_KEYS),
+        *("top_ids", "top_logprobs", "ref_top_ids", "ref_top_logprobs", "top_tokens", "gamma", "lam", "kl_coef"),
+    },
+    "watched": {"kind", "step", "sample", "prompt", "response", "reward", "gold", "kl", "stopped", "pieces", "arrays"},
+    "pieces": {"kind", "pieces"},
+    "episodes": {"kind", "step", "lengths", "response_ids", "tokens", "rewards", "components", "stopped", "gold", "reading"},
+    "probe": {"kind", "probe", "prompt", "pieces"},
+    "probe_score": {"kind", "step", "probe", "logprobs", "top_ids", "top_logprobs", "start_logprobs", "logprobs_of_start"},
+    "change": {"kind", "step", "setting", "old", "new"},
+    "event": {"kind", "step", "level", "event", "text", "data", "time"},
+}
+"""The fields that are read of each kind of line; others are passed over, and the run's diary names them."""
+
+ERRORS = {"objective/scores": "objective/scores_se", "gold/score": "gold/score_se"}
+"""Metrics that have a standard error, and its name."""
+
+ROUNDING = 0.1
+"""Nats. In bfloat16, which has 8 bits, a log-probability of 0 may come out as far above it."""
+
+LEVELS = ("info", "warning", "error")
+
+
+def known(value: float | None) -> float:
+    """The number, or NaN for one that is not known."""
+    return math.nan if value is None else value
+
+
+def step_of(line: LogLine, least: int = 0) -> int:
+    """The step of a line. Raises ConfigError without one."""
+    step = line.whole("step", MOST_STEPS, least)
+    return line.missing("step", "every response needs the training step it belongs to") if step is None else step
+
+
+def rollout(line: LogLine, sample: int) -> RolloutRecord:
+    """A response; ``sample`` is its number within the step where the line gives none. Raises ConfigError."""
+    pieces, ids = line.texts("response_tokens", MOST_TOKENS), line.ids("response_ids")
+    count = line.whole("length", MOST_TOKENS)
+    if pieces is None:
+        for key in (*TOKEN_KEYS, "top_ids", "ref_top_ids"):
+            if line.has(key):
+                line.missing("response_tokens", f"{key} needs the text of each token beside it")
+        if count is None and ids is None:
+            line.missing("response_tokens", "give the text of each token, or at least length, the number of tokens")
+    tokens = None if pieces is None else _tokens(line, pieces)
+    length = count if count is not None else len(pieces if pieces is not None else ids if ids is not None else ())
+    prompt, response = line.text("prompt"), line.text("response")
+    if response is None:
+        response = line.missing("response", "give the text of the response") if pieces is None else "".join(pieces)
+    if prompt is None:
+        parts = line.texts("prompt_tokens", MOST_TOKENS)
+        prompt = line.missing("prompt", "give the text of the prompt") if parts is None else "".join(parts)
+    return RolloutRecord(
+        sample=_sample(line, sample),
+        prompt=prompt,
+        response=response,
+        score=known(line.number_of("reward")),
+        parts=line.numbers("components"),
+        gold=line.number_of("gold"),
+        kl=_kl(line, tokens),
+        length=length,
+        stopped=line.flag("stopped"),
+        tokens=tokens,
+    )
+
+
+def _sample(line: LogLine, otherwise: int | None = None) -> int:
+    sample = line.whole("sample", MOST_SAMPLES - 1)
+    sample = otherwise if sample is None else sample
+    return line.missing("sample", "say which it is, from 0") if sample is None else sample
+
+
+def _kl(line: LogLine, tokens: TokenRecord | None) -> float:
+    """As the line says, or the sum of the differences of both log-probabilities, or NaN."""
+    if line.has("kl") or tokens is None or not {"logprobs", "ref_logprobs"} <= tokens.arrays.keys():
+        return known(line.number_of("kl"))
+    return float(np.sum(tokens.arrays["logprobs"].astype(np.float64) - tokens.arrays["ref_logprobs"].astype(np.float64)))
+
+
+def _tokens(line: LogLine, pieces: list[str]) -> TokenRecord:
+    count = len(pieces)
+    given = {ours: (line.flags if key in FLAG_KEYS else line.reals)(key, (count,)) for key, ours in TOKEN_KEYS.items()}
+    arrays = {name: array for name, array in given.items() if array is not None}
+    if "kl" not in arrays and {"logprobs", "ref_logprobs"} <= arrays.keys():
+        arrays["kl"] = arrays["logprobs"] - arrays["ref_logprobs"]
+    prompt_pieces, prompt_ids, ids = line.texts("prompt_tokens", MOST_TOKENS), line.ids("prompt_ids"), line.ids("response_ids", (count,))
+    if prompt_ids is None:
+        prompt_ids = _unknown_ids(len(prompt_pieces or ()))
+    top, ref_top = (_alternatives(line, prefix, count) for prefix in ("", "ref_"))
+    return TokenRecord(
+        prompt_ids=prompt_ids,
+        response_ids=_unknown_ids(count) if ids is None else ids,
+        prompt_pieces=prompt_pieces or [],
+        response_pieces=pieces,
+        arrays=arrays,
+        top_ids=top[0],
+        top_logprobs=top[1],
+        ref_top_ids=ref_top[0],
+        ref_top_logprobs=ref_top[1],
+        top_pieces=line.pieces("top_tokens"),
+        gamma=known(line.number_of("gamma")),
+        lam=known(line.number_of("lam")),
+        kl_coef=known(line.number_of("kl_coef")),
+    )
+
+
+def too_likely(record: RolloutRecord) -> bool:
+    """Whether a token has a log-probability above 0 by more than rounding: such a number is none."""
+    arrays = {} if record.tokens is None else record.tokens.arrays
+    return any(np.any(arrays[name] > ROUNDING) for name in ("logprobs", "ref_logprobs", "new_logprobs") if name in arrays)
+
+
+def _unknown_ids(count: int) -> np.ndarray:
+    return np.full(count, -1, np.int32)
+
+
+def _alternatives(line: LogLine, prefix: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The likeliest tokens at each position and their log-probabilities, shapes (T, k); k is 0 where they are not given."""
+    ids = line.ids(f"{prefix}top_ids", (count, -1))
+    if ids is None:
+        return np.zeros((count, 0), np.int32), np.zeros((count, 0), np.float32)
+    if ids.shape[1] > MOST_ALTERNATIVES:
+        line.fail(f"{prefix}top_ids", f"it has {ids.shape[1]} tokens for each position, and at most {MOST_ALTERNATIVES} are kept")
+    logprobs = line.reals(f"{prefix}top_logprobs", ids.shape)
+    return ids, line.missing(f"{prefix}top_logprobs", f"{prefix}top_ids needs it") if logprobs is None else logprobs
+
+
+def watched(line: LogLine) -> WatchRecord:
+    """An answer to a watched prompt. Raises ConfigError."""
+    prompt, response = line.text("prompt"), line.text("response")
+    pieces, arrays = line.texts("pieces", MOST_TOKENS) or [], line.members("arrays")
+    if not all(name in EPISODE_TOKENS or name in ("kl", "entropy") for name in arrays):
+        line.fail("arrays", f"it may hold {', '.join((*EPISODE_TOKENS, 'kl', 'entropy'))}")
+    read = {name: line.reals(name, (len(pieces),), arrays) for name in arrays}
+    return WatchRecord(
+        sample=_sample(line),
+        prompt=line.missing("prompt", "give the watched prompt") if prompt is None else prompt,
+        response=line.missing("response", "give the answer") if response is None else response,
+        score=known(line.number_of("reward")),
+        gold=line.number_of("gold"),
+        kl=line.number_of("kl"),
+        stopped=line.flag("stopped"),
+        pieces=pieces,
+        arrays={name: array for name, array in read.items() if array is not None},
+    )
+
+
+def episodes(line: LogLine, pieces: dict[int, str]) -> StepEpisodes:
+    """All episodes of a step. Raises ConfigError."""
+    lengths = line.ids("lengths")
+    if lengths is None:
+        line.missing("lengths", "give the number of response tokens of each episode")
+    if len(lengths) > MOST_SAMPLES:
+        line.fail("lengths", f"a step has at most {MOST_SAMPLES:,} episodes")
+    count, total = (len(lengths),), (int(lengths.astype(np.int64).sum()),)
+    ids, scores, gold = line.ids("response_ids", total), line.reals("rewards", count), line.reals("gold", count)
+    parts, tokens, stopped = line.members("components"), line.members("tokens"), line.fields.get("stopped")
+    read_tokens = {name: line.reals(name, total, tokens) for name in tokens}
+    missing = [name for name in EPISODE_TOKENS if name not in CRITIC_QUANTITIES and read_tokens.get(name) is None]
+    if missing:
+        line.missing(f"tokens.{missing[0]}", "episodes need it")
+    if not isinstance(stopped, list) or len(stopped) != count[0] or not set(map(type, stopped)) <= {bool}:
+        line.fail("stopped", f"it must be a list of {count[0]} times true or false")
+    return StepEpisodes(
+        lengths=lengths,
+        response_ids=line.missing("response_ids", "episodes need it") if ids is None else ids,
+        tokens={name: array for name, array in read_tokens.items() if array is not None},
+        scores=line.missing("rewards", "episodes need it") if scores is None else scores,
+        gold=gold,
+        parts={name: array for name in parts if (array := line.reals(name, count, parts)) is not None},
+        stopped=np.array(stopped, bool),
+        pieces=pieces,
+        reading=line.ids("reading", (*count, 2)),
+    )
+
+
+def probe(line: LogLine) -> Probe:
+    """A probe sentence. Raises ConfigError."""
+    number, prompt, pieces = line.whole("probe", MOST_SAMPLES), line.text("prompt"), line.texts("pieces", MOST_TOKENS)
+    if number is None or prompt is None or pieces is None:
+        line.missing("probe, prompt or pieces", "a probe needs all three")
+    return Probe(number, prompt, pieces)
+
+
+def probe_score(line: LogLine, probes: dict[int, Probe]) -> ProbeScore:
+    """What a step's policy gives to a probe. Raises ConfigError, also for a probe that no line before it has named."""
+    number = line.whole("probe", MOST_SAMPLES)
+    if number is None or number not in probes:
+        line.fail("probe", "no line before this one has a probe of this number")
+    count = len(probes[number].pieces)
+    top = line.ids("top_ids", (count, -1))
+    shape = (count, -1) if top is None else top.shape
+    arrays: dict[str, Any] = {"logprobs": line.reals("logprobs", (count,)), "top_ids": top}
+    arrays |= {name: line.reals(name, shape) for name in ("top_logprobs", "start_logprobs", "logprobs_of_start")}
+    for name, array in arrays.items():
+        if array is None:
+            line.missing(name, "a probe's score needs it")
+    return ProbeScore(number, **arrays)
+
+
+def change(line: LogLine) -> SettingChange:
+    """A setting that was changed during the run. Raises ConfigError."""
+    setting = line.text("setting")
+    if not setting:
+        line.missing("setting", "name the setting that was changed")
+    return SettingChange(step_of(line, 1), setting, line.fields.get("old"), line.fields.get("new"))
+
+
+def event(line: LogLine) -> EventRecord:
+    """A line of the run's diary. Raises ConfigError."""
+    level, text = line.fields.get("level", "info"), line.text("text")
+    if level not in LEVELS:
+        line.fail("level", f"it must be one of {', '.join(LEVELS)}")
+    if text is None:
+        line.missing("text", "say what happened")
+    return EventRecord(level, line.text("event") or "log", text, _with_numbers(line.members("data")))
+
+
+def _with_numbers(value: Any) -> Any:
+    """The data of an event, with the numbers that JSON has no way to write."""
+    if isinstance(value, dict):
+        return {key: _with_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(item) for item in value]
+    return SPECIAL[value] if isinstance(value, str) and value in SPECIAL else value
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a line says of a response as a whole; None for what it does not say. :class:`RolloutRecord` has NaN there."""
+
+    prompt: str
+    score: float | None
+    gold: float | None
+    kl: float | None
+    length: int
+    stopped: bool | None
+
+
+def given(line: LogLine, record: RolloutRecord) -> Given:
+    """The same of the line that ``record`` was read from."""
+    score = None if math.isnan(record.score) and not line.has("reward") else record.score
+    knows_kl = line.has("kl") or (record.tokens is not None and "kl" in record.tokens.arrays)
+    kl = None if math.isnan(record.kl) and not knows_kl else record.kl
+    return Given(record.prompt, score, record.gold, kl, record.length, record.stopped)
+
+
+def metrics_of(responses: Sequence[Given]) -> dict[str, float]:
+    """What the responses of one step say of its metrics: means over those of which a number is known, and the errors of these means.
+
+    None where no response has the number, NaN where one says NaN.
+    """
+    rows: dict[str, list[tuple[str, float | None]]] = {
+        "objective/scores": [(one.prompt, one.score) for one in responses],
+        "objective/kl": [(one.prompt, one.kl) for one in responses],
+        "gold/score": [(one.prompt, one.gold) for one in responses],
+        "tokens/response_length": [(one.prompt, float(one.length)) for one in responses],
+        "tokens/cut_off": [(one.prompt, None if one.stopped is None else float(not one.stopped)) for one in responses],
+    }
+    found: dict[str, float] = {}
+    for name, pairs in rows.items():
+        told = [(prompt, value) for prompt, value in pairs if value is not None]
+        values = np.array([value for _, value in told], np.float64)
+        if not len(values):
+            continue
+        found[name] = float(values.mean())
+        if name in ("objective/scores", "gold/score") and np.isfinite(values).all():
+            error = standard_error([prompt for prompt, _ in told], values)
+            found |= {} if error is None else {ERRORS[name]: error}
+        if name == "objective/scores" and np.isfinite(values).all():
+            found |= {"objective/scores_min": float(values.min()), "objective/scores_max": float(values.max())}
+            found |= {"objective/scores_std": float(values.std(ddof=1))} if len(values) > 1 else {}
+    return found
+
+
+def standard_error(prompts: Sequence[str], values: np.ndarray) -> float | None:
+    """The standard error of the mean of ``values`` (N,), those of one prompt not being independent; None with a single prompt.
+
+    With n prompts, whose values have the sums s_i of k_i values each, and the mean m of all values it is
+    √(n / (n - 1) · Σ (s_i - k_i m)²) / N. With one value for each prompt that is the standard deviation over √N, and with k for each the
+    standard deviation of the prompts' means over √n.
+    """
+    number, place = np.unique(np.array(prompts, dtype=object), return_inverse=True)
+    n = len(number)
+    if n < 2:
+        return None
+    sums = np.bincount(place, values - values.mean(), n)
+    return float(np.sqrt(n / (n - 1) * np.sum(sums**2)) / len(values))

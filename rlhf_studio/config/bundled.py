@@ -1,0 +1,80 @@
+"""Names of what ships with the project: ``bundled/world-policy`` instead of a path that differs on every machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+
+BUNDLED = {
+    "bundled/world-policy": "world/policy",
+    "bundled/world-reward": "world/reward",
+    "bundled/world-prompts": "world/prompts.jsonl",
+    "bundled/world-prompts-heldout": "world/prompts_heldout.jsonl",
+}
+LESSON_RUN = ASSETS / "lessons" / "run.zip"
+"""The recorded run that lessons ask; ``python -m rlhf_studio world lesson-run`` makes it."""
+RECORDED, WITHOUT_KL, ADAPTERS, VALUE_HEAD = "run", "without_kl", "adapters.safetensors", "value_head."
+"""What is in it: two run folders, and the policies of the first one's steps; the names of the value heads' weights begin with the last."""
+NEW_LOGPROBS = "new_logprobs"
+"""Of all episodes of its steps, beside what every run keeps of them: the log-probabilities in the update's last pass."""
+COLLAPSED_RUN = ASSETS / "recordings" / "collapsed.zip"
+"""A recorded run whose learning rate is far too high; ``python -m rlhf_studio world recordings`` makes it."""
+COLLAPSED = "collapsed"
+"""The run folder in it."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recorded run that came with the program.
+
+    Attributes:
+        run_id: its id, and its folder's name when it is unpacked.
+        name: what people call it.
+        about: one sentence of what it shows.
+        archive, folder: where it is packed, and the run folder in there.
+    """
+
+    run_id: str
+    name: str
+    about: str
+    archive: Path
+    folder: str
+
+
+RECORDINGS = (
+    Recording(
+        "recording-improves",
+        "A run that improves",
+        "The usual settings of the tiny world: the score rises, and the gold score rises with it.",
+        LESSON_RUN,
+        RECORDED,
+    ),
+    Recording(
+        "recording-exploits",
+        "A run that exploits its reward",
+        "The same run with a KL coefficient of zero: the score goes on rising while the gold score turns and falls.",
+        LESSON_RUN,
+        WITHOUT_KL,
+    ),
+    Recording(
+        "recording-collapses",
+        "A run that collapses",
+        "The same run with a learning rate that is far too high: sentences fall apart, until nothing is written any more.",
+        COLLAPSED_RUN,
+        COLLAPSED,
+    ),
+)
+HELD_OUT = ("bundled/world-prompts-heldout",)
+"""Prompts that nothing which ships with the project learned from."""
+WRITTEN = {
+    "demonstrations": ("bundled/world-reviews", "bundled/world-reviews-heldout"),
+    "pairs": ("bundled/world-pairs", "bundled/world-pairs-heldout"),
+}
+"""Kind of examples -> the names of those that are no file: the review world writes them anew from its seeds when they are read."""
+
+
+def bundled_path(name: str) -> Path | None:
+    """Where a bundled name lies in this installation; None for any other name."""
+    return ASSETS / BUNDLED[name] if name in BUNDLED else None

@@ -1,0 +1,49 @@
+"""What every check before a start looks at beside the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlhf_studio.config import EngineConfig, Permissions, StageConfig
+from rlhf_studio.config.io import Problem
+from rlhf_studio.inputs.checks.machine import machine_problems
+from rlhf_studio.inputs.checks.trackers import tracker_problems
+from rlhf_studio.inputs.estimate.device import Device, find_device
+from rlhf_studio.inputs.estimate.disk import OnDisk
+from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.runs.gpus import Gpu
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where a run is going to work.
+
+    Attributes:
+        hub: where models are looked for by their ids; None for the usual one.
+        there: what a run that goes on has on its disk already.
+        free_bytes: gives the free bytes of a folder's disk.
+        gpus: the GPUs of this machine; None when nobody can tell.
+    """
+
+    workspace: Path
+    hub: Hub | None
+    permissions: Permissions
+    there: OnDisk
+    free_bytes: Callable[[Path], int]
+    gpus: tuple[Gpu, ...] | None
+
+    def machine(self, config: StageConfig) -> Iterator[Problem]:
+        """Settings that this machine does not allow, and trackers that are not installed."""
+        yield from machine_problems(config, None if self.gpus is None else len(self.gpus))
+        yield from tracker_problems(config)
+
+    def device(self, engine: EngineConfig) -> Device:
+        """What the run will compute on."""
+        return find_device(engine, lambda: self.gpus)
+
+
+def model_problem(error: ModelError, setting: str = "model.policy", revision: str = "model.revision") -> Problem:
+    """What is wrong with a model, at the setting to blame: its name, or its revision on the hub."""
+    return Problem(revision if error.setting == "revision" else setting, str(error))

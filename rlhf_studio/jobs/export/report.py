@@ -1,0 +1,248 @@
+"""A run's report: one HTML file that opens without a network and without this program. It holds no script, and its own rules forbid it
+to load anything.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio import __version__
+from rlhf_studio.analysis.records import Evidence, Finding, Learned
+from rlhf_studio.config import STAGE_TITLES
+from rlhf_studio.jobs.export.curves import curves_of
+from rlhf_studio.jobs.export.html import Html, join, table, tag
+from rlhf_studio.jobs.export.report_style import STYLE
+from rlhf_studio.jobs.export.story import Answers, Story, sentence_of
+from rlhf_studio.jobs.export.svg import curve_svg
+from rlhf_studio.jobs.export.text import number
+from rlhf_studio.runs.records import WatchRecord
+
+RULES = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
+SECTION_TITLES = {"lora": "LoRA", "ppo": "PPO"}
+SHADES = 4
+_SHADES_FROM = 1e-3  # nats: smaller differences are rounding
+
+
+def report(story: Story) -> str:
+    """The whole file as text."""
+    parts = [
+        _head(story),
+        _verdict(story),
+        _section("How it began and how it ended", _summary(story)),
+        _section("Curves", _curves(story)),
+        _section("What it learned", _learned(story.learned)) if story.config.stage == "ppo" else None,
+        _section("The same prompts, before and after", _answers(story)) if story.answers else None,
+        _section("Settings", _settings(story)),
+        _section("Changed while it ran", _changes(story)) if story.changes else None,
+        _section("Diary", _events(story)),
+        tag("footer", _environment(story)),
+    ]
+    meta = [
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=RULES),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="color-scheme", content="light dark"),
+    ]
+    head = tag("head", meta, tag("title", f"{story.name} \u2013 run report"), tag("style", Html(STYLE)))
+    return "<!doctype html>\n" + tag("html", head, tag("body", tag("main", parts)), lang="en") + "\n"
+
+
+def _section(title: str, *children: Any) -> Html:
+    return tag("section", tag("h2", title), *children)
+
+
+def _head(story: Story) -> Html:
+    status = story.status
+    facts = [
+        f"{status.state}, step {status.step} of {status.total_steps}",
+        f"policy {story.settings['model'][0].value}" if story.settings else "",
+        f"recipe {status.recipe}" if status.recipe else "",
+        f"opened from the log {story.origin.imported}" if story.origin.imported else "",
+        f"forked from {story.origin.parent}" if story.origin.parent else "",
+    ]
+    return tag(
+        "header",
+        tag("p", f"{STAGE_TITLES[story.config.stage]} run", class_="kind"),
+        tag("h1", story.name),
+        tag("p", " \u00b7 ".join(filter(None, facts))),
+    )
+
+
+def _verdict(story: Story) -> Html:
+    verdict, findings = story.diagnosis.verdict, story.diagnosis.findings
+    return tag(
+        "section",
+        tag("h2", "Verdict"),
+        tag("p", tag("span", verdict.kind, class_="badge"), " ", sentence_of(verdict), class_="sentence"),
+        tag("p", verdict.reason, class_="quiet"),
+        tag("ul", [tag("li", note) for note in verdict.notes]) if verdict.notes else None,
+        tag("h3", f"Findings ({len(findings)})"),
+        [_finding(finding) for finding in findings] or tag("p", "No check found anything.", class_="quiet"),
+        class_="verdict",
+        data_kind=verdict.kind,
+    )
+
+
+def _finding(finding: Finding) -> Html:
+    head = tag("summary", tag("span", finding.level, class_="level"), " ", finding.title, tag("span", f" {finding.when}",
+                                                                                          class_="quiet"))  # fmt: skip
+    facts = [("Rule", finding.threshold), ("Seen", [tag("div", _place(item)) for item in finding.evidence])]
+    facts += [("Cause", finding.cause), ("What to do", finding.advice)]
+    if finding.changes:
+        facts.append(("To try", ", ".join(f"{name} = {value}" for name, value in finding.changes.items())))
+    body = tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts if value])
+    return tag("details", head, body, data_level=finding.level, open=finding.level != "note")
+
+
+def _place(evidence: Evidence) -> str:
+    places = {"step": evidence.step, "response": evidence.sample, "token": evidence.token}
+    where = ", ".join(f"{name} {value}" for name, value in places.items() if value is not None)
+    return f"{evidence.text} ({where})" if where else evidence.text
+
+
+def _summary(story: Story) -> Html:
+    if not story.summary:
+        return tag("p", "No steps were recorded.", class_="quiet")
+    rows: list[list[Any]] = [[title, number(first), number(last), unit] for title, unit, first, last in story.summary]
+    return join(tag("p", story.compared, class_="quiet"), table(["", "First", "Last", "Unit"], rows, "figures"))
+
+
+def _curves(story: Story) -> Html:
+    curves = curves_of(story.series)
+    if not curves:
+        return tag("p", "Nothing to draw: no steps were recorded.", class_="quiet")
+    marks = [(change.step, f"{change.setting}: {change.old} \u2192 {change.new}") for change in story.changes]
+    figures = [tag("figure", tag("figcaption", tag("b", curve.title), f" {curve.unit}"), curve_svg(curve, marks)) for curve in curves]
+    return tag("div", figures, class_="curves")
+
+
+def _learned(learned: Learned) -> Html:
+    parts: list[Any] = []
+    before, after = learned.before_steps, learned.after_steps
+    parts.append(tag("p", f"Steps {before[0]} to {before[1]} compared with steps {after[0]} to {after[1]}.", class_="quiet"))
+    if learned.phrases:
+        phrase_rows: list[list[Any]] = [
+            [tag("q", phrase.text), phrase.place, f"{phrase.before} of {phrase.before_of}", f"{phrase.after} of {phrase.after_of}",
+             number(phrase.log_odds)] for phrase in learned.phrases[:20]
+        ]  # fmt: skip
+        parts.append(table(["Phrase", "Where", "Before", "After", "Log-odds"], phrase_rows))
+    else:
+        unsure = "No change in a phrase's frequency can be told from chance."
+        parts.append(tag("p", unsure if learned.enough else "Too few steps to tell which phrases changed."))
+    if learned.traits:
+        rows: list[list[Any]] = [[trait.title, number(trait.before), number(trait.after), trait.unit] for trait in learned.traits]
+        parts.append(table(["", "Before", "After", "Unit"], rows, "figures"))
+    for title, shifts in (("Tokens that became likelier", learned.rose), ("Tokens that became less likely", learned.fell)):
+        if shifts:
+            shift_rows: list[list[Any]] = [
+                [join(tag("span", f"\u2026{one.context}", class_="quiet"), tag("b", one.token)), number(100 * one.before) + " %",
+                 number(100 * one.after) + " %"] for one in shifts[:10]
+            ]  # fmt: skip
+            parts += [tag("h3", title), table(["Token", "At the start", "Now"], shift_rows, "figures")]
+    if learned.gaps:
+        gap_rows: list[list[Any]] = [
+            [gap.response, f"{gap.first} {number(gap.first_value)}", f"{gap.second} {number(gap.second_value)}", gap.step]
+            for gap in learned.gaps[:5]
+        ]
+        parts += [tag("h3", "Where two judges disagree most"), table(["Response", "", "", "Step"], gap_rows)]
+    return join(*parts)
+
+
+def _answers(story: Story) -> Html:
+    if not story.answers:
+        return tag("p", "This run watched no prompts.", class_="quiet")
+    scale = _scale(story.answers)
+    legend = tag(
+        "p", "Colour: ", tag("span", " less likely than at the start ", class_="b3"), " ",
+        tag("span", " more likely ", class_="a3"), f" (full colour from {number(scale)} nats).", class_="quiet",
+    )  # fmt: skip
+    pairs = [
+        tag(
+            "article",
+            tag("h3", answers.prompt),
+            tag("div", [_answer(*one, scale) for one in (answers.before, answers.after)], class_="pair"),
+        )
+        for answers in story.answers
+    ]
+    return join(legend if scale else None, *pairs)
+
+
+def _differences(record: WatchRecord) -> np.ndarray | None:
+    """Log-probability now less that of the starting policy, shape (T,); None where it was not recorded."""
+    if not record.pieces or not {"logprobs", "ref_logprobs"} <= record.arrays.keys():
+        return None
+    return record.arrays["logprobs"].astype(np.float64) - record.arrays["ref_logprobs"].astype(np.float64)
+
+
+def _scale(answers: list[Answers]) -> float:
+    """The difference that gets the full colour: one for the whole report, so that colours can be compared. 0 without differences."""
+    found = [found for one in answers for _, record in (one.before, one.after) if (found := _differences(record)) is not None]
+    sizes = np.abs(np.concatenate(found)) if found else np.zeros(0)
+    sizes = sizes[np.isfinite(sizes) & (sizes > _SHADES_FROM)]
+    return float(np.quantile(sizes, 0.95)) if len(sizes) else 0.0
+
+
+def _answer(step: int, record: WatchRecord, scale: float) -> Html:
+    differences = _differences(record)
+    body: Any = record.response
+    if differences is not None and len(differences) == len(record.pieces):
+        body = [_token(piece, float(value), scale) for piece, value in zip(record.pieces, differences, strict=True)]
+    facts = {"score": record.score, "gold": record.gold, "KL": record.kl}
+    said = ", ".join(f"{name} {number(value)}" for name, value in facts.items() if value is not None)
+    who = "starting policy" if step == 0 else f"step {step}"
+    return tag("div", tag("p", body, class_="answer"), tag("p", f"{who}: {said}", class_="quiet"))
+
+
+def _token(piece: str, difference: float, scale: float) -> Html:
+    shade = 0
+    if np.isfinite(difference) and abs(difference) > _SHADES_FROM and scale:
+        shade = min(SHADES, int(np.ceil(SHADES * abs(difference) / scale)))
+    name = f"{'a' if difference > 0 else 'b'}{shade}" if shade else None
+    return tag("span", piece, class_=name, title=f"{number(difference)} nats")
+
+
+def _settings(story: Story) -> Html:
+    if not story.settings:
+        return tag("p", "The log that this run was opened from does not give its settings.", class_="quiet")
+    parts = []
+    for section, settings in story.settings.items():
+        rows = [
+            tag(
+                "tr",
+                tag("th", one.title, scope="row"),
+                tag("td", tag("code", one.name)),
+                tag("td", one.value),
+                class_=one.changed and "changed",
+            )
+            for one in settings
+        ]
+        changed = sum(one.changed for one in settings)
+        title = SECTION_TITLES.get(section, section.capitalize())
+        head = tag("summary", title, tag("span", f" {changed} changed from the defaults", class_="quiet") if changed else None)
+        parts.append(tag("details", head, tag("div", tag("table", tag("tbody", rows)), class_="scroll"), open=section == "ppo"))
+    return join(*parts)
+
+
+def _changes(story: Story) -> Html:
+    rows: list[list[Any]] = [[change.step, tag("code", change.setting), change.old, change.new] for change in story.changes]
+    return table(["From step", "Setting", "Before", "After"], rows)
+
+
+def _events(story: Story) -> Html:
+    if not story.events:
+        return tag("p", "The diary is empty.", class_="quiet")
+    rows: list[list[Any]] = [
+        [time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(event.time)), event.step, event.level, event.text] for event in story.events
+    ]
+    head = tag("summary", f"The last {len(rows)} lines" if len(rows) > 1 else "One line")
+    return tag("details", head, table(["Time (UTC)", "Step", "", ""], rows, "diary"))
+
+
+def _environment(story: Story) -> Html:
+    run = f"Run {story.status.run_id}, made by RLHF Studio {story.program}, computed on {story.status.device or 'an unknown device'}."
+    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return tag("p", f"{run} Report written by RLHF Studio {__version__} on {made}, up to step {story.status.step}.")

@@ -1,0 +1,179 @@
+"""What a run has to tell, read once and as plain data: the report and the model card are written from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.ends import first_and_last
+from rlhf_studio.analysis.logs.shareable import Shareable, shareable_settings, without_secrets
+from rlhf_studio.analysis.records import Diagnosis, Learned, Verdict
+from rlhf_studio.config import REWARD_KINDS, RewardConfig, RunConfig, StageConfig
+from rlhf_studio.config.io import walk_fields
+from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.jobs.export import insights
+from rlhf_studio.jobs.export.stages import telling_of
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import Origin, RunStatus, SettingChange, StoredEvent, WatchRecord
+from rlhf_studio.runs.rows import tenth
+
+MOST_EVENTS = 300
+NOTHING_LEARNED = Learned((0, 0), (0, 0), [], [], [], [], [], enough=False)  # of a run that samples no responses while it learns
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as people read it. ``changed``: whether it differs from the program's default."""
+
+    name: str
+    title: str
+    value: str
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a watched prompt was answered: by the starting policy, or the first time, and the last time; each with its step."""
+
+    prompt: str
+    before: tuple[int, WatchRecord]
+    after: tuple[int, WatchRecord]
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything that is told.
+
+    Attributes:
+        program: version of this program that created the run.
+        tenth: how many steps the first and the last tenth have.
+        summary: (title, unit, how it began, how it ended: :func:`~rlhf_studio.analysis.ends.first_and_last`), where both are known.
+        series: metric -> (steps, values), NaN where a value was not finite.
+        settings: by section.
+    """
+
+    status: RunStatus
+    config: StageConfig
+    origin: Origin
+    program: str
+    tenth: int
+    summary: list[tuple[str, str, float, float]]
+    series: dict[str, tuple[np.ndarray, np.ndarray]]
+    answers: list[Answers]
+    changes: list[SettingChange]
+    events: list[StoredEvent]
+    settings: dict[str, list[Setting]]
+    diagnosis: Diagnosis
+    learned: Learned
+
+    @property
+    def compared(self) -> str:
+        """What the two numbers of :attr:`summary` are, in words."""
+        if self.config.stage != "ppo":
+            every_step = "" if self.tenth == 1 else f"; of what every step measures, the mean over the last {self.tenth} steps"
+            return f"The first measurement and the newest{every_step}."
+        return "The first step and the last." if self.tenth == 1 else f"The first step, and the mean of the last {self.tenth}."
+
+    @property
+    def name(self) -> str:
+        return self.status.name or self.status.run_id
+
+
+def story_of(reader: RunReader) -> Story:
+    """Read a run. Raises StoreError."""
+    config, status, origin = reader.config(), reader.status(), reader.origin()
+    series = _series(reader)
+    titles = {metric.name: (metric.title, metric.unit) for metric in METRICS}
+    ends = first_and_last(reader, config.stage, telling_of(config).summary)
+    steps = max((len(at) for at, _ in series.values()), default=0)
+    leaving = Shareable(reader.run_dir)
+    return Story(
+        status=replace(status, name=leaving.text(status.name)),
+        config=config,
+        origin=replace(origin, changes=leaving.data(origin.changes)),
+        program=reader.program(),
+        tenth=tenth(steps),
+        summary=[(*titles[name], first, last) for name, (first, last) in ends.items() if first is not None and last is not None],
+        series=series,
+        answers=answers_of(reader.watched()),
+        changes=[replace(one, old=leaving.data(one.old), new=leaving.data(one.new)) for one in reader.changes()],
+        events=[replace(event, text=leaving.text(event.text)) for event in reader.newest_events(MOST_EVENTS, of="now")],
+        settings=settings_of(config) if origin.settings_known else {},
+        diagnosis=insights.diagnosis_of(reader),
+        learned=insights.learned_of(reader) if isinstance(config, RunConfig) else NOTHING_LEARNED,
+    )
+
+
+def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    rows: list[tuple[int, dict[str, float | None]]] = []
+    while found := reader.metrics_since(rows[-1][0] if rows else 0, 1000):
+        rows += found
+    names = list(dict.fromkeys(name for _, metrics in rows for name in metrics))
+
+    def value(metrics: dict[str, float | None], name: str) -> float:
+        number = metrics.get(name)
+        return math.nan if number is None else number
+
+    def column(name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Only the steps that have the metric: held-out examples are measured now and then."""
+        own = [(step, value(metrics, name)) for step, metrics in rows if name in metrics]
+        return np.array([step for step, _ in own], np.int64), np.array([number for _, number in own])
+
+    return {name: column(name) for name in names}
+
+
+def sentence_of(verdict: Verdict) -> str:
+    """The verdict's sentence, for where its kind stands in front of it already."""
+    said = verdict.sentence.removeprefix(f"{verdict.kind.capitalize()}: ")
+    return said[:1].upper() + said[1:]
+
+
+def answers_of(watched: list[tuple[int, WatchRecord]], last: int | None = None) -> list[Answers]:
+    """For each watched prompt its first and its last answer, up to a step; a prompt that was answered once has both the same."""
+    known: dict[int, list[tuple[int, WatchRecord]]] = {}
+    for step, record in watched:
+        if last is None or step <= last:
+            known.setdefault(record.sample, []).append((step, record))
+    return [Answers(found[-1][1].prompt, found[0], found[-1]) for _, found in sorted(known.items())]
+
+
+def settings_of(config: StageConfig) -> dict[str, list[Setting]]:
+    """All settings by section, as others may see them (:func:`~rlhf_studio.analysis.logs.shareable.shareable_settings`)."""
+    ours, defaults = shareable_settings(config.model_dump(mode="json")), type(config).model_validate({}).model_dump(mode="json")
+    found: dict[str, list[Setting]] = {section: [] for section in config.sections}
+    rewards = getattr(config, "reward", None)
+    for name, field in walk_fields(type(config)):
+        section, _, rest = name.partition(".")
+        if name == "reward.components" and isinstance(rewards, RewardConfig):
+            found[section] += _components(rewards, ours["reward"]["components"])
+        elif rest:
+            value, default = ours[section][rest], defaults[section][rest]
+            found[section].append(Setting(name, field.title or rest, shown(value), value != default))
+    return found
+
+
+def _components(rewards: RewardConfig, shareable: list[dict[str, Any]]) -> list[Setting]:
+    rows = []
+    for index, component in enumerate(rewards.components):
+        chosen = {"weight": component.weight, **component.model_dump(mode="json", exclude_defaults=True)}
+        given = {name: shareable[index][name] for name in chosen}
+        kind = next(kind for kind, model in REWARD_KINDS.items() if type(component) is model)
+        said = ", ".join(f"{name} {shown(value)}" for name, value in given.items() if name != "kind")
+        rows.append(Setting(f"reward.components.{index}", f"Component {index + 1}", f"{kind}: {said}", True))
+    return rows
+
+
+def shown(value: Any) -> str:
+    """A setting's value as text."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return "; ".join(map(shown, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {shown(item)}" for key, item in value.items()) or "none"
+    return without_secrets(value) if isinstance(value, str) else "" if value is None else str(value)

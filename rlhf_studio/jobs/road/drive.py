@@ -1,0 +1,141 @@
+"""Going along a road: each part in a process of its own, from the first that is not done to the last. May be stopped and begun again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.child_process.environment import child_environment
+from rlhf_studio.config import StageConfig
+from rlhf_studio.config.io import ConfigError
+from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
+from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.inputs.provenance import hash_of
+from rlhf_studio.inputs.trained import model_of_run
+from rlhf_studio.inputs.world.corpus import write_prompts
+from rlhf_studio.jobs.road.headlines import headline_of
+from rlhf_studio.jobs.road.plan import policy_for_pairs, run_settings
+from rlhf_studio.jobs.road.running import PartFailed, Say, Signals, StopAsked, run_command, run_to_its_end
+from rlhf_studio.jobs.road.state import LOG, Part, driven, read_road, workspace_of, write_road
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
+
+SAMPLES = 3  # responses to each prompt: each two of them are a pair, so there are as many pairs as responses
+PROMPTS_SEED = 9000  # of the prompts that pairs are sampled for; the bundled prompts have other seeds
+
+
+def drive(folder: Path, workspace: Path, say: Say = print) -> int:
+    """Go along the road in ``folder`` to its end; returns one of :mod:`rlhf_studio.exit_codes`.
+
+    A signal to end stops the part that is under way with a checkpoint. Raises
+    :class:`~rlhf_studio.jobs.road.state.AlreadyDriven` when another
+    process goes along it, and OSError and ValueError when the road's file cannot be read or written.
+    """
+    with driven(folder), Signals() as signals:
+        driver = _Driver(folder, workspace, signals, say)
+        code = DONE
+        if driver.road.next_part() is None:
+            say("every part of this road is done already")
+        while code == DONE and (part := driver.road.next_part()):
+            code = driver.go_along(part)
+    if code != DONE:
+        say(f"{'go on' if code == STOPPED else 'put that right, then go on'} with: {go_on_command(folder, workspace)}")
+    return code
+
+
+def go_on_command(folder: Path, workspace: Path) -> str:
+    """What a person types to go on along the road."""
+    elsewhere = [] if workspace_of(folder) == workspace else ["--workspace", str(workspace)]
+    return shlex.join(["python", "-m", "rlhf_studio", "road", "go", str(folder), *elsewhere])
+
+
+class _Driver:
+    """Goes along one part after the other; ``road`` is how the road stands, and what its file says."""
+
+    def __init__(self, folder: Path, workspace: Path, signals: Signals, say: Say):
+        self.road = read_road(folder)
+        self._folder, self._runs, self._signals, self._say = folder, workspace / paths.RUNS, signals, say
+
+    def go_along(self, part: Part) -> int:
+        """Do one part; returns the exit code."""
+        if self._signals.received:  # just as the part before it was done
+            self._say("stopped")
+            return STOPPED
+        self._note(part, state="running", problem="")
+        self._say(f"{part.title} …")
+        started, code = time.monotonic(), DONE
+        try:
+            changes = {"state": "done", **(self._run(part) if part.kind == "run" else self._pairs(part))}
+        except StopAsked:
+            code, changes = STOPPED, {"state": "stopped"}
+        except (PartFailed, ConfigError, StoreError, OSError) as error:
+            code = BAD_INPUT if isinstance(error, ConfigError) else FAILED
+            changes = {"state": "failed", "problem": str(error)}
+        seconds = part.seconds + time.monotonic() - started
+        self._note(part, seconds=seconds, **changes)
+        ended = {DONE: f"{part.title}: done in {seconds:.0f} s. {changes.get('headline', '')}", STOPPED: "stopped"}
+        self._say(ended.get(code, f"failed: {part.title}: {changes.get('problem', '')}").strip())
+        return code
+
+    def _note(self, part: Part, **changes: Any) -> None:
+        self.road = self.road.with_part(part.key, **changes)
+        write_road(self.road)
+
+    def _run(self, part: Part) -> dict[str, Any]:
+        """A run of the workspace, made where it is not there yet: a part that goes on goes on with its own."""
+        run_dir = self._runs / (part.run or paths.new_run_id())
+        if not run_dir.exists():
+            config = run_settings(self.road, part.key, self._runs)
+            memory = _checked(config, self._runs.parent)
+            self._note(part, run=run_dir.name)  # first: a driver that is killed in between leaves no run that nobody knows
+            create_run(run_dir, config, name=f"{part.title} ({self.road.name})", memory=memory)
+        run_to_its_end(run_dir, self._signals, self._say)
+        return {"headline": headline_of(RunReader(run_dir))}
+
+    def _pairs(self, part: Part) -> dict[str, Any]:
+        """Responses of a policy, compared by the judge. A part that goes on writes its files anew."""
+        settings = self.road.settings
+        number = int(part.key.partition("-")[2] or 1)
+        seed = settings.seed + number - 1
+        prompts, written, pairs = (self._folder / f"{name}-{number}.jsonl" for name in ("prompts", "responses", "pairs"))
+        texts = write_prompts(PROMPTS_SEED + seed, ceil(settings.pairs / SAMPLES))
+        lines = (json.dumps({"prompt": prompt}) + "\n" for prompt in texts)
+        prompts.write_text("".join(lines), encoding="utf-8")
+        policy = str(policy_for_pairs(self.road, part.key, self._runs))
+        model = model_of_run(policy)
+        kept = model and model != Path(policy)  # the command below names a run that has kept none
+        origin = {"policy": str(model), "policy_sha256": hash_of(model)} if model and kept else {}
+        asked = ["--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed)]
+        generate = ["generate", policy, *asked, "--replace", "--out", str(written)]
+        label = ["label", str(written), "--judge", "world", "--seed", str(seed), "--replace", "--out", str(pairs)]
+        run_command(self._folder, generate, self._signals)
+        headline = run_command(self._folder, label, self._signals)
+        return {**origin, "file": str(pairs), "sha256": hash_of(pairs), "headline": headline}
+
+
+def _checked(config: StageConfig, workspace: Path) -> tuple[int, int] | None:
+    """The memory that the run is expected to need. Raises ConfigError for what keeps it from starting."""
+    preflight = inspect_run(config, workspace)
+    if preflight.problems:
+        raise ConfigError(preflight.problems)
+    return preflight.expected_peak
+
+
+def start_driver(folder: Path, workspace: Path) -> subprocess.Popen[bytes]:
+    """Start the process that goes along a road, in a session of its own: it outlives the app. Raises OSError."""
+    log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    command = [sys.executable, "-m", "rlhf_studio", "road", "go", str(folder), "--workspace", str(workspace)]
+    try:
+        seen = child_environment(os.environ)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=seen, start_new_session=True)
+    finally:
+        os.close(log)

@@ -1,0 +1,46 @@
+"""A run's most telling number, in words, for its card on the road."""
+
+from __future__ import annotations
+
+from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
+from rlhf_studio.analysis.evaluation.in_words import in_words
+from rlhf_studio.analysis.evaluation.report import report_of
+from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.units import percent
+
+_TITLES = {metric.name: metric.title for metric in METRICS}
+
+
+def headline_of(reader: RunReader) -> str:
+    """One short sentence from what the run has recorded; empty when it has nothing to tell. Raises StoreError."""
+    stage = reader.status().stage
+    if stage == "evaluation":
+        report = report_of(reader)
+        said = in_words(report)
+        return f"{said.removesuffix('.')}, on {_counted(report.prompts, 'prompt')}." if said else ""
+    found = headline_ends(reader, stage)
+    if found is None:
+        return ""
+    last = _written(found.last, found.percent)
+    first = last if found.first is None else _written(found.first, found.percent)
+    course = last if first == last else f"{first} → {last}"
+    return f"{_TITLES[found.metric]} {course}{_of_how_many(reader, found.metric)}."
+
+
+def _of_how_many(reader: RunReader, metric: str) -> str:
+    """The pairs that a held-out accuracy is a share of, as the run's event ``examples`` tells; empty for other numbers."""
+    if not metric.endswith("/eval_accuracy"):
+        return ""
+    told = next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == "examples"), {})
+    pairs = told.get("held_out")
+    return f" of {_counted(pairs, 'pair')}" if type(pairs) is int and pairs > 0 else ""
+
+
+def _counted(number: int, one: str) -> str:
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+
+
+def _written(value: float, is_share: bool) -> str:
+    """With a real minus sign."""
+    return (percent(value, 1) if is_share else f"{value:.2f}").replace("-", "\u2212")

@@ -1,0 +1,48 @@
+"""What a whole road came to, in words, from the headlines of its parts."""
+
+from __future__ import annotations
+
+import re
+
+from rlhf_studio.jobs.road.state import Road
+
+_RATE = re.compile(r"The last policy wins (\d+\s?%) of comparisons with the first( \((\d+)\s?% to (\d+)\s?%\))?(, .+\.)")
+_COURSE = re.compile(r"(.+) (\S+) → (\S+)\.")
+
+
+def verdict_of(road: Road) -> str:
+    """Whether the trained policy is better than the fine-tuned one, and what its score did during PPO; empty before the road's end."""
+    if road.next_part() is not None:
+        return ""
+    compared = [part.headline for part in road.parts if part.key == "evaluation"]
+    trained = [part.headline for part in road.parts if part.key.startswith("ppo")]
+    return " ".join(said for said in (_better(compared[-1]) if compared else "", _course(trained)) if said)
+
+
+def _better(headline: str) -> str:
+    """A difference is one where the whole interval of the win rate lies on one side of half."""
+    found = _RATE.fullmatch(headline)
+    if found is None:
+        return ""
+    rate, between, low, high, rest = found.groups()
+    if between is None:
+        judged = "Too few answers to tell: the trained policy wins"
+    elif int(low) > 50:
+        judged = "The trained policy is better: it wins"
+    elif int(high) < 50:
+        judged = "The trained policy is worse: it wins"
+    else:
+        judged = "No sure difference: the trained policy wins"
+    return f"{judged} {rate} of comparisons with the fine-tuned one{between or ''}{rest}"
+
+
+def _course(headlines: list[str]) -> str:
+    """From the beginning of the first round to the end of the last one."""
+    courses = [found.groups() for headline in headlines if (found := _COURSE.fullmatch(headline))]
+    if len(courses) < len(headlines) or len({title for title, _, _ in courses}) != 1:  # nothing moved, or not the same number
+        return ""
+    title, first, last = courses[0][0], courses[0][1], courses[-1][2]
+    before, after = (float(text.replace("\u2212", "-")) for text in (first, last))
+    if before == after:
+        return f"With PPO the {title.lower()} stayed at {last}."
+    return f"With PPO the {title.lower()} {'rose' if after > before else 'fell'} from {first} to {last}."

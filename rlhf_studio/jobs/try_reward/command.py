@@ -1,0 +1,40 @@
+"""The command ``score``: one text, the score of each component, and the final score that PPO would see."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import transformers
+
+from rlhf_studio.config import Permissions, RunConfig
+from rlhf_studio.exit_codes import DONE, FAILED
+from rlhf_studio.jobs.try_reward.one_text import Text, Trial
+from rlhf_studio.visible import say
+
+
+def score_text(config: RunConfig, text: Text, permissions: Permissions, *, as_json: bool) -> int:
+    """Print the scores; returns 1 when a component failed. Raises :class:`ConfigError`."""
+    transformers.utils.logging.disable_progress_bar()
+    trial = Trial(permissions, lambda progress, fraction: say(progress, sys.stderr))
+    result = trial.score(config, text)
+    say(json.dumps(result, indent=1) if as_json else as_table(result))
+    return FAILED if any("error" in row for row in result["components"]) else DONE
+
+
+def as_table(result: dict[str, Any]) -> str:
+    """The result for people: a line per component, then the sum and the final score."""
+    width = max(len(row["name"]) for row in result["components"])
+    lines = [f"{'component':{max(width, 9)}}  {'raw':>10}  {'weight':>8}  {'weighted':>10}"]
+    width = max(width, 9)
+    for row in result["components"]:
+        if "error" in row:
+            lines.append(f"{row['name']:{width}}  {row['error']}")
+            continue
+        lines.append(f"{row['name']:{width}}  {row['raw']:10.4f}  {row['weight']:8g}  {row['weighted']:10.4f}")
+        lines += [f"  {name}: {value:.4f}" for name, value in row["members"].items()]
+        lines += [f"  reads {text!r}" for text in row["texts"]]
+    for name in ("sum", "final"):
+        lines.append(f"{name:{width}}  {'':10}  {'':8}  " + ("         -" if result[name] is None else f"{result[name]:10.4f}"))
+    return "\n".join([*lines, *result["notes"]])

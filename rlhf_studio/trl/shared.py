@@ -1,0 +1,103 @@
+"""What the two releases have in common: PPO's own numbers, adapters and quantization, trackers, the data set, seed and lengths."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import PurePath
+
+from rlhf_studio.config.execution import TRACKERS
+from rlhf_studio.trl.draft import Draft
+
+FILES = (".csv", ".tsv", ".jsonl", ".json", ".txt", ".parquet")
+STARTS = {True: "default", "gaussian": "gaussian", "orthogonal": "orthogonal", "pissa": "pissa", "olora": "olora"}
+
+
+def put_core(draft: Draft) -> None:
+    """The numbers of PPO that have the same name in both releases."""
+    draft.same(("gamma", "ppo.gamma"), ("lam", "ppo.lam"), ("cliprange", "ppo.cliprange"), ("vf_coef", "ppo.vf_coef"))
+    clip = draft.number("cliprange_value")
+    draft.put("ppo.cliprange_value", clip)
+    if clip == 0:
+        draft.differs.append("cliprange_value: 0 holds the values where they were in TRL; here 0 does not clip them")
+    draft.put("ppo.whiten_rewards", draft.switch("whiten_rewards"))
+
+
+def put_adapters(draft: Draft) -> None:
+    """LoRA and quantized weights, from ModelConfig or from peft's LoraConfig."""
+    if not draft.switch("use_peft"):
+        return
+    draft.put("lora.enabled", True)
+    draft.put("lora.r", draft.count("lora_r"))
+    draft.put("lora.alpha", draft.number("lora_alpha"))
+    draft.put("lora.dropout", draft.number("lora_dropout"))
+    modules = draft.value("lora_target_modules")
+    if modules:
+        names = modules if isinstance(modules, list) else [modules]
+        draft.put("lora.target_modules", "auto" if names == ["all-linear"] else ",".join(map(str, names)))
+    else:
+        draft.decide.append(
+            "lora_target_modules: peft chooses by the kind of model, often two layers of the attention; lora.target_modules auto is every "
+            "linear layer"
+        )
+    for theirs, ours in (("use_rslora", "lora.use_rslora"), ("use_dora", "lora.use_dora")):
+        if draft.switch(theirs):
+            draft.put(ours, True)
+    if draft.given("lora_bias"):
+        draft.put("lora.bias", draft.text("lora_bias"))
+    start = draft.value("lora_start")
+    if start in STARTS:
+        draft.put("lora.init_lora_weights", STARTS[start])
+    elif start is not None:
+        draft.decide.append(f"init_lora_weights: {start!r} is not offered; choose lora.init_lora_weights")
+    for theirs, ours in (("load_in_8bit", "8bit"), ("load_in_4bit", "4bit")):
+        if draft.switch(theirs):
+            draft.put("model.quantization", ours)
+    if draft.settings.get("model.quantization") == "4bit" and not draft.switch("use_bnb_nested_quant"):
+        draft.differs.append("use_bnb_nested_quant: false there; here the constants of 4-bit blocks are quantized as well")
+
+
+def put_trackers(draft: Draft, name: str) -> None:
+    """Trackers: those that this program can report to as well; a line for each other one."""
+    value = draft.value(name)
+    asked = [str(one) for one in (value if isinstance(value, list) else [value]) if one not in (None, "none", "")]
+    ours = [one for one in asked if one in TRACKERS]
+    draft.put("engine.report_to", ",".join(ours))
+    for one in asked:
+        if one not in ours:
+            draft.left_out.append(f"{name}: {one} is no tracker here; there are {', '.join(TRACKERS)}")
+
+
+def put_dataset(draft: Draft) -> None:
+    """What ``load_dataset`` said of the prompts, where no option of the same meaning does."""
+    for theirs, ours in (("dataset_config", "data.subset"), ("dataset_train_split", "data.split"), ("", "data.revision")):
+        if ours in draft.arguments.dataset and not draft.given(theirs):
+            draft.put(ours, draft.arguments.dataset[ours])
+
+
+def is_file(name: str) -> bool:
+    """Whether prompts of this name are one file: by its ending, or because it is there."""
+    kinds = PurePath(name.removesuffix(".gz")).suffix.lower()
+    return kinds in FILES or os.path.isfile(name)
+
+
+def put_seed(draft: Draft) -> None:
+    """The seed, and how many processes."""
+    draft.put("engine.seed", draft.count("seed", 0))
+    if draft.processes > 1:
+        draft.put("engine.processes", draft.processes)
+
+
+def put_lengths(draft: Draft) -> None:
+    """The lengths that LengthSamplers draw; their maximum is never drawn."""
+    if (lengths := draft.arguments.query_lengths) is not None:
+        draft.put("data.query_tokens_min", lengths[0])
+        draft.put("data.query_tokens_max", lengths[1] - 1)
+    if (lengths := draft.arguments.response_lengths) is not None:
+        draft.put("generation.response_length_min", lengths[0])
+        draft.put("generation.response_length", lengths[1] - 1)
+
+
+def batches(episodes: float, batch: int) -> int:
+    """Batches that so many episodes take."""
+    return max(1, math.ceil(episodes / batch))

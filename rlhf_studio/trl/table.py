@@ -1,0 +1,155 @@
+"""TRL's options and where each is found here: table.yaml as records. :func:`name_trl_in_errors` lets errors about settings use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlhf_studio.config.io import OTHER_PROGRAMS, OtherProgram
+
+TABLE = Path(__file__).with_name("table.yaml")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Options of TRL that stand together: a list in table.yaml, and a table in docs/from-trl.md.
+
+    Attributes:
+        name: its key in table.yaml.
+        title: its heading on the page.
+        release: the release of TRL whose options these are.
+        searched_for: the releases for whose files the converter looks options up here.
+        has_defaults: whether TRL gives these options default values.
+    """
+
+    name: str
+    title: str
+    release: str
+    searched_for: tuple[str, ...]
+    has_defaults: bool = True
+
+    def only_in(self, release: str) -> bool:
+        """Whether an argument of this section is a sign of that release."""
+        return self.searched_for == (release,)
+
+
+SECTIONS = (
+    Section("constructor", "What you passed to PPOTrainer", "0.11", (), has_defaults=False),
+    Section("around", "TRL 0.11: what stood around PPOTrainer", "0.11", ("0.11",), has_defaults=False),
+    Section("classic", "TRL 0.11: PPOConfig with your own loop around `step`", "0.11", ("0.11",)),
+    Section("experimental", "TRL 1.12: trl.experimental.ppo.PPOConfig", "1.12", ("1.12",)),
+    Section("arguments", "TRL 1.12: inherited training arguments that matter for PPO", "1.12", ("1.12",)),
+    Section("script", "TRL 1.12: ScriptArguments of its PPO scripts", "1.12", ("0.11", "1.12")),
+    Section("model", "TRL 1.12: ModelConfig of its PPO scripts", "1.12", ("0.11", "1.12")),
+    Section("older", "Names of releases in between", "0.12", ("0.11", "1.12")),
+)
+"""All sections, in the order of the page. Where two have an option of the same name, the converter takes the first."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of TRL.
+
+    Attributes:
+        name: as TRL spells it; several spellings are separated by " / ".
+        default: TRL's default, None where TRL has none.
+        ours: dotted names of our settings; empty when there is no counterpart, and then ``note`` says why.
+        note: one sentence on how the value carries over.
+    """
+
+    name: str
+    default: Any
+    ours: tuple[str, ...]
+    note: str
+
+    @property
+    def names(self) -> list[str]:
+        """Each spelling by itself."""
+        return self.name.split(" / ")
+
+
+@dataclass(frozen=True)
+class Name:
+    """Names of TRL's source or logs that one row answers: what they are there, our symbols, how it is here, and where to read on."""
+
+    names: tuple[str, ...]
+    what: str
+    symbols: tuple[str, ...]
+    note: str
+    see: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Options of TRL that one sentence answers."""
+
+    sentence: str
+    names: tuple[str, ...]
+
+
+@cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return table
+
+
+def options(section: str) -> list[Option]:
+    """The rows of a section, by its name in :data:`SECTIONS`."""
+    return [Option(name, default, tuple(ours.split()), note) for name, default, ours, note in _table()[section]]
+
+
+def groups() -> list[Group]:
+    """The inherited options of TRL 1.12 that are answered together."""
+    return [Group(sentence, tuple(names)) for sentence, names in _table()["groups"]]
+
+
+def names() -> list[Name]:
+    """The names of TRL's source and logs."""
+    return [Name(tuple(of.split()), what, tuple(symbols.split()), note, see) for of, what, symbols, note, see in _table()["names"]]
+
+
+@cache
+def _answers() -> dict[str, dict[tuple[str, ...], tuple[str, str]]]:
+    """By TRL's name: our settings, each with the release that they answer, and the note."""
+    found: dict[str, dict[tuple[str, ...], tuple[str, str]]] = {}
+    for section in SECTIONS:
+        for option in options(section.name):
+            for name in option.names:
+                found.setdefault(name, {}).setdefault(option.ours, (section.release, option.note))
+    for group in groups():
+        for name in group.names:
+            found.setdefault(name, {}).setdefault((), ("1.12", group.sentence))
+    return found
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """Every name that TRL's PPO has for something, of any release."""
+    return frozenset(_answers())
+
+
+def answer(name: str) -> str:
+    """Where the option ``name`` of TRL is found here, a sentence without a full stop; empty when TRL's PPO has no such option."""
+    answers = _answers().get(name)
+    if not answers:
+        return ""
+    ours = {settings: release for settings, (release, _) in answers.items() if settings}
+    if not ours:
+        _, note = next(iter(answers.values()))
+        return f"{name} is TRL's name; there is no such setting here ({note.rstrip('.')})"
+    if len({settings[0] for settings in ours}) == 1:
+        return f"{name} is TRL's name; here it is {next(iter(ours))[0]}"
+    return f"{name} is TRL's name; here it is " + ", or ".join(f"{settings[0]} (TRL {release})" for settings, release in ours.items())
+
+
+TRL = OtherProgram("TRL", answer, "python -m rlhf_studio from-trl FILE")
+
+
+def name_trl_in_errors() -> None:
+    """From now on an error about an unknown setting says where TRL's setting of that name is found here."""
+    if TRL not in OTHER_PROGRAMS:
+        OTHER_PROGRAMS.append(TRL)
