@@ -63,7 +63,7 @@ def test_each_is_explained() -> None:
 
 def test_each_is_read_by_the_program() -> None:
     """A setting that nothing reads would be offered, stored and without effect. Columns are read by their roles' names."""
-    sources = [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ("ui", "from_trl", "lessons")]
+    sources = [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ("ui", "trl", "lessons")]
     read = {name for path in sources for name in re.findall(r"""(?:\.|["'])(\w+)\b""", path.read_text(encoding="utf-8"))}
     assert not {str(option) for option in OPTIONS if not {option.name, option.name.removesuffix("_column")} & read}
 

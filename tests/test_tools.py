@@ -1,10 +1,11 @@
-"""The writers of documentation stay out of what is installed, and the examples in docs/extending.md are right."""
+"""The writers of documentation stay out of what is installed, and the examples for contributors are right."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
 import re
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -18,10 +19,10 @@ from tests.test_architecture import SOURCES, imports
 ROOT = Path(__file__).parents[1]
 
 
-def example(language: str) -> str:
-    """The one block of that language in docs/extending.md."""
-    (block,) = re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "extending.md").read_text(encoding="utf-8"), re.S)
-    return block
+def examples(page: str, language: str) -> list[str]:
+    """The blocks of that language on a page, without the indent of a list."""
+    blocks = re.findall(rf"^ *```{language}\n(.*?)^ *```", (ROOT / page).read_text(encoding="utf-8"), re.S | re.M)
+    return [textwrap.dedent(block) for block in blocks]
 
 
 def test_only_the_package_itself_is_installed() -> None:
@@ -37,12 +38,13 @@ def test_nothing_that_is_installed_needs_what_is_not() -> None:
 
 
 def test_the_recipe_in_the_documentation_is_one() -> None:
-    recipe = recipe_from_mapping("mine", yaml.safe_load(example("yaml")))
+    recipe = recipe_from_mapping("mine", yaml.safe_load(examples("docs/extending.md", "yaml")[0]))
     assert (recipe.order, recipe.title, recipe.minutes, recipe.config.ppo.steps) == (25, "My world", 2.0, 30)
 
 
 def test_the_metric_in_the_documentation_is_one() -> None:
-    call = ast.parse(example("python"), mode="eval").body
+    (block,) = [block for block in examples("CONTRIBUTING.md", "python") if block.startswith("Metric(")]
+    call = ast.parse(block.rstrip(",\n"), mode="eval").body
     assert isinstance(call, ast.Call) and ast.unparse(call.func) == "Metric"
     fields = [field.name for field in dataclasses.fields(Metric)]
     assert len(call.args) == fields.index("good") + 1
