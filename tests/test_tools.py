@@ -44,7 +44,7 @@ def test_the_recipe_in_the_documentation_is_one() -> None:
 
 def test_the_metric_in_the_documentation_is_one() -> None:
     (block,) = [block for block in examples("CONTRIBUTING.md", "python") if block.startswith("Metric(")]
-    call = ast.parse(block.rstrip(",\n"), mode="eval").body
+    call = ast.parse(block, mode="eval").body
     assert isinstance(call, ast.Call) and ast.unparse(call.func) == "Metric"
     fields = [field.name for field in dataclasses.fields(Metric)]
     assert len(call.args) == fields.index("good") + 1
