@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -19,7 +21,7 @@ from rlhf_studio.runs.lab.resuming import waits_for_more_steps
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.liveness import StartTicket
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import StartMode
+from rlhf_studio.runs.records import ENDED, RunStatus, StartMode
 from rlhf_studio.runs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
@@ -242,6 +244,23 @@ class Dispatcher:
                     self._launch(claim)
                 finally:
                     claim.ticket.close()
+
+    def run_until_ended(self, run_ids: Iterable[str], at_each_look: Callable[[], None] = lambda: None) -> Iterator[RunStatus]:
+        """Dispatch in this thread, without :meth:`start`, until these runs have ended; gives the status of each when it has.
+
+        An engine that was started here counts as ended when its exit code is known. ``at_each_look`` is called between two looks.
+        Raises StoreError, also for a run that is deleted meanwhile.
+        """
+        waiting = list(run_ids)
+        while waiting:
+            self.tick()
+            ended = [run for run in map(self.workspace.status, waiting) if run.state in ENDED and run.run_id not in self._children]
+            for run in ended:
+                waiting.remove(run.run_id)
+                yield run
+            if waiting:
+                at_each_look()
+                time.sleep(self.interval)
 
     def _reap(self) -> None:
         for run_id, process in list(self._children.items()):

@@ -61,14 +61,16 @@ class Workspace(RunFolders):
         parent: str = "",
         files: Mapping[str, bytes] | None = None,
         by: Admission = FREE,
+        run_id: str = "",
     ) -> str:
-        """Create a run and queue it; returns its id. ``memory`` and ``files`` as in :func:`~rlhf_studio.runs.create.create_run`.
+        """Create a run and queue it; returns its id, which is ``run_id`` where one is given.
 
-        ``parent`` is the id of the run that it is a variation of, if any: it begins at the beginning in that run's working folder, and an
-        empty ``name`` becomes that run's with what is different. ``by``: who starts it. Raises StoreError, and ValueError for a long name.
+        ``memory`` and ``files`` as in :func:`~rlhf_studio.runs.create.create_run`. ``parent`` is the id of the run that it is a variation
+        of, if any: it begins at the beginning in that run's working folder, and an empty ``name`` becomes that run's with what is
+        different. ``by``: who starts it. Raises StoreError, and ValueError for a long name.
         """
         _check_name(name)
-        run_id = paths.new_run_id()
+        run_id = run_id or paths.new_run_id()
         folder = paths.run_dir(self.root, run_id)
         if parent:
             changes = {change.setting: change.new for change in forks.check_settings(self.own_dir(parent), None, config)}
