@@ -25,9 +25,9 @@ from rlhf_studio.jobs.road import drive as driving
 from rlhf_studio.jobs.road import running
 from rlhf_studio.jobs.road.drive import drive, go_on_command
 from rlhf_studio.jobs.road.running import PartFailed, Signals, StopAsked, _Stop, run_command
-from rlhf_studio.jobs.road.state import Part, is_driven, locked, read_road
+from rlhf_studio.jobs.road.state import Part, is_driven, read_road
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.liveness import EngineLock, is_locked
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -328,10 +328,9 @@ def test_a_command_holds_the_lock_as_long_as_it_lives(tmp_path: Path, commands: 
     (tmp_path / "python").write_text(f"#!/bin/sh\ncat '{pipe}' &\n")
     with Signals() as signals:
         run_command(tmp_path, ["label"], signals)
-    with lock.open("w") as other:
-        held = not locked(other.fileno(), fcntl.LOCK_EX)
-        pipe.open("w").close()
-        assert held and wait_until(lambda: locked(other.fileno(), fcntl.LOCK_EX))
+    held = is_locked(lock)
+    pipe.open("w").close()
+    assert held and wait_until(lambda: not is_locked(lock))
 
 
 def test_the_command_to_go_on_can_be_pasted(tmp_path: Path) -> None:

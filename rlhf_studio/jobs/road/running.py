@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlhf_studio.child_process.environment import child_environment
-from rlhf_studio.jobs.road.state import COMMAND_LOCK, LOG, locked
+from rlhf_studio.jobs.road.state import COMMAND_LOCK, LOG
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import NotRunning, StoreError
 from rlhf_studio.runs.lab.resuming import RESUMABLE
+from rlhf_studio.runs.liveness import FileLock, is_locked
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE
@@ -146,15 +147,14 @@ def run_command(folder: Path, arguments: Sequence[str], signals: Signals) -> str
     """Run one of our commands, its output in the log of the road in ``folder``. Returns its last line.
 
     One command works for a road at a time: that of a driver that was killed is waited for first, since both write the same files.
-    Raises :class:`StopAsked`, :class:`PartFailed` with the command's last line, and OSError.
+    Raises :class:`StopAsked`, :class:`PartFailed` with the command's last line, StoreError and OSError.
     """
-    held = os.open(folder / COMMAND_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        while not locked(held, fcntl.LOCK_EX):
+    with closing(FileLock(folder / COMMAND_LOCK, StoreError("another command works for this road", "busy"))) as lock:
+        while is_locked(lock.path):
             signals.wait()
-        code, said = _run(folder, arguments, signals, held)
-    finally:
-        os.close(held)
+        lock.take()
+        assert lock.descriptor is not None
+        code, said = _run(folder, arguments, signals, lock.descriptor)
     if code:
         raise PartFailed(said or f"the command {arguments[0]} ended with {code}")
     return said
