@@ -15,6 +15,7 @@ import gradio as gr
 import pytest
 from starlette.datastructures import Headers
 
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings
 from rlhf_studio.jobs.road.state import driven, list_roads, read_road, write_road
@@ -164,6 +165,17 @@ def test_a_card_says_how_far_its_run_is_and_what_the_run_was_made_from(page: Roa
     said = rows()[0]["sources"][0]["sentence"]
     assert said.startswith(f"{tmp_path.name}/pairs.jsonl has changed since the run began") and str(tmp_path) not in said
     assert page.road_lineage({"road": "x"}, VIEWER)["problem"] == pages.GONE
+
+
+def test_a_part_whose_run_goes_on_is_under_way_whatever_became_of_the_roads_process(page: RoadPage, tmp_path: Path) -> None:
+    run = Workspace(tmp_path).submit(load_recipe("world").config)
+    road = read_road(new_road(tmp_path))
+    for state in ("stopped", "failed"):
+        write_road(road.with_part("sft", run=run, state=state, problem="It had failed."))
+        card = news(page)["roads"][0]["parts"][0]
+        assert (card["state"], card["run_state"], card["problem"]) == ("running", "queued", ""), state
+    Workspace(tmp_path).cancel(run)
+    assert news(page)["roads"][0]["parts"][0]["state"] == "failed"
 
 
 def test_a_run_that_is_only_being_made_is_no_problem(page: RoadPage, tmp_path: Path) -> None:
