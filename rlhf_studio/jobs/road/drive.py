@@ -114,10 +114,10 @@ class _Driver:
         prompts.write_text("".join(lines), encoding="utf-8")
         policy = str(policy_for_pairs(self.road, part.key, self._runs))
         model = model_of_run(policy)
-        kept = model and model != Path(policy)  # the command below names a run that has kept none
-        origin = {"policy": str(model), "policy_sha256": hash_of(model)} if model and kept else {}
-        asked = ["--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed)]
-        generate = ["generate", policy, *asked, "--replace", "--out", str(written)]
+        is_saved = model and model != Path(policy)  # the command below refuses a run without a checkpoint, by its name
+        origin = {"policy": str(model), "policy_sha256": hash_of(model)} if model and is_saved else {}
+        options = ["--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed)]
+        generate = ["generate", policy, *options, "--replace", "--out", str(written)]
         label = ["label", str(written), "--judge", "world", "--seed", str(seed), "--replace", "--out", str(pairs)]
         run_command(self._folder, generate, self._signals)
         headline = run_command(self._folder, label, self._signals)
@@ -137,7 +137,7 @@ def start_driver(folder: Path, workspace: Path) -> subprocess.Popen[bytes]:
     log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     command = [sys.executable, "-m", "rlhf_studio", "road", "go", str(folder), "--workspace", str(workspace)]
     try:
-        seen = child_environment(os.environ)
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=seen, start_new_session=True)
+        environment = child_environment(os.environ)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True)
     finally:
         os.close(log)

@@ -154,14 +154,14 @@ def run_command(folder: Path, arguments: Sequence[str], signals: Signals) -> str
             signals.wait()
         lock.take()
         assert lock.descriptor is not None
-        code, said = _run(folder, arguments, signals, lock.descriptor)
+        code, last_line = _run(folder, arguments, signals, lock.descriptor)
     if code:
-        raise PartFailed(said or f"the command {arguments[0]} ended with {code}")
-    return said
+        raise PartFailed(last_line or f"the command {arguments[0]} ended with {code}")
+    return last_line
 
 
-def _run(folder: Path, arguments: Sequence[str], signals: Signals, held: int) -> tuple[int, str]:
-    """(exit code, last line); the command inherits the lock ``held``, and so keeps it as long as it lives."""
+def _run(folder: Path, arguments: Sequence[str], signals: Signals, lock: int) -> tuple[int, str]:
+    """(exit code, last line); the command inherits the descriptor ``lock``, and so has it locked as long as it lives."""
     with (folder / LOG).open("ab") as log:
         start = log.seek(0, os.SEEK_END)
         process = subprocess.Popen(
@@ -171,7 +171,7 @@ def _run(folder: Path, arguments: Sequence[str], signals: Signals, held: int) ->
             stderr=log,
             env=child_environment(os.environ),
             start_new_session=True,
-            pass_fds=(held,),
+            pass_fds=(lock,),
         )
         try:
             while process.poll() is None:

@@ -178,13 +178,13 @@ def read_road(folder: Path) -> Road:
 
 def list_roads(workspace: Path) -> list[Road]:
     """The roads of a workspace, newest first; folders that hold none are left out."""
-    found = []
+    roads = []
     for folder in sorted((workspace / ROADS).glob("road-*"), reverse=True):
         try:
-            found.append(read_road(folder))
+            roads.append(read_road(folder))
         except (OSError, ValueError, StoreError):  # being made just now, or somebody else's folder
             continue
-    return found
+    return roads
 
 
 @contextmanager
