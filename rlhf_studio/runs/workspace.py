@@ -137,8 +137,8 @@ class Workspace(RunFolders):
     def resume(self, run_id: str, *, from_start: bool = False, by: Admission = FREE) -> int:
         """Queue a run that was stopped, failed or was interrupted; returns its place in the queue.
 
-        A run that never got going is started from its beginning. Reads the files of the checkpoint that it will go on from. ``by``: who
-        resumes it; whoever started it stays the one who did.
+        A run that never got going, or was made and not queued, is started from its beginning. Reads the files of the checkpoint that it
+        will go on from. ``by``: who resumes it; whoever started it stays the one who did.
 
         Raises:
             NoCheckpoint: it has steps but no checkpoint to go on from, and ``from_start`` does not say that this is wanted.
@@ -152,7 +152,7 @@ class Workspace(RunFolders):
             known = studio.Studio(studio.load_entries(connection), {})
             reader = RunReader(folder)
             run = reader.status_in(known)
-            if run.state not in resuming.RESUMABLE:
+            if run.state not in resuming.RESUMABLE and not (run.state == "queued" and run_id not in known.entries):
                 raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resuming.", "state")
             forks.refuse_only_read(reader)
             reader.config()  # a run whose configuration is damaged would only fail again

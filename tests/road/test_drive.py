@@ -25,7 +25,7 @@ from rlhf_studio.jobs.road import drive as driving
 from rlhf_studio.jobs.road import running
 from rlhf_studio.jobs.road.drive import drive, go_on_command
 from rlhf_studio.jobs.road.running import PartFailed, Signals, StopAsked, _Stop, run_command
-from rlhf_studio.jobs.road.state import Part, is_driven, read_road
+from rlhf_studio.jobs.road.state import Part, is_driven, read_road, write_road
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.liveness import EngineLock, is_locked
 from rlhf_studio.runs.queue import Dispatcher
@@ -191,6 +191,17 @@ def test_a_part_waits_in_the_queue_for_the_run_that_is_at_work(workspace: Path) 
         behave(workspace, sft="failing")
         assert drive(folder, workspace, lines.append) == FAILED, began
     assert journal(workspace) == ["train sft", "resume --from-start sft"]
+
+
+def test_a_run_that_was_made_and_not_queued_is_begun(workspace: Path) -> None:
+    """A driver was killed in between; that of 0.2.0 queued no run at all."""
+    folder, run_id = new_road(workspace), "20200101-000000-abcdef"
+    write_road(read_road(folder).with_part("sft", run=run_id, state="running"))
+    create_run(workspace / "runs" / run_id, load_recipe("world-sft").config, name="a part")
+    behave(workspace, sft="failing")
+    lines: list[str] = []
+    assert drive(folder, workspace, lines.append) == FAILED and part(folder).problem == CAUSE
+    assert journal(workspace) == ["train sft"] and lines[1:2] == [f"failed: {part(folder).title}: {CAUSE}"]
 
 
 def test_a_stop_reaches_a_run_that_has_not_said_yet_that_it_goes_on(tmp_path: Path) -> None:

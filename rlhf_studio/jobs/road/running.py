@@ -14,6 +14,7 @@ from typing import Any
 
 from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.jobs.road.state import COMMAND_LOCK, LOG
+from rlhf_studio.runs import studio
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import NotRunning, StoreError
@@ -75,7 +76,8 @@ def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: Signals, say: S
     before = workspace.status(run_id)
     if before.state == "finished":
         return
-    if before.state in RESUMABLE:
+    never_queued = before.state == "queued" and run_id not in studio.read(workspace.root, run_id).entries
+    if before.state in RESUMABLE or never_queued:
         _resume(workspace, run_id, say)
     elif before.state in ALIVE:
         say("  an engine is at work on its run already; waiting for its end")
