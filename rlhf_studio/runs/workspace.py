@@ -153,7 +153,7 @@ class Workspace(RunFolders):
             reader = RunReader(folder)
             run = reader.status_in(known)
             if run.state not in resuming.RESUMABLE and not (run.state == "queued" and run_id not in known.entries):
-                raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resuming.", "state")
+                raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resumed.", "state")
             forks.refuse_only_read(reader)
             reader.config()  # a run whose configuration is damaged would only fail again
             fresh = reader.stored()[0] == "queued" and run.origin.parent_step is None  # a fork has a checkpoint to go on from

@@ -21,7 +21,7 @@ from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.inputs.world.corpus import write_prompts
 from rlhf_studio.jobs.road.headlines import headline_of
-from rlhf_studio.jobs.road.plan import policy_for_pairs, run_settings
+from rlhf_studio.jobs.road.plan import policy_for_pairs, round_of, run_settings
 from rlhf_studio.jobs.road.running import POLL_SECONDS, PartFailed, Say, Signals, StopAsked, run_command, run_to_its_end
 from rlhf_studio.jobs.road.state import LOG, Part, driven, read_road, workspace_of, write_road
 from rlhf_studio.runs import paths
@@ -106,7 +106,7 @@ class _Driver:
     def _pairs(self, part: Part) -> dict[str, Any]:
         """Responses of a policy, compared by the judge. A part that goes on writes its files anew."""
         settings = self.road.settings
-        number = int(part.key.partition("-")[2] or 1)
+        number = round_of(part.key)
         seed = settings.seed + number - 1
         prompts, written, pairs = (self._folder / f"{name}-{number}.jsonl" for name in ("prompts", "responses", "pairs"))
         texts = write_prompts(PROMPTS_SEED + seed, ceil(settings.pairs / SAMPLES))
