@@ -186,7 +186,7 @@ def test_a_part_waits_in_the_queue_for_the_run_that_is_at_work(workspace: Path) 
         with EngineLock(other), RunWriter(other) as writer:
             writer.set_state("running")
             assert drive(folder, workspace, lines.append) == STOPPED, began
-        assert "  waiting in the queue: 1 other run comes first" in lines[waits:] and lines[-2] == "stopped", began
+        assert "  waiting in the queue: another run is at work" in lines[waits:] and lines[-2] == "stopped", began
         assert part(folder).state == "stopped" and journal(workspace) == began
         behave(workspace, sft="failing")
         assert drive(folder, workspace, lines.append) == FAILED, began

@@ -79,9 +79,10 @@ def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: Signals, say: S
     never_queued = before.state == "queued" and run_id not in studio.read(workspace.root, run_id).entries
     if before.state in RESUMABLE or never_queued:
         _resume(workspace, run_id, say)
-    elif before.state in ALIVE:
+    if before.state in ALIVE:
         say("  an engine is at work on its run already; waiting for its end")
-    _say_what_comes_first(workspace, run_id, say)
+    elif any(run.state in ALIVE for run in workspace.runs()):
+        say("  waiting in the queue: another run is at work")
     stop = _Stop(workspace, run_id, signals)
     (run,) = dispatcher.run_until_ended([run_id], stop.send)
     if run.state == "finished":
@@ -103,15 +104,6 @@ def _resume(workspace: Workspace, run_id: str, say: Say) -> None:
     if has_begun:
         say(f"  going on from step {step}" if step else f"  begun again from step 0: {why}")
     workspace.resume(run_id, from_start=has_begun and not step)
-
-
-def _say_what_comes_first(workspace: Workspace, run_id: str, say: Say) -> None:
-    position = workspace.status(run_id).queue_position
-    if position is None:
-        return
-    first = [run for run in workspace.runs() if run.state in ALIVE or (run.queue_position or position) < position]
-    if first:
-        say(f"  waiting in the queue: {len(first)} other run{'s come' if len(first) > 1 else ' comes'} first")
 
 
 class _Stop:
