@@ -84,12 +84,11 @@ class EngineThread:
     """An engine in a thread of this process; the queue asks of it what it asks of a process."""
 
     def __init__(self, run_dir: Path, mode: StartMode, *, ticket: StartTicket):
-        self.pid, self.returncode = os.getpid(), None
+        self.pid = os.getpid()
+        self.returncode: int | None = None
         assert ticket.descriptor is not None
         own = os.dup(ticket.descriptor)  # the run is being started until the engine has its lock, as with a process
         threading.Thread(target=self._work, args=(run_dir, engine_arguments(run_dir, mode)[2:], own), daemon=True).start()
-
-    returncode: int | None
 
     def _work(self, run_dir: Path, arguments: Sequence[str], ticket: int) -> None:
         code = 70

@@ -176,13 +176,17 @@ def test_an_engine_that_outlived_its_driver_is_waited_for(workspace: Path, monke
     assert journal(workspace) == ["train sft", "generate", "label", "train reward_model"]
 
 
+def is_waiting(lines: list[str], since: int) -> bool:
+    return any("waiting in the queue" in line for line in lines[since:])
+
+
 def test_a_part_waits_in_the_queue_for_the_run_that_is_at_work(workspace: Path) -> None:
     """Also one that had failed before: a signal takes it out of the queue, and it goes on as the part that it was."""
     other, folder, lines = workspace / "runs" / "20200101-000000-other0", new_road(workspace), list[str]()
     create_run(other, load_recipe("world").config, name="somebody's")
     for began in ([], ["train sft"]):
         waits = len(lines)
-        stop_as_soon_as(lambda waits=waits: any("waiting in the queue" in line for line in lines[waits:]))  # type: ignore[misc]
+        stop_as_soon_as(functools.partial(is_waiting, lines, waits))
         with EngineLock(other), RunWriter(other) as writer:
             writer.set_state("running")
             assert drive(folder, workspace, lines.append) == STOPPED, began
