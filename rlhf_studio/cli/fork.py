@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import best_step, newest_step, trained_policy
 from rlhf_studio.runs.paths import RUNS
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ENDED, StartMode
+from rlhf_studio.runs.records import StartMode
 from rlhf_studio.visible import say, visible
 
 NEWEST, BEST, POLL_SECONDS = "newest", "best", 0.5
@@ -182,20 +181,13 @@ def _run_all(workspace: Any, made: Sequence[str], permissions: Permissions) -> i
     from rlhf_studio.runs.launch import start_engine
     from rlhf_studio.runs.queue import Dispatcher
 
-    dispatcher = Dispatcher(workspace, functools.partial(start_engine, permissions=permissions))
-    waiting = dict.fromkeys(made)
-    failed = 0
+    dispatcher = Dispatcher(workspace, functools.partial(start_engine, permissions=permissions), POLL_SECONDS)
+    ended: list[str] = []
     try:
-        while waiting:
-            dispatcher.tick()
-            for run_id in list(waiting):
-                run = workspace.status(run_id)
-                if run.state in ENDED:
-                    del waiting[run_id]
-                    failed += run.state != "finished"
-                    say(f"{run_id}  {run.state} at step {run.step} of {run.total_steps}{': ' + run.cause if run.cause else ''}")
-            time.sleep(POLL_SECONDS)
+        for run in dispatcher.run_until_ended(made):
+            ended.append(run.state)
+            say(f"{run.run_id}  {run.state} at step {run.step} of {run.total_steps}{': ' + run.cause if run.cause else ''}")
     except KeyboardInterrupt:
-        say(f"{len(waiting)} runs have not ended; the one that trains goes on, and the app runs the others", sys.stderr)
+        say(f"{len(made) - len(ended)} runs have not ended; the one that trains goes on, and the app runs the others", sys.stderr)
         return FAILED
-    return FAILED if failed else DONE
+    return DONE if set(ended) == {"finished"} else FAILED

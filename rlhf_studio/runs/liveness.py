@@ -229,7 +229,11 @@ class StartTicket(FileLock):
 
 def is_starting(run_dir: Path) -> bool:
     """Whether somebody holds the start ticket: an engine is being started, or was and does not hold its own lock yet."""
-    path = Path(run_dir) / START_LOCK
+    return is_locked(Path(run_dir) / START_LOCK)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds a :class:`FileLock` on this file. Asked so that others may ask at the same time; raises StoreError."""
     try:
         descriptor = os.open(path, _READ)
     except OSError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -19,7 +21,7 @@ from rlhf_studio.runs.lab.resuming import waits_for_more_steps
 from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.liveness import StartTicket
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import StartMode
+from rlhf_studio.runs.records import ENDED, RunStatus, StartMode
 from rlhf_studio.runs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
@@ -42,16 +44,17 @@ def has_work(workspace: Workspace) -> bool:
     return any(entry.state in ("waiting", "claimed") for entry in studio.read(workspace.root).entries.values())
 
 
-def claim_next(workspace: Workspace) -> Claim | None:
+def claim_next(workspace: Workspace, among: Collection[str] | None = None) -> Claim | None:
     """The next queued run if no run of the workspace is alive, now claimed for the caller; else None. Raises StoreError.
 
-    A run counts as alive whoever started it, and from the moment it is being started. Claims whose engine has ended are settled first.
+    ``among``: the ids of the runs that the caller may start; without it, all. A run counts as alive whoever started it, and from the
+    moment it is being started. Claims whose engine has ended are settled first.
     """
     with studio.change(workspace.root) as connection:
         if settle(workspace, connection) or any(status.look_at_locks(folder) != FREE for folder in workspace.folders()):
             return None
         for entry in studio.Studio(studio.load_entries(connection), {}).waiting():
-            claim = _claim(workspace, connection, entry)
+            claim = _claim(workspace, connection, entry) if among is None or entry.run_id in among else None
             if claim is not None:
                 return claim
     return None
@@ -230,18 +233,36 @@ class Dispatcher:
                 self.problem = f"The queue stands still because of an error in the program: {error}"
             self._wake.wait(self.interval)
 
-    def tick(self) -> None:
-        """One look: collect ended engines, then start the next run if none is alive. Raises StoreError."""
+    def tick(self, among: Collection[str] | None = None) -> None:
+        """One look: collect ended engines, then start the next run if none is alive. ``among`` as for :func:`claim_next`; StoreError."""
         with self._tick_lock:
             self._reap()
             if not has_work(self.workspace):
                 return
-            claim = claim_next(self.workspace)
+            claim = claim_next(self.workspace, among)
             if claim is not None:
                 try:
                     self._launch(claim)
                 finally:
                     claim.ticket.close()
+
+    def run_until_ended(self, run_ids: Iterable[str], at_each_look: Callable[[], None] = lambda: None) -> Iterator[RunStatus]:
+        """Start these queued runs, and no others, in this thread, without :meth:`start`; gives the status of each when it has ended.
+
+        Others wait for an app, which may have permissions for them. Another app may start these ones, too.
+        An engine that was started here counts as ended when its exit code is known. ``at_each_look`` is called between two looks.
+        Raises StoreError, also for a run that is deleted meanwhile.
+        """
+        waiting = list(run_ids)
+        while waiting:
+            self.tick(among=waiting)
+            ended = [run for run in map(self.workspace.status, waiting) if run.state in ENDED and run.run_id not in self._children]
+            for run in ended:
+                waiting.remove(run.run_id)
+                yield run
+            if waiting:
+                at_each_look()
+                time.sleep(self.interval)
 
     def _reap(self) -> None:
         for run_id, process in list(self._children.items()):

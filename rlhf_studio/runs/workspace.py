@@ -61,14 +61,16 @@ class Workspace(RunFolders):
         parent: str = "",
         files: Mapping[str, bytes] | None = None,
         by: Admission = FREE,
+        run_id: str = "",
     ) -> str:
-        """Create a run and queue it; returns its id. ``memory`` and ``files`` as in :func:`~rlhf_studio.runs.create.create_run`.
+        """Create a run and queue it; returns its id, which is ``run_id`` where one is given.
 
-        ``parent`` is the id of the run that it is a variation of, if any: it begins at the beginning in that run's working folder, and an
-        empty ``name`` becomes that run's with what is different. ``by``: who starts it. Raises StoreError, and ValueError for a long name.
+        ``memory`` and ``files`` as in :func:`~rlhf_studio.runs.create.create_run`. ``parent`` is the id of the run that it is a variation
+        of, if any: it begins at the beginning in that run's working folder, and an empty ``name`` becomes that run's with what is
+        different. ``by``: who starts it. Raises StoreError, and ValueError for a long name.
         """
         _check_name(name)
-        run_id = paths.new_run_id()
+        run_id = run_id or paths.new_run_id()
         folder = paths.run_dir(self.root, run_id)
         if parent:
             changes = {change.setting: change.new for change in forks.check_settings(self.own_dir(parent), None, config)}
@@ -135,8 +137,8 @@ class Workspace(RunFolders):
     def resume(self, run_id: str, *, from_start: bool = False, by: Admission = FREE) -> int:
         """Queue a run that was stopped, failed or was interrupted; returns its place in the queue.
 
-        A run that never got going is started from its beginning. Reads the files of the checkpoint that it will go on from. ``by``: who
-        resumes it; whoever started it stays the one who did.
+        A run that never got going, or was made and not queued, is started from its beginning. Reads the files of the checkpoint that it
+        will go on from. ``by``: who resumes it; whoever started it stays the one who did.
 
         Raises:
             NoCheckpoint: it has steps but no checkpoint to go on from, and ``from_start`` does not say that this is wanted.
@@ -150,8 +152,8 @@ class Workspace(RunFolders):
             known = studio.Studio(studio.load_entries(connection), {})
             reader = RunReader(folder)
             run = reader.status_in(known)
-            if run.state not in resuming.RESUMABLE:
-                raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resuming.", "state")
+            if run.state not in resuming.RESUMABLE and not (run.state == "queued" and run_id not in known.entries):
+                raise StoreError(f"The run {run_id} is {run.state}; only a stopped, failed or interrupted run can be resumed.", "state")
             forks.refuse_only_read(reader)
             reader.config()  # a run whose configuration is damaged would only fail again
             fresh = reader.stored()[0] == "queued" and run.origin.parent_step is None  # a fork has a checkpoint to go on from

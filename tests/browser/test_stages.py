@@ -12,12 +12,14 @@ import pytest
 
 from rlhf_studio.jobs.road.plan import SMALL
 from rlhf_studio.jobs.road.state import list_roads, read_road, write_road
+from rlhf_studio.runs import launch as engines
 from rlhf_studio.ui.app import launch
 from rlhf_studio.ui.road import page as road_page
 from tests.browser.conftest import go, width_of
 from tests.browser.filled import Studio
-from tests.road.stand_ins import behave, new_road, start_driver
+from tests.road.stand_ins import behave, engine_command, new_road, start_driver
 from tests.runs.stage_helpers import write_stage_run
+from tests.runs.store_helpers import REPOSITORY
 from tests.runs.test_evaluation_policies import run_with
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -125,6 +127,8 @@ def test_one_button_goes_along_all_parts_of_the_road(
     open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(road_page, "start_driver", start_driver)
+    monkeypatch.setattr(engines, "engine_command", engine_command)  # the app's queue may be quicker than the driver's
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     monkeypatch.setattr(road_page, "MOST_ROADS", 1)
     server = launch(tmp_path)
     behave(tmp_path, ppo="hold")

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +38,8 @@ from rlhf_studio.jobs.road.plan import SMALL, plan
 from rlhf_studio.jobs.road.state import Road, new_road_folder, write_road
 from rlhf_studio.runs import launch, paths
 from rlhf_studio.runs.launch import engine_arguments
-from rlhf_studio.runs.liveness import EngineLock
+from rlhf_studio.runs.liveness import EngineLock, StartTicket
+from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, StartMode, StepRecord
 from rlhf_studio.runs.writer import Heartbeat, RunWriter
@@ -80,16 +81,19 @@ def _note(runs: Path, what: str) -> None:
 
 
 class EngineThread:
-    """An engine in a thread of this process; the driver asks of it what it asks of a process."""
+    """An engine in a thread of this process; the queue asks of it what it asks of a process."""
 
-    def __init__(self, run_dir: Path, mode: StartMode = "train"):
+    def __init__(self, run_dir: Path, mode: StartMode, *, ticket: StartTicket):
+        self.pid = os.getpid()
         self.returncode: int | None = None
-        threading.Thread(target=self._work, args=(run_dir, engine_arguments(run_dir, mode)[2:]), daemon=True).start()
+        assert ticket.descriptor is not None
+        own = os.dup(ticket.descriptor)  # the run is being started until the engine has its lock, as with a process
+        threading.Thread(target=self._work, args=(run_dir, engine_arguments(run_dir, mode)[2:], own), daemon=True).start()
 
-    def _work(self, run_dir: Path, arguments: Sequence[str]) -> None:
+    def _work(self, run_dir: Path, arguments: Sequence[str], ticket: int) -> None:
         code = 70
         try:
-            code = _engine(run_dir, [arguments[0], *arguments[2:]])
+            code = _engine(run_dir, [arguments[0], *arguments[2:]], lambda: os.close(ticket))
         finally:
             self.returncode = code
 
@@ -105,13 +109,14 @@ def stand_in(patch: pytest.MonkeyPatch) -> None:
         Path(arguments[-1]).write_text("{}\n")
         return f"{arguments[0]}: 1 line"
 
-    patch.setattr(running, "start_engine", EngineThread)
+    patch.setattr(drive, "Dispatcher", lambda workspace, interval: Dispatcher(workspace, EngineThread, 0.02))
     patch.setattr(drive, "run_command", run_command)
     patch.setattr(drive, "inspect_run", lambda config, workspace: SimpleNamespace(problems=[], expected_peak=None))
     patch.setattr(running, "POLL_SECONDS", 0.02)
 
 
-def _engine_command(run_dir: Path, mode: StartMode = "train") -> list[str]:
+def engine_command(run_dir: Path, mode: StartMode = "train") -> list[str]:
+    """In place of the one that starts a real engine."""
     return [sys.executable, str(HERE), *engine_arguments(run_dir, mode)[2:]]
 
 
@@ -169,7 +174,7 @@ def _work(folder: Path, writer: RunWriter, stage: str, how: str, from_start: boo
     return 0
 
 
-def _engine(folder: Path, arguments: Sequence[str]) -> int:
+def _engine(folder: Path, arguments: Sequence[str], give_up_ticket: Callable[[], None]) -> int:
     stage, said = RunReader(folder).status().stage, folder.parent / ".behaviour"
     behaviour = json.loads(said.read_text()) if said.exists() else {}
     how = behaviour.get(stage, behaviour.get("all", "train"))
@@ -177,8 +182,10 @@ def _engine(folder: Path, arguments: Sequence[str]) -> int:
     if how == "unborn":
         with (folder / paths.LOG).open("a") as log:
             log.write("there is no model in this folder\n")
+        give_up_ticket()
         return 2
     with EngineLock(folder), RunWriter(folder) as writer, Heartbeat(folder, 0.05):
+        give_up_ticket()
         return _work(folder, writer, stage, how, "--from-start" in arguments)
 
 
@@ -186,11 +193,11 @@ def main() -> int:
     """As the engine or as the driver."""
     kind, folder, *rest = sys.argv[1:]
     if kind != "drive":
-        return _engine(Path(folder), [kind, *rest])
+        return _engine(Path(folder), [kind, *rest], lambda: None)  # a process gives it up with its lock
     with pytest.MonkeyPatch.context() as patch:
         stand_in(patch)
-        patch.setattr(running, "start_engine", launch.start_engine)
-        patch.setattr(launch, "engine_command", _engine_command)
+        patch.setattr(drive, "Dispatcher", Dispatcher)
+        patch.setattr(launch, "engine_command", engine_command)
         return drive.drive(Path(folder), Path(rest[0]), lambda text: print(text, flush=True))
 
 

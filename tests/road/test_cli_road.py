@@ -20,20 +20,17 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "my workspace"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["world", "--rounds", "0"], "--rounds: should be from 1 to 9, not 0"),
-        (["world", "--seed", "-1"], "--seed: should be at least 0 and below 2^31, not -1"),
+def test_what_is_wrong_begins_nothing(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = ["--workspace", str(workspace)]
+    for arguments, words in (
+        (["world", "--rounds", "0", *here], "--rounds: should be from 1 to 9, not 0"),
+        (["world", "--seed", "-1", *here], "--seed: should be at least 0 and below 2^31, not -1"),
         (["world", "--workspace", "/dev/null"], "--workspace: no road can be begun in /dev/null: "),
-        (["go", "nowhere"], "nowhere is not the folder of a road: "),
-    ],
-)
-def test_what_is_wrong_begins_nothing(workspace: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
-    given = arguments if "--workspace" in arguments else [*arguments, "--workspace", str(workspace)]
-    assert main(["road", *given]) == BAD_INPUT
-    out, err = capsys.readouterr()
-    assert err.startswith(f"rlhf-studio: {words}") and err.count("\n") == 1 and out == ""
+        (["go", "nowhere", *here], "nowhere is not the folder of a road: "),
+    ):
+        assert main(["road", *arguments]) == BAD_INPUT, arguments
+        out, err = capsys.readouterr()
+        assert err.startswith(f"rlhf-studio: {words}") and err.count("\n") == 1 and out == "", arguments
     assert not workspace.exists()
 
 

@@ -18,15 +18,21 @@ import pytest
 
 from rlhf_studio.cli.main import build_parser, main
 from rlhf_studio.config.io import Problem
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road import drive as driving
 from rlhf_studio.jobs.road import running
 from rlhf_studio.jobs.road.drive import drive, go_on_command
-from rlhf_studio.jobs.road.running import PartFailed, Signals, StopAsked, run_command
-from rlhf_studio.jobs.road.state import Part, is_driven, locked, read_road
+from rlhf_studio.jobs.road.running import PartFailed, Signals, StopAsked, _Stop, run_command
+from rlhf_studio.jobs.road.state import Part, is_driven, read_road, write_road
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.liveness import EngineLock, is_locked
+from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
-from tests.road.stand_ins import CAUSE, EngineThread, behave, journal, new_road, stand_in, start_driver
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
+from tests.road.stand_ins import CAUSE, behave, journal, new_road, stand_in, start_driver
 from tests.runs.store_helpers import end
 from tests.waiting import wait_until
 
@@ -143,8 +149,8 @@ def test_an_engine_that_outlived_its_driver_is_waited_for(workspace: Path, monke
     class Killed(BaseException):
         pass
 
-    def killed(run_dir: Path, signals: Signals, say: Any) -> None:
-        EngineThread(run_dir)
+    def killed(dispatcher: Dispatcher, run_id: str, signals: Signals, say: Any) -> None:
+        dispatcher.tick()
         wait_until(lambda: under_way(folder))
         raise Killed
 
@@ -168,6 +174,58 @@ def test_an_engine_that_outlived_its_driver_is_waited_for(workspace: Path, monke
     taken_up = part(folder)
     assert (taken_up.state, taken_up.run) == ("done", run) and taken_up.headline.startswith("Held-out loss 3.50 → ")
     assert journal(workspace) == ["train sft", "generate", "label", "train reward_model"]
+
+
+def is_waiting(lines: list[str], since: int) -> bool:
+    return any("waiting in the queue" in line for line in lines[since:])
+
+
+def test_a_part_waits_in_the_queue_for_the_run_that_is_at_work(workspace: Path) -> None:
+    """Also one that had failed before: a signal takes it out of the queue, and it goes on as the part that it was."""
+    other, folder, lines = workspace / "runs" / "20200101-000000-other0", new_road(workspace), list[str]()
+    create_run(other, load_recipe("world").config, name="somebody's")
+    for began in ([], ["train sft"]):
+        waits = len(lines)
+        stop_as_soon_as(functools.partial(is_waiting, lines, waits))
+        with EngineLock(other), RunWriter(other) as writer:
+            writer.set_state("running")
+            assert drive(folder, workspace, lines.append) == STOPPED, began
+        assert "  waiting in the queue: another run is at work" in lines[waits:] and lines[-2] == "stopped", began
+        assert part(folder).state == "stopped" and journal(workspace) == began
+        behave(workspace, sft="failing")
+        assert drive(folder, workspace, lines.append) == FAILED, began
+    assert journal(workspace) == ["train sft", "resume --from-start sft"]
+
+
+def test_a_run_that_was_made_and_not_queued_is_begun(workspace: Path) -> None:
+    """A driver was killed in between; that of 0.2.0 queued no run at all."""
+    folder, run_id = new_road(workspace), "20200101-000000-abcdef"
+    write_road(read_road(folder).with_part("sft", run=run_id, state="running"))
+    create_run(workspace / "runs" / run_id, load_recipe("world-sft").config, name="a part")
+    behave(workspace, sft="failing")
+    lines: list[str] = []
+    assert drive(folder, workspace, lines.append) == FAILED and part(folder).problem == CAUSE
+    assert journal(workspace) == ["train sft"] and lines[1:2] == [f"failed: {part(folder).title}: {CAUSE}"]
+
+
+def test_a_stop_reaches_a_run_that_has_not_said_yet_that_it_goes_on(tmp_path: Path) -> None:
+    """An engine that resumes has its lock before it opens the records, which say until then that the run has ended."""
+    workspace = Workspace(tmp_path)
+    run = workspace.submit(load_recipe("world").config)
+    folder = workspace.own_dir(run)
+    with EngineLock(folder):
+        with RunWriter(folder) as writer:
+            writer.set_state("running")
+            writer.set_state("stopped")
+        with Signals() as signals:
+            stop = _Stop(workspace, run, signals)
+            signals.received = True
+            stop.send()
+            with RunWriter(folder) as writer:
+                writer.set_state("running")
+                stop.send()
+                stop.send()
+                assert [command.kind for command in writer.pending_commands()] == ["stop"]
 
 
 def test_driver_and_engine_as_processes(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -285,10 +343,9 @@ def test_a_command_holds_the_lock_as_long_as_it_lives(tmp_path: Path, commands: 
     (tmp_path / "python").write_text(f"#!/bin/sh\ncat '{pipe}' &\n")
     with Signals() as signals:
         run_command(tmp_path, ["label"], signals)
-    with lock.open("w") as other:
-        held = not locked(other.fileno(), fcntl.LOCK_EX)
-        pipe.open("w").close()
-        assert held and wait_until(lambda: locked(other.fileno(), fcntl.LOCK_EX))
+    held = is_locked(lock)
+    pipe.open("w").close()
+    assert held and wait_until(lambda: not is_locked(lock))
 
 
 def test_the_command_to_go_on_can_be_pasted(tmp_path: Path) -> None:

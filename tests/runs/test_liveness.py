@@ -214,3 +214,13 @@ def announce_anew(run: Path) -> None:
     """As a process that inherited nothing."""
     os.environ.pop(START_FD_VARIABLE, None)
     liveness.announce_start(run)
+
+
+def test_two_that_look_at_a_lock_at_once_do_not_take_each_other_for_its_holder(tmp_path: Path):
+    path = tmp_path / "a.lock"
+    with path.open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not liveness.is_locked(path)
+    with path.open("w") as holding:
+        fcntl.flock(holding, fcntl.LOCK_EX)
+        assert liveness.is_locked(path)

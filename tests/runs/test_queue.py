@@ -90,6 +90,14 @@ def test_first_in_first_out_one_at_a_time(workspace: Workspace):
     assert [(entries[run_id].state, entries[run_id].exit_code) for run_id in ids] == [("done", 0)] * 3
 
 
+def test_who_sees_some_runs_to_their_end_starts_no_others(workspace: Workspace):
+    other, *ids = [workspace.submit(config()) for _ in range(3)]
+    engine = EndsAtOnce()
+    ended = list(Dispatcher(workspace, engine, interval=0.0).run_until_ended(ids))
+    assert [(run.run_id, run.state) for run in ended] == [(run_id, "finished") for run_id in ids]
+    assert engine.starts == [(run_id, "train") for run_id in ids] and state(workspace, other) == "queued"
+
+
 def test_stop_and_resume_through_the_queue(workspace: Workspace):
     run_id = workspace.submit(config())
     folder = workspace.run_dir(run_id)

@@ -15,6 +15,7 @@ import gradio as gr
 import pytest
 from starlette.datastructures import Headers
 
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings
 from rlhf_studio.jobs.road.state import driven, list_roads, read_road, write_road
@@ -66,18 +67,19 @@ def test_an_empty_workspace_shows_what_a_road_is_made_of(page: RoadPage) -> None
     assert [part["key"] for part in told["parts"]] == ["sft", "pairs", "reward_model", "ppo", "evaluation"]
 
 
-@pytest.mark.parametrize("request_of", [VIEWER, PLAYER, None], ids=["viewer", "player", "nobody"])
-def test_who_only_watches_sees_roads_and_starts_none(page: RoadPage, started: list[Any], tmp_path: Path, request_of: Any) -> None:
+def test_who_only_watches_sees_roads_and_starts_none(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
     folder = new_road(tmp_path)
-    told = news(page, request_of)
-    assert [road["id"] for road in told["roads"]] == [folder.name] and told["operator"] is False and "watch" in told["why_not"]
-    for name in ACTIONS:
-        with pytest.raises(gr.Error, match="watch"):
-            getattr(page, name)({"road": folder.name, "rounds": 1}, request_of)
+    for who, request_of in (("viewer", VIEWER), ("player", PLAYER), ("nobody", None)):
+        shown = news(page, request_of)
+        assert [road["id"] for road in shown["roads"]] == [folder.name] and shown["operator"] is False, who
+        assert "watch" in shown["why_not"], who
+        for name in ACTIONS:
+            with pytest.raises(gr.Error, match="watch"):
+                getattr(page, name)({"road": folder.name, "rounds": 1}, request_of)
+        assert page.road_lineage({"road": folder.name}, request_of) == {"rows": [], "again": False}, who
     with pytest.raises(gr.Error, match="watch"):  # an operator's page that was opened with ?view=1
         page.road_start({"rounds": 1, "view": True}, OPERATOR)
     assert started == [] and len(list_roads(tmp_path)) == 1
-    assert page.road_lineage({"road": folder.name}, request_of) == {"rows": [], "again": False}
 
 
 def test_a_road_is_begun_once_and_shows_as_going_before_its_process_has_loaded(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
@@ -96,9 +98,9 @@ def test_a_road_is_begun_once_and_shows_as_going_before_its_process_has_loaded(p
     assert page.road_go({"road": road.id}, OPERATOR) == {"road": road.id} and len(started) == 2
 
 
-@pytest.mark.parametrize("rounds", [0, 6, "2", 1.0, True, None])
-def test_a_number_of_rounds_that_is_none_begins_nothing(page: RoadPage, started: list[Any], tmp_path: Path, rounds: Any) -> None:
-    assert page.road_start({"rounds": rounds}, OPERATOR) == {"problem": "A road has from 1 to 5 rounds.", "nonce": ""}
+def test_a_number_of_rounds_that_is_none_begins_nothing(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
+    replies = [page.road_start({"rounds": rounds}, OPERATOR) for rounds in (0, 6, "2", 1.0, True, None)]
+    assert replies == [{"problem": "A road has from 1 to 5 rounds.", "nonce": ""}] * 6
     assert started == [] and list_roads(tmp_path) == []
 
 
@@ -164,6 +166,17 @@ def test_a_card_says_how_far_its_run_is_and_what_the_run_was_made_from(page: Roa
     said = rows()[0]["sources"][0]["sentence"]
     assert said.startswith(f"{tmp_path.name}/pairs.jsonl has changed since the run began") and str(tmp_path) not in said
     assert page.road_lineage({"road": "x"}, VIEWER)["problem"] == pages.GONE
+
+
+def test_a_part_whose_run_goes_on_is_under_way_whatever_became_of_the_roads_process(page: RoadPage, tmp_path: Path) -> None:
+    run = Workspace(tmp_path).submit(load_recipe("world").config)
+    road = read_road(new_road(tmp_path))
+    for state in ("stopped", "failed"):
+        write_road(road.with_part("sft", run=run, state=state, problem="It had failed."))
+        card = news(page)["roads"][0]["parts"][0]
+        assert (card["state"], card["run_state"], card["problem"]) == ("running", "queued", ""), state
+    Workspace(tmp_path).cancel(run)
+    assert news(page)["roads"][0]["parts"][0]["state"] == "failed"
 
 
 def test_a_run_that_is_only_being_made_is_no_problem(page: RoadPage, tmp_path: Path) -> None:

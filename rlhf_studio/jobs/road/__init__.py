@@ -3,7 +3,7 @@
 :mod:`plan`       what the parts are, and what each hands to the next
 :mod:`state`      where a road stands, in one small file that everybody may read
 :mod:`drive`      the process that goes along it, part by part
-:mod:`running`    the processes that do a part: an engine, or a command
+:mod:`running`    what does a part: the workspace's queue, or a command
 :mod:`headlines`  what came of a part, in one short sentence
 :mod:`verdict`    what came of the whole road
 """

@@ -1,4 +1,4 @@
-"""Going along a road: each part in a process of its own, from the first that is not done to the last. May be stopped and begun again."""
+"""Going along a road: one part after the other, runs through the workspace's queue. May be stopped and begun again."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.inputs.world.corpus import write_prompts
 from rlhf_studio.jobs.road.headlines import headline_of
-from rlhf_studio.jobs.road.plan import policy_for_pairs, run_settings
-from rlhf_studio.jobs.road.running import PartFailed, Say, Signals, StopAsked, run_command, run_to_its_end
+from rlhf_studio.jobs.road.plan import policy_for_pairs, round_of, run_settings
+from rlhf_studio.jobs.road.running import POLL_SECONDS, PartFailed, Say, Signals, StopAsked, run_command, run_to_its_end
 from rlhf_studio.jobs.road.state import LOG, Part, driven, read_road, workspace_of, write_road
 from rlhf_studio.runs import paths
-from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.workspace import Workspace
 
 SAMPLES = 3  # responses to each prompt: each two of them are a pair, so there are as many pairs as responses
 PROMPTS_SEED = 9000  # of the prompts that pairs are sampled for; the bundled prompts have other seeds
@@ -64,6 +65,7 @@ class _Driver:
     def __init__(self, folder: Path, workspace: Path, signals: Signals, say: Say):
         self.road = read_road(folder)
         self._folder, self._runs, self._signals, self._say = folder, workspace / paths.RUNS, signals, say
+        self._dispatcher = Dispatcher(Workspace(workspace), interval=POLL_SECONDS)
 
     def go_along(self, part: Part) -> int:
         """Do one part; returns the exit code."""
@@ -92,19 +94,19 @@ class _Driver:
 
     def _run(self, part: Part) -> dict[str, Any]:
         """A run of the workspace, made where it is not there yet: a part that goes on goes on with its own."""
-        run_dir = self._runs / (part.run or paths.new_run_id())
-        if not run_dir.exists():
+        run_id = part.run or paths.new_run_id()
+        if not (self._runs / run_id).exists():
             config = run_settings(self.road, part.key, self._runs)
             memory = _checked(config, self._runs.parent)
-            self._note(part, run=run_dir.name)  # first: a driver that is killed in between leaves no run that nobody knows
-            create_run(run_dir, config, name=f"{part.title} ({self.road.name})", memory=memory)
-        run_to_its_end(run_dir, self._signals, self._say)
-        return {"headline": headline_of(RunReader(run_dir))}
+            self._note(part, run=run_id)  # first: a driver that is killed in between leaves no run that nobody knows
+            self._dispatcher.workspace.submit(config, f"{part.title} ({self.road.name})", memory, run_id=run_id)
+        run_to_its_end(self._dispatcher, run_id, self._signals, self._say)
+        return {"headline": headline_of(RunReader(self._runs / run_id))}
 
     def _pairs(self, part: Part) -> dict[str, Any]:
         """Responses of a policy, compared by the judge. A part that goes on writes its files anew."""
         settings = self.road.settings
-        number = int(part.key.partition("-")[2] or 1)
+        number = round_of(part.key)
         seed = settings.seed + number - 1
         prompts, written, pairs = (self._folder / f"{name}-{number}.jsonl" for name in ("prompts", "responses", "pairs"))
         texts = write_prompts(PROMPTS_SEED + seed, ceil(settings.pairs / SAMPLES))
@@ -112,10 +114,10 @@ class _Driver:
         prompts.write_text("".join(lines), encoding="utf-8")
         policy = str(policy_for_pairs(self.road, part.key, self._runs))
         model = model_of_run(policy)
-        kept = model and model != Path(policy)  # the command below names a run that has kept none
-        origin = {"policy": str(model), "policy_sha256": hash_of(model)} if model and kept else {}
-        asked = ["--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed)]
-        generate = ["generate", policy, *asked, "--replace", "--out", str(written)]
+        is_saved = model and model != Path(policy)  # the command below refuses a run without a checkpoint, by its name
+        origin = {"policy": str(model), "policy_sha256": hash_of(model)} if model and is_saved else {}
+        options = ["--prompts", str(prompts), "--samples", str(SAMPLES), "--seed", str(seed)]
+        generate = ["generate", policy, *options, "--replace", "--out", str(written)]
         label = ["label", str(written), "--judge", "world", "--seed", str(seed), "--replace", "--out", str(pairs)]
         run_command(self._folder, generate, self._signals)
         headline = run_command(self._folder, label, self._signals)
@@ -135,7 +137,7 @@ def start_driver(folder: Path, workspace: Path) -> subprocess.Popen[bytes]:
     log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     command = [sys.executable, "-m", "rlhf_studio", "road", "go", str(folder), "--workspace", str(workspace)]
     try:
-        seen = child_environment(os.environ)
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=seen, start_new_session=True)
+        environment = child_environment(os.environ)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True)
     finally:
         os.close(log)

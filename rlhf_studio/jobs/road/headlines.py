@@ -17,28 +17,28 @@ def headline_of(reader: RunReader) -> str:
     stage = reader.status().stage
     if stage == "evaluation":
         report = report_of(reader)
-        said = in_words(report)
-        return f"{said.removesuffix('.')}, on {_counted(report.prompts, 'prompt')}." if said else ""
-    found = headline_ends(reader, stage)
-    if found is None:
+        sentence = in_words(report)
+        return f"{sentence.removesuffix('.')}, on {_counted(report.prompts, 'prompt')}." if sentence else ""
+    ends = headline_ends(reader, stage)
+    if ends is None:
         return ""
-    last = _written(found.last, found.percent)
-    first = last if found.first is None else _written(found.first, found.percent)
+    last = _written(ends.last, ends.percent)
+    first = last if ends.first is None else _written(ends.first, ends.percent)
     course = last if first == last else f"{first} → {last}"
-    return f"{_TITLES[found.metric]} {course}{_of_how_many(reader, found.metric)}."
+    return f"{_TITLES[ends.metric]} {course}{_of_how_many(reader, ends.metric)}."
 
 
 def _of_how_many(reader: RunReader, metric: str) -> str:
     """The pairs that a held-out accuracy is a share of, as the run's event ``examples`` tells; empty for other numbers."""
     if not metric.endswith("/eval_accuracy"):
         return ""
-    told = next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == "examples"), {})
-    pairs = told.get("held_out")
+    data = next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == "examples"), {})
+    pairs = data.get("held_out")
     return f" of {_counted(pairs, 'pair')}" if type(pairs) is int and pairs > 0 else ""
 
 
-def _counted(number: int, one: str) -> str:
-    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _written(value: float, is_share: bool) -> str:

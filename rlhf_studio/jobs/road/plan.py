@@ -27,49 +27,56 @@ def plan(settings: RoadSettings) -> list[Part]:
     """All parts in their order."""
     parts = [Part("sft", "Fine-tune a new policy", "run")]
     for number in range(1, settings.rounds + 1):
-        behind = "" if number == 1 else f"-{number}"
-        again = "" if number == 1 else f", round {number}"
+        again = f", round {number}" if number > 1 else ""
         parts += [
-            Part(f"pairs{behind}", f"Sample pairs and let the judge compare them{again}", "data"),
-            Part(f"reward_model{behind}", f"Train a reward model{again}", "run"),
-            Part(f"ppo{behind}", f"Train with PPO{again}", "run"),
+            Part(key_of("pairs", number), f"Sample pairs and let the judge compare them{again}", "data"),
+            Part(key_of("reward_model", number), f"Train a reward model{again}", "run"),
+            Part(key_of("ppo", number), f"Train with PPO{again}", "run"),
         ]
     return [*parts, Part("evaluation", "Compare the policies on held-out prompts", "run")]
 
 
-def run_settings(road: Road, key: str, runs: Path) -> StageConfig:
-    """The configuration of a part that is a run. ``runs`` is the folder of the workspace's runs.
+def key_of(stage: str, number: int) -> str:
+    """The key of a stage's part in a round; rounds count from 1."""
+    return stage if number == 1 else f"{stage}-{number}"
 
-    Raises :class:`ConfigError`, and StopIteration never: the parts before it are done.
+
+def round_of(key: str) -> int:
+    """The round that a part belongs to, from its key; 1 for what is done once."""
+    return int(key.partition("-")[2] or 1)
+
+
+def run_settings(road: Road, key: str, runs: Path) -> StageConfig:
+    """The configuration of a part that is a run. ``runs`` is the folder of the workspace's runs. The parts before it are done.
+
+    Raises :class:`ConfigError`.
     """
-    settings, (stage, _, number) = road.settings, key.partition("-")
+    settings, stage, number = road.settings, key.partition("-")[0], round_of(key)
     config = load_recipe(RECIPES[stage]).config
 
-    def trained(part: str) -> str:
-        return str(runs / road.part(part).run)
+    def trained(stage: str, number: int = 1) -> str:
+        return str(runs / road.part(key_of(stage, number)).run)
 
-    before = "" if number in ("", "2") else f"-{int(number) - 1}"
-    behind = f"-{number}" if number else ""
+    def judge(number: int) -> list[dict[str, str]]:
+        return [{"kind": "reward_model", "name": "judge", "model": trained("reward_model", number)}]
+
     values: dict[str, Any] = {"engine.seed": settings.seed}
     if stage == "sft":
         values |= {"data.max_rows": settings.reviews, "model.fresh": True}
-    elif stage == "reward_model":
-        start = trained(f"reward_model{before}") if number else trained("sft")
-        values |= {"model.policy": start, "data.source": road.part(f"pairs{behind}").file}
-    elif stage == "ppo":
-        start = trained(f"ppo{before}") if number else trained("sft")
-        judge = {"kind": "reward_model", "name": "judge", "model": trained(f"reward_model{behind}")}
-        values |= {"model.policy": start, "reward.components": [judge], "ppo.steps": settings.ppo_steps}
-    else:
-        last = f"ppo{'' if settings.rounds == 1 else f'-{settings.rounds}'}"
-        policies = [trained("sft"), *(trained(part.key) for part in road.parts if part.key.startswith("ppo"))]
+    elif stage == "evaluation":
+        policies = [trained("sft"), *(trained("ppo", number) for number in range(1, settings.rounds + 1))]
         values |= {"model.policy": policies[0], "evaluation.policies": "\n".join(policies), "evaluation.prompts": settings.prompts}
-        values |= {"reward.components": [{"kind": "reward_model", "name": "judge", "model": trained(last.replace("ppo", "reward_model"))}]}
+        values |= {"reward.components": judge(settings.rounds)}
+    else:  # from the second round on, each goes on from what it trained in the round before
+        values |= {"model.policy": trained(stage, number - 1) if number > 1 else trained("sft")}
+        if stage == "reward_model":
+            values |= {"data.source": road.part(key_of("pairs", number)).file}
+        else:
+            values |= {"reward.components": judge(number), "ppo.steps": settings.ppo_steps}
     return with_values(config, values)
 
 
 def policy_for_pairs(road: Road, key: str, runs: Path) -> Path:
     """The run whose policy writes the responses of a part with pairs: the fine-tuned one, or the one of the round before."""
-    number = key.partition("-")[2]
-    part = "sft" if not number else "ppo" if number == "2" else f"ppo-{int(number) - 1}"
-    return runs / road.part(part).run
+    number = round_of(key)
+    return runs / road.part(key_of("ppo", number - 1) if number > 1 else "sft").run

@@ -1,27 +1,29 @@
-"""The processes of a road's parts: an engine that is seen to its end, and commands of ours. A request to stop ends either."""
+"""What a road's parts are done by: the workspace's queue, and commands of ours. A request to stop ends either."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlhf_studio.child_process.environment import child_environment
-from rlhf_studio.jobs.road.state import COMMAND_LOCK, LOG, locked
+from rlhf_studio.jobs.road.state import COMMAND_LOCK, LOG
+from rlhf_studio.runs import studio
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.commands import send_command
-from rlhf_studio.runs.errors import AlreadyRunning, NotRunning
-from rlhf_studio.runs.launch import start_engine
+from rlhf_studio.runs.errors import NotRunning, StoreError
+from rlhf_studio.runs.lab.resuming import RESUMABLE
+from rlhf_studio.runs.liveness import FileLock, is_locked
+from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import StartMode
-from rlhf_studio.runs.status import early_end, look_at_locks
+from rlhf_studio.runs.records import ALIVE
+from rlhf_studio.runs.workspace import Workspace
 
 POLL_SECONDS = 0.2
 
@@ -65,60 +67,71 @@ class Signals:
 # --- a run of the workspace ----------------------------------------------------------------------------------------------------
 
 
-def run_to_its_end(run_dir: Path, signals: Signals, say: Say) -> None:
-    """See a run to its end: with the engine that is at work on it, whoever started that, or with one that is started here.
+def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: Signals, say: Say) -> None:
+    """See a run to its end in the queue of its workspace. One that ended before it was done is put there again.
 
     Raises :class:`StopAsked`, :class:`PartFailed` and StoreError.
     """
-    if RunReader(run_dir).status().state == "finished":
+    workspace = dispatcher.workspace
+    before = workspace.status(run_id)
+    if before.state == "finished":
         return
-    process = _engine(run_dir, say)
-    asked = False
-    while process.poll() is None if process else _at_work(run_dir):
-        if signals.received and not asked:
-            asked = True
-            with contextlib.suppress(NotRunning):  # it ends by itself just now
-                send_command(run_dir, "stop")
-        time.sleep(POLL_SECONDS)
-    reader = RunReader(run_dir)
-    status = reader.status()
-    if status.state == "finished":
+    never_queued = before.state == "queued" and run_id not in studio.read(workspace.root, run_id).entries
+    if before.state in RESUMABLE or never_queued:
+        _resume(workspace, run_id, say)
+    if before.state in ALIVE:
+        say("  an engine is at work on its run already; waiting for its end")
+    elif any(run.state in ALIVE for run in workspace.runs()):
+        say("  waiting in the queue: another run is at work")
+    stop = _Stop(workspace, run_id, signals)
+    (run,) = dispatcher.run_until_ended([run_id], stop.send)
+    if run.state == "finished":
         return
-    if status.state == "stopped" or (signals.received and status.state != "failed"):
+    if stop.cancelled or run.state == "stopped" or (signals.received and run.state != "failed"):
         raise StopAsked
-    if reader.stored()[0] == "queued":
-        raise PartFailed(early_end(run_dir, process.returncode if process else None))
-    raise PartFailed(status.cause)
+    raise PartFailed(run.cause)
 
 
-def _engine(run_dir: Path, say: Say) -> subprocess.Popen[bytes] | None:
-    """The engine that is started here for the run; None when one is at work on it already, such as that of a driver that was killed."""
-    if not _at_work(run_dir):
-        with contextlib.suppress(AlreadyRunning):  # somebody was quicker
-            return start_engine(run_dir, _mode(run_dir, say))
-    say("  an engine is at work on its run already; waiting for its end")
-    return None
-
-
-def _at_work(run_dir: Path) -> bool:
-    locks = look_at_locks(run_dir)
-    return locks.starting or locks.alive
-
-
-def _mode(run_dir: Path, say: Say) -> StartMode:
-    """Begin, go on from the newest checkpoint, or begin again where there is none. Raises StoreError."""
-    if RunReader(run_dir).stored()[0] == "queued":
-        return "train"
+def _resume(workspace: Workspace, run_id: str, say: Say) -> None:
+    """Queue a run to begin, to go on from its newest checkpoint, or to begin again where there is none. Raises StoreError."""
+    folder = workspace.own_dir(run_id)
+    has_begun = RunReader(folder).stored()[0] != "queued"
     why = "it has no checkpoint"
     try:
-        point = where_to_resume(run_dir, read_again=False)
-        if point.step:
-            say(f"  going on from step {point.step}")
-            return "resume"
+        step = where_to_resume(folder, read_again=False).step
     except NoCheckpoint as error:
-        why = error.why
-    say(f"  begun again from step 0: {why}")
-    return "from-start"
+        step, why = None, error.why
+    if has_begun:
+        say(f"  going on from step {step}" if step else f"  begun again from step 0: {why}")
+    workspace.resume(run_id, from_start=has_begun and not step)
+
+
+class _Stop:
+    """Stops a run, once, when this process was asked to end."""
+
+    def __init__(self, workspace: Workspace, run_id: str, signals: Signals) -> None:
+        self._workspace, self._run_id, self._signals = workspace, run_id, signals
+        self._sent = False
+        self.cancelled = False
+        """Whether the run was waiting and has left the queue."""
+
+    def send(self) -> None:
+        """Cancel a run that waits, send ``stop`` to one that works; what came too early or too late is tried again at the next look."""
+        if not self._signals.received or self._sent:
+            return
+        try:
+            if self._workspace.status(self._run_id).state == "queued":
+                self._workspace.cancel(self._run_id)
+                self.cancelled = True
+            else:
+                send_command(self._workspace.own_dir(self._run_id), "stop")
+        except NotRunning:  # it ends by itself just now, or its engine has not said yet that it begins again
+            return
+        except StoreError as error:
+            if error.reason != "state":  # it was started just now
+                raise
+            return
+        self._sent = True
 
 
 # --- a command of ours -----------------------------------------------------------------------------------------------------------
@@ -128,22 +141,21 @@ def run_command(folder: Path, arguments: Sequence[str], signals: Signals) -> str
     """Run one of our commands, its output in the log of the road in ``folder``. Returns its last line.
 
     One command works for a road at a time: that of a driver that was killed is waited for first, since both write the same files.
-    Raises :class:`StopAsked`, :class:`PartFailed` with the command's last line, and OSError.
+    Raises :class:`StopAsked`, :class:`PartFailed` with the command's last line, StoreError and OSError.
     """
-    held = os.open(folder / COMMAND_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        while not locked(held, fcntl.LOCK_EX):
+    with closing(FileLock(folder / COMMAND_LOCK, StoreError("another command works for this road", "busy"))) as lock:
+        while is_locked(lock.path):
             signals.wait()
-        code, said = _run(folder, arguments, signals, held)
-    finally:
-        os.close(held)
+        lock.take()
+        assert lock.descriptor is not None
+        code, last_line = _run(folder, arguments, signals, lock.descriptor)
     if code:
-        raise PartFailed(said or f"the command {arguments[0]} ended with {code}")
-    return said
+        raise PartFailed(last_line or f"the command {arguments[0]} ended with {code}")
+    return last_line
 
 
-def _run(folder: Path, arguments: Sequence[str], signals: Signals, held: int) -> tuple[int, str]:
-    """(exit code, last line); the command inherits the lock ``held``, and so keeps it as long as it lives."""
+def _run(folder: Path, arguments: Sequence[str], signals: Signals, lock: int) -> tuple[int, str]:
+    """(exit code, last line); the command inherits the descriptor ``lock``, and so has it locked as long as it lives."""
     with (folder / LOG).open("ab") as log:
         start = log.seek(0, os.SEEK_END)
         process = subprocess.Popen(
@@ -153,7 +165,7 @@ def _run(folder: Path, arguments: Sequence[str], signals: Signals, held: int) ->
             stderr=log,
             env=child_environment(os.environ),
             start_new_session=True,
-            pass_fds=(held,),
+            pass_fds=(lock,),
         )
         try:
             while process.poll() is None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from rlhf_studio.config.wording import shortened
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 from rlhf_studio.regular import read_regular
+from rlhf_studio.runs.create import write_durably
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.liveness import FileLock, is_locked
 
 ROADS = "roads"
 FILE = "road.json"
@@ -25,6 +27,9 @@ RETRY_SECONDS = 0.5
 
 PartState = Literal["waiting", "running", "done", "failed", "stopped"]
 Kind = Literal["run", "data"]
+
+_AS_WRITTEN = ConfigDict(extra="forbid", strict=True)
+"""How a record of ``road.json`` is checked: the file may come from another version, or from somebody's hand."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +51,10 @@ class RoadSettings:
     prompts: int = 128
     rounds: int = 1
     seed: int = 0
+    __pydantic_config__ = _AS_WRITTEN
 
 
-class AlreadyDriven(Exception):
+class AlreadyDriven(StoreError):
     """Another process goes along this road; the message is one sentence for people."""
 
 
@@ -81,6 +87,7 @@ class Part:
     headline: str = ""
     problem: str = ""
     seconds: float = 0.0
+    __pydantic_config__ = _AS_WRITTEN
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,19 @@ class Road:
         return replace(self, parts=[replace(part, **changes) if part.key == key else part for part in self.parts])
 
 
+@dataclass(frozen=True)
+class _Written:
+    """What ``road.json`` holds."""
+
+    name: str
+    settings: RoadSettings
+    created_at: float
+    parts: list[Part]
+
+
+_WRITTEN = TypeAdapter(_Written)
+
+
 def workspace_of(folder: Path) -> Path | None:
     """The workspace that a road's folder lies in; None where it lies elsewhere."""
     return folder.parent.parent if folder.parent.name == ROADS else None
@@ -133,85 +153,48 @@ def new_road_folder(workspace: Path) -> Path:
 
 def write_road(road: Road) -> None:
     """Replace ``road.json`` in one step. Raises OSError."""
-    data = {
-        "name": road.name,
-        "settings": asdict(road.settings),
-        "created_at": road.created_at,
-        "parts": [asdict(part) for part in road.parts],
-    }
+    data = _Written(road.name, road.settings, road.created_at, road.parts)
     temporary = road.folder / f".{FILE}.{secrets.token_hex(4)}"
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    write_durably(temporary, _WRITTEN.dump_json(data, indent=1))
     os.replace(temporary, road.folder / FILE)
 
 
 def read_road(folder: Path) -> Road:
     """The road in a folder, with a part that was under way when its process ended shown as stopped.
 
-    Raises OSError, and ValueError for a file that is none.
+    Raises OSError, StoreError, and ValueError for a file that is none.
     """
+    text = read_regular(folder / FILE)
     try:
-        data = json.loads(read_regular(folder / FILE))
-        parts = [Part(**part) for part in data["parts"]]
-        road = Road(folder, data["name"], RoadSettings(**data["settings"]), parts, float(data["created_at"]))
-        _check_kinds(road.settings, int)
-        if strange := next((part.state for part in parts if part.state not in get_args(PartState)), None):
-            raise ValueError(f"a part is {shortened(strange)}")
-        for part in parts:
-            _check_kinds(replace(part, seconds=""), str)  # type: ignore[arg-type]  # the one number is looked at below
-        _check_text(road.name)
-        json.dumps([float(part.seconds) for part in parts])
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{folder / FILE} is no road: {shortened(error)}") from error
+        road = Road(folder, **vars(_WRITTEN.validate_json(text, strict=True)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        setting = ".".join(map(str, first["loc"]))[:60]
+        raise ValueError(f"{folder / FILE} is no road: {setting}{': ' if setting else ''}{first['msg']}") from error
     if not is_driven(folder):
-        parts = [replace(part, state="stopped") if part.state == "running" else part for part in road.parts]
-        road = replace(road, parts=parts)
+        road = replace(road, parts=[replace(part, state="stopped") if part.state == "running" else part for part in road.parts])
     return road
-
-
-def _check_kinds(record: RoadSettings | Part, kind: type) -> None:
-    """Raise TypeError for an attribute of another kind: the file may come from another version, or from somebody's hand."""
-    for name, value in vars(record).items():
-        if type(value) is not kind:
-            raise TypeError(f"{name} should be {kind.__name__}, not {type(value).__name__}")
-        if kind is str:
-            _check_text(value)
-
-
-def _check_text(value: object) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"a text is needed, not {type(value).__name__}")
-    value.encode("utf-8")  # a lone surrogate could be shown nowhere
 
 
 def list_roads(workspace: Path) -> list[Road]:
     """The roads of a workspace, newest first; folders that hold none are left out."""
-    found = []
+    roads = []
     for folder in sorted((workspace / ROADS).glob("road-*"), reverse=True):
         try:
-            found.append(read_road(folder))
-        except (OSError, ValueError):  # being made just now, or somebody else's folder
+            roads.append(read_road(folder))
+        except (OSError, ValueError, StoreError):  # being made just now, or somebody else's folder
             continue
-    return found
+    return roads
 
 
 @contextmanager
 def driven(folder: Path) -> Iterator[None]:
-    """Inside, this process is the one that goes along the road. Raises :class:`AlreadyDriven`, and OSError."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        deadline = time.monotonic() + RETRY_SECONDS
-        while not locked(descriptor, fcntl.LOCK_EX):  # somebody who only looks holds it for an instant
-            if time.monotonic() >= deadline:
-                raise AlreadyDriven(f"another process goes along the road {folder} already; wait for its end, or stop it first")
-            time.sleep(0.02)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    """Inside, this process is the one that goes along the road. Raises :class:`AlreadyDriven` and StoreError."""
+    refusal = AlreadyDriven(f"another process goes along the road {folder} already; wait for its end, or stop it first")
+    with closing(FileLock(folder / LOCK, refusal, RETRY_SECONDS)) as lock:  # somebody who only looks holds it for an instant
+        lock.take()
+        lock.path.write_text(str(os.getpid()), encoding="ascii")
         yield
-    finally:
-        os.close(descriptor)
 
 
 def driver_pid(folder: Path) -> int | None:
@@ -224,20 +207,4 @@ def driver_pid(folder: Path) -> int | None:
 
 def is_driven(folder: Path) -> bool:
     """Whether a living process goes along the road: the kernel knows it by the lock."""
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return not locked(descriptor, fcntl.LOCK_SH)  # shared: two that look at once do not take each other for a driver
-    finally:
-        os.close(descriptor)
-
-
-def locked(descriptor: int, how: int) -> bool:
-    """Lock an open file (``fcntl.LOCK_EX`` or ``LOCK_SH``) unless another process holds a lock that rules it out; whether that was done."""
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return is_locked(folder / LOCK)

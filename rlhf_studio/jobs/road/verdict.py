@@ -16,15 +16,15 @@ def verdict_of(road: Road) -> str:
         return ""
     compared = [part.headline for part in road.parts if part.key == "evaluation"]
     trained = [part.headline for part in road.parts if part.key.startswith("ppo")]
-    return " ".join(said for said in (_better(compared[-1]) if compared else "", _course(trained)) if said)
+    return " ".join(sentence for sentence in (_better(compared[-1]) if compared else "", _course(trained)) if sentence)
 
 
 def _better(headline: str) -> str:
     """A difference is one where the whole interval of the win rate lies on one side of half."""
-    found = _RATE.fullmatch(headline)
-    if found is None:
+    match = _RATE.fullmatch(headline)
+    if match is None:
         return ""
-    rate, between, low, high, rest = found.groups()
+    rate, between, low, high, rest = match.groups()
     if between is None:
         judged = "Too few answers to tell: the trained policy wins"
     elif int(low) > 50:
@@ -38,7 +38,7 @@ def _better(headline: str) -> str:
 
 def _course(headlines: list[str]) -> str:
     """From the beginning of the first round to the end of the last one."""
-    courses = [found.groups() for headline in headlines if (found := _COURSE.fullmatch(headline))]
+    courses = [match.groups() for headline in headlines if (match := _COURSE.fullmatch(headline))]
     if len(courses) < len(headlines) or len({title for title, _, _ in courses}) != 1:  # nothing moved, or not the same number
         return ""
     title, first, last = courses[0][0], courses[0][1], courses[-1][2]

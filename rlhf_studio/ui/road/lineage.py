@@ -24,11 +24,11 @@ def lineage_of(road: Road, workspace: Workspace, hash_of: Callable[[Path], str])
     rows: list[Json] = []
     again = False
     for part in road.parts:
-        told = _run(part, titles, workspace, hash_of) if part.run else _data(road, part, hash_of) if part.file else None
-        growing = part.kind == "run" and part.state == "running" and not (told and told["sources"])
-        again = again or growing or bool(told and told["problem"])
-        if told:
-            rows.append(told)
+        row = _run(part, titles, workspace, hash_of) if part.run else _data(road, part, hash_of) if part.file else None
+        growing = part.kind == "run" and part.state == "running" and not (row and row["sources"])
+        again = again or growing or bool(row and row["problem"])
+        if row:
+            rows.append(row)
     return {"rows": rows, "again": again}
 
 
@@ -36,12 +36,12 @@ def _run(part: Part, titles: dict[str, str], workspace: Workspace, hash_of: Call
     """The row of a run; None while its folder is not made: the road notes the run's id first."""
     row: Json = {"title": part.title, "run": part.run, "sources": [], "problem": ""}
     try:
-        found = sources(workspace.reader(part.run), hash_of, bundled_path)
+        recorded = sources(workspace.reader(part.run), hash_of, bundled_path)
     except StoreError as error:
         to_be_made = error.reason == "missing" and part.state != "done"
         return None if to_be_made else {**row, "problem": str(error)}
-    named = [replace(one, path="", name=titles.get(one.run) or _short(one.name)) for one in found]
-    return {**row, "sources": [{**asdict(one), "sentence": one.sentence} for one in named]}
+    named = [replace(source, path="", name=titles.get(source.run) or _short(source.name)) for source in recorded]
+    return {**row, "sources": [{**asdict(source), "sentence": source.sentence} for source in named]}
 
 
 def _data(road: Road, part: Part, hash_of: Callable[[Path], str]) -> Json:
@@ -49,16 +49,19 @@ def _data(road: Road, part: Part, hash_of: Callable[[Path], str]) -> Json:
     origin = run_of_model(Path(part.policy)) if part.policy else None
     step = origin[1] if origin else None
     run = policy_for_pairs(road, part.key, Path()).name
-    policy = next((one.title for one in road.parts if run and one.run == run), run)
+    policy = next((other.title for other in road.parts if run and other.run == run), run)
     as_policy, as_file = (part.policy, part.policy_sha256), (part.file, part.sha256)
-    found = [
+    made_from = [
         Source("policy", policy, "model", *as_policy, run, step, standing_of(*as_policy, hash_of)),
         Source("file", _short(part.file), "data", *as_file, "", None, standing_of(*as_file, hash_of)),
     ]
     since = {"policy": "it wrote these responses", "file": "it was written"}
     sentences = {"changed": "{} has changed since {}.", "gone": "{} is no longer there."}
-    told = [{**asdict(one), "path": "", "sentence": sentences.get(one.standing, "").format(one.name, since[one.setting])} for one in found]
-    return {"title": part.title, "run": "", "sources": told, "problem": ""}
+    rows = [
+        {**asdict(source), "path": "", "sentence": sentences.get(source.standing, "").format(source.name, since[source.setting])}
+        for source in made_from
+    ]
+    return {"title": part.title, "run": "", "sources": rows, "problem": ""}
 
 
 def _short(name: str) -> str:

@@ -20,9 +20,10 @@ import gradio as gr
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road.drive import start_driver
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
-from rlhf_studio.jobs.road.state import Road, driver_pid, list_roads, new_road_folder, read_road, write_road
+from rlhf_studio.jobs.road.state import Part, Road, driver_pid, list_roads, new_road_folder, write_road
 from rlhf_studio.jobs.road.verdict import verdict_of
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
@@ -53,39 +54,42 @@ class RoadPage:
 
     @callable_by(Role.VIEWER)
     def road_news(self, data: Any, request: gr.Request) -> Json:
-        """The newest roads and the wanted one (``road``), how many ``older`` ones are not among them, and what a road would be made of."""
+        """The newest roads and the requested one (``road``), how many ``older`` ones are not among them, and the parts of a new road."""
         self._started = {road: process for road, process in self._started.items() if process.poll() is None}  # an ended one is no zombie
-        found, wanted = list_roads(self._workspace.root), _wanted(data)
-        listed = [road for place, road in enumerate(found) if place < MOST_ROADS or road.id == wanted]
+        roads, requested = list_roads(self._workspace.root), _requested(data)
+        listed = [road for index, road in enumerate(roads) if index < MOST_ROADS or road.id == requested]
         parts = [{"key": part.key, "title": part.title} for part in plan(RoadSettings())]
         return {
-            "roads": [self._told(road) for road in listed],
-            "wanted": wanted,
-            "older": len(found) - len(listed),
-            "under_way": any(self._pid(road) is not None for road in found),
+            "roads": [self._news_of(road) for road in listed],
+            "wanted": requested,
+            "older": len(roads) - len(listed),
+            "under_way": any(self._pid(road) is not None for road in roads),
             "parts": parts,
             **self._access.rights(request, data),
             "most_rounds": MOST_ROUNDS,
         }
 
-    def _told(self, road: Road) -> Json:
-        parts = []
-        for part in road.parts:
-            told = {**asdict(part), "run_state": "", "step": 0, "total_steps": 0}
-            if part.run:
-                with contextlib.suppress(StoreError):  # deleted since: the card says what is left of it
-                    status = self._workspace.status(part.run)
-                    told |= {"run_state": status.state, "step": status.step, "total_steps": status.total_steps}
-            parts.append({**told, "headline": _readable(part.headline), "file": Path(part.file).name})
+    def _news_of(self, road: Road) -> Json:
         return {
             "id": road.id,
             "name": road.name,
             "created_at": road.created_at,
-            "parts": parts,
+            "parts": [self._card(part) for part in road.parts],
             "going": self._pid(road) is not None,
             "verdict": _readable(verdict_of(road)),
             "note": SMALL_SAYS_LITTLE if is_small(road.settings) else "",
         }
+
+    def _card(self, part: Part) -> Json:
+        """A part as its card shows it. One whose run is at work, whoever started that, is under way."""
+        card = {**asdict(part), "run_state": "", "step": 0, "total_steps": 0}
+        if part.run:
+            with contextlib.suppress(StoreError):  # deleted since: the card says what is left of it
+                run = self._workspace.status(part.run)
+                card |= {"run_state": run.state, "step": run.step, "total_steps": run.total_steps}
+                if part.state in ("stopped", "failed") and run.state in (*ALIVE, "queued"):
+                    card |= {"state": "running", "problem": ""}
+        return {**card, "headline": _readable(part.headline), "file": Path(part.file).name}
 
     @callable_by(Role.VIEWER)
     def road_lineage(self, data: Any, request: gr.Request) -> Json:
@@ -163,17 +167,14 @@ class RoadPage:
         return process.pid if pid is None and process is not None and process.poll() is None else pid
 
     def _road(self, data: Any) -> Road | None:
-        wanted = _wanted(data)
-        for road in list_roads(self._workspace.root):
-            if road.id == wanted:
-                return read_road(road.folder)
-        return None
+        requested = _requested(data)
+        return next((road for road in list_roads(self._workspace.root) if road.id == requested), None)
 
 
-def _wanted(data: Any) -> str:
+def _requested(data: Any) -> str:
     return str(member(data, "road") or "")
 
 
-def _readable(said: str) -> str:
+def _readable(text: str) -> str:
     """Written one way, whatever wrote it: percent signs after a narrow space, and neither they nor arrows begin a line."""
-    return re.sub(r"(?<=\d)\s*%", "\u202f%", said).replace(" \u2192 ", "\u00a0\u2192\u00a0")
+    return re.sub(r"(?<=\d)\s*%", "\u202f%", text).replace(" \u2192 ", "\u00a0\u2192\u00a0")

@@ -247,7 +247,9 @@ class RoadPage {
     const row = stage === "evaluation" ? this.last : roundOf(part.key);
     const returns = stage === "ppo" && row < this.last; // the next part is in the row below
     const state = part.state ? STATES[part.state] : "";
-    const progress = part.state === "running" && part.total_steps ? `Step ${part.step} of ${part.total_steps}` : "";
+    const step = part.total_steps ? `Step ${part.step} of ${part.total_steps}` : "";
+    const work = part.run_state === "queued" ? "Waiting in the queue" : step;
+    const progress = part.state === "running" ? work : "";
     const took = part.state === "done" && part.seconds ? `${minutes(part.seconds)}` : "";
     const table = stage === "evaluation" && ["running", "done"].includes(part.state);
     const open = table
