@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,13 @@ from rlhf_studio.trl.table import name_trl_in_errors
 # Tests run side by side, and many start processes: with a thread for each core in all of them they would wait for one another.
 # Set before anything imports torch, and handed on to whatever a test starts; a test that is about threads asks for its own.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# bitsandbytes loads torch's whole compiler with it, a quarter of what every engine needs to start; nothing here is compiled.
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+
+# The many processes that tests start read each module compiled, also where the environment forbids to write them down.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("untimed", deadline=None)  # no test is about time
 settings.load_profile("untimed")

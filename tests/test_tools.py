@@ -14,7 +14,6 @@ from setuptools import find_packages
 
 from rlhf_studio.config.metrics.metric import Metric
 from rlhf_studio.config.recipes import recipe_from_mapping
-from tests.test_architecture import SOURCES, imports
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,11 +29,6 @@ def test_only_the_package_itself_is_installed() -> None:
     found = find_packages(str(ROOT), include=setuptools["packages"]["find"]["include"])
     assert {name.split(".")[0] for name in found} == {"rlhf_studio"}
     assert {"rlhf_studio.config.metrics", "rlhf_studio.trl", "rlhf_studio.config.recipes"} <= set(found)
-
-
-def test_nothing_that_is_installed_needs_what_is_not() -> None:
-    outside = {"tools", "tests", "benchmarks"}
-    assert [(path, name) for path in SOURCES for name in imports(path) if name.split(".")[0] in outside] == []
 
 
 def test_the_recipe_in_the_documentation_is_one() -> None:

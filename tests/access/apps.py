@@ -109,9 +109,10 @@ class Place:
         content = answer.read()
         self._connection = None if answer.will_close or connection.sock is None else connection
         told = answer.headers
+        lines = "\n".join(f"{name}: {value}" for name, value in told.items())
         for name, secret in SECRETS.items():
             told_to_owner = secret == TOKEN and self.mode == table.CLASS and sent.get("X-RLHF-Studio-Token") == TOKEN  # the teacher's link
-            found = secret.encode() in content or secret in str(told)
+            found = secret.encode() in content or secret in lines
             assert told_to_owner or not found, f"{name} is in the answer to {method} {path}"
         kept = {"set-cookie": "\n".join(told.get_all("set-cookie") or ())}
         return answer.status, {key.lower(): value for key, value in told.items()} | kept, content
@@ -245,7 +246,8 @@ def inhabited(place: Place) -> Iterator[Place]:
         set_starter(connection, place.runs["bob"], Starter(role, key=key, address="elsewhere"))
     for run in made.values():
         run.run()
-        run.step(20 if run is made["ended"] else 2)
+        run.step(2)
+    made["ended"].checkpoint(2)
     made["ended"].finish()
     place.runs["waiting"] = place.server.workspace.submit(made["ended"].config, "it waits")
     task, _ = Feedback(place.root).create(NewTask("which is better"), [NewItem("a prompt", ("one", "two"))])

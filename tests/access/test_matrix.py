@@ -48,7 +48,7 @@ def attempts(place: Place, who: str, function: str) -> Iterator[Any]:
             **{"run": run, "parent": run, "runs": [run, run], "action": "delete", "name": "taken over", "to": 1, "tags": ["x"]},
             **{"text": "ppo: {steps: 3}", "op": "start", "how": "variation", "changes": {"ppo.kl_coef": 0.5}, "from_start": True},
             **{"basis": "world", "values": {"ppo.steps": 3}, "nonce": f"{function}{name}", "resume": True, "what": "csv", "kind": "csv"},
-            **{"task": place.task, "secret": "s" * 20, "policies": f"{run}@20", "rounds": 1, "renew": True, "lead": None},
+            **{"task": place.task, "secret": "s" * 20, "policies": f"{run}@2", "rounds": 1, "renew": True, "lead": None},
         }
     if allowed:
         yield {"run": "../../etc", "kind": "settings", "runs": ["..", "a/b"], "lesson": "../x", "file": "/etc/passwd"}

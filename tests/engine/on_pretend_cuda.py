@@ -24,10 +24,10 @@ from tests.engine import pretend_cuda
 from tests.engine.conftest import small_config
 from tests.engine.stage_settings import settings
 
-ON_GPU = {"device": "cuda", "checkpoint_every": 2, "watch_prompts": 0, "record_samples": 2}
+ON_GPU = {"device": "cuda", "checkpoint_every": 1, "watch_prompts": 0, "record_samples": 2}
 SHORT = {"response_length": 3}
 PPO: dict[str, dict[str, Any]] = {
-    "full": {"ppo": {"steps": 2, "kl_estimator": "full"}, "model": {"gradient_checkpointing": True}},
+    "full": {"ppo": {"steps": 1, "kl_estimator": "full"}, "model": {"gradient_checkpointing": True}},
     "lora": {
         "ppo": {"steps": 1},
         "lora": {"enabled": True, "r": 2},
@@ -79,12 +79,12 @@ def play_all(folder: Path) -> dict[str, Any]:
     (folder / "examples").mkdir()
     values = settings(folder / "examples", "sft", epochs=1, batch_size=16)
     found["runs"]["sft"] = play(folder, "sft", values | {"engine": values["engine"] | ON_GPU})
-    policies = "\n".join([str(folder / "policy"), str(folder / "full/checkpoints/step-000002/policy"), str(folder / "examples/policy")])
+    policies = "\n".join([str(folder / "policy"), str(folder / "full/checkpoints/step-000001/policy"), str(folder / "examples/policy")])
     questions = {"stage": "evaluation", "evaluation": {"policies": policies, "batch_size": 3, "samples": 1}, "engine": {"device": "cuda"}}
     same = config.model_dump(include={"model": {"policy"}, "data": {"prompts"}, "reward": True, "generation": True})
     found["runs"]["evaluation"] = play(folder, "evaluation", questions | same)
     found["kept"] = kept
-    talker = Held(NOTHING_ALLOWED, lambda text, share: None).get(folder / "full", 2)
+    talker = Held(NOTHING_ALLOWED, lambda text, share: None).get(folder / "full", 1)
     question = Question("w1 w2", True, GenerationConfig(response_length=3), seed=0)
     found["told"] = [event["event"] for event in answer(talker, question)]
     return found

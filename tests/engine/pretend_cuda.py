@@ -11,6 +11,7 @@ The process is changed for good: use it in a child process (:mod:`tests.engine.o
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 GPU = torch.device("cuda:0")
 PROJECT = f"{Path(__file__).parents[2]}/"
@@ -99,16 +99,31 @@ class OnGpu(Tensor):
         name, kwargs = func._schema.name, dict(kwargs or {})
         if func is torch.ops.prim.device.default:
             return GPU
-        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        tensors = list(_tensors((args, kwargs)))
         _refuse_mixed(name, args, [x for x in tensors if not isinstance(x, cls)], [x for x in tensors if isinstance(x, cls)])
         if "device" in kwargs:  # autograd knows only where the numbers lie; whoever moves a tensor calls a function (see _moved)
             kwargs["device"] = torch.device("cpu")
-        args_, kwargs_ = tree_map(lambda x: x.numbers if isinstance(x, cls) else x, (args, kwargs))
+        args_, kwargs_ = _mapped(lambda x: x.numbers if isinstance(x, cls) else x, (args, kwargs))
         result = func(*args_, **kwargs_)
         if func._schema.is_mutable:  # in place, or into ``out``: what was given is what comes back
             given = kwargs.get("out", args[0])
             return given if isinstance(given, Tensor) else result
-        return tree_map(_to_gpu, result)
+        return _mapped(_to_gpu, result)
+
+
+def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """``function`` of everything in tuples, lists and dictionaries. torch's own knows more kinds, and took half of a run's time."""
+    if isinstance(tree, tuple | list) and not isinstance(tree, torch.Size):
+        return type(tree)(_mapped(function, x) for x in tree)
+    return {key: _mapped(function, x) for key, x in tree.items()} if isinstance(tree, dict) else function(tree)
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, tuple | list | dict):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from _tensors(part)
 
 
 def _to_gpu(x: Any) -> Any:
@@ -175,7 +190,7 @@ class _Functions(TorchFunctionMode):
             return func(*args, **kwargs)
         if any(isinstance(x, OnGpu) for x in args):
             return func(*args, **{key: value for key, value in kwargs.items() if key != "device"})
-        return tree_map(_to_gpu, func(*args, **{**kwargs, "device": "cpu"}))
+        return _mapped(_to_gpu, func(*args, **{**kwargs, "device": "cpu"}))
 
 
 def _moved(func: Any, name: str, x: Tensor, args: Any, kwargs: Any) -> Tensor:

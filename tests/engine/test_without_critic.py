@@ -89,7 +89,9 @@ def test_a_step_that_waits_shows_what_it_has(make_trainer: Callable[..., Trainer
     assert found["update"] == set(TOKEN_QUANTITIES) - set(CRITIC_QUANTITIES)
 
 
-@pytest.mark.parametrize(("ppo", "lora"), [(RLOO, {}), (GRPO, {**LORA, "dropout": 0.3})], ids=["rloo", "grpo"])
+@pytest.mark.parametrize(
+    ("ppo", "lora"), [pytest.param(RLOO, {}, marks=pytest.mark.long), (GRPO, {**LORA, "dropout": 0.3})], ids=["rloo", "grpo"]
+)
 def test_resume_is_exact(make_trainer: Callable[..., Trainer], tmp_path: Path, ppo: dict[str, Any], lora: dict[str, Any]) -> None:
     settings = {"lora": lora, "ppo": {**ppo, "steps": 4, "mini_batch_size": 2, "kl_controller": "adaptive", "kl_horizon": 20}}
     whole = make_trainer(**settings)

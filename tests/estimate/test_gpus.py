@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config import EngineConfig
-from rlhf_studio.inputs.estimate import gpus
+from rlhf_studio.runs import gpus
 from rlhf_studio.runs.gpus import Gpu, ask_nvidia, find_gpus, has_gpu, visible
 from rlhf_studio.runs.processes import launcher_command, number_of_processes, wants_several
 

@@ -188,18 +188,17 @@ def test_every_named_policy_is_looked_at(evaluation: Any, make_model: MakeModel,
     assert problems(evaluation(), tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("{run}@30", "no checkpoint or snapshot of step 30; it has: 1, 2, 4"),
-        ("{empty}", "empty has no checkpoint yet"),
-        ("{tmp}/bad.jsonl", "bad.jsonl, line 1 is not JSON"),
-        ("{tmp}/nothing", "{tmp}/nothing"),
-        ("{judge}@start", "judge is a run of the stage Reward model, which has no policy"),
-        ("{fresh}@start", "fresh began with random weights"),
-    ],
-)
-def test_a_policy_that_is_not_there_is_named_with_its_line(line: str, words: str, evaluation: Any, tmp_path: Path) -> None:
+NOT_THERE = [
+    ("{run}@30", "no checkpoint or snapshot of step 30; it has: 1, 2, 4"),
+    ("{empty}", "empty has no checkpoint yet"),
+    ("{tmp}/bad.jsonl", "bad.jsonl, line 1 is not JSON"),
+    ("{tmp}/nothing", "{tmp}/nothing"),
+    ("{judge}@start", "judge is a run of the stage Reward model, which has no policy"),
+    ("{fresh}@start", "fresh began with random weights"),
+]
+
+
+def test_a_policy_that_is_not_there_is_named_with_its_line(evaluation: Any, tmp_path: Path) -> None:
     """The check reads the lines with the run's own reader, so that nothing passes here which the run then refuses."""
     (tmp_path / "bad.jsonl").write_text("no")
     places = {"run": run_with(tmp_path / "run"), "empty": new_run(tmp_path / "empty"), "tmp": tmp_path}
@@ -207,8 +206,9 @@ def test_a_policy_that_is_not_there_is_named_with_its_line(line: str, words: str
     for name, settings in others.items():
         create_run(tmp_path / name, parse_config(settings), name=name)
         places[name] = tmp_path / name
-    (problem,) = problems(evaluation(f"{places['run']}\n{line.format(**places)}"), tmp_path)
-    assert problem.field == "evaluation.policies" and words.format(**places) in problem.message
+    for line, words in NOT_THERE:
+        (problem,) = problems(evaluation(f"{places['run']}\n{line.format(**places)}"), tmp_path)
+        assert problem.field == "evaluation.policies" and words.format(**places) in problem.message, line
 
 
 def test_each_policy_counts_once(evaluation: Any, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_it_has_learned_and_without_the_kl_it_has_learned_to_please(run: LessonR
     assert fmean(run.curve("gold/score", without_kl=True)[-3:]) < -0.2
 
 
-@pytest.mark.parametrize("step", [1, 2, 17, 36])
+@pytest.mark.parametrize("step", [1, 36])
 def test_the_policy_of_a_step_is_the_one_that_sampled(run: LessonRun, step: int) -> None:
     samples, of = run.samples(step), run.recorded(step)
     tokens = run.batch([sample.prompt_ids for sample in samples], [sample.ids for sample in samples])

@@ -75,7 +75,7 @@ def walk(lesson: str, most_corners: int, seeds: Sequence[int]) -> list[str]:
 
 @pytest.mark.parametrize("lesson", NAMES)
 def test_numbers_are_there_and_claims_hold(lesson: str) -> None:
-    assert walk(lesson, most_corners=2, seeds=range(2)) == []
+    assert walk(lesson, most_corners=1, seeds=range(1)) == []
 
 
 @pytest.mark.long

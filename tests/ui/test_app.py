@@ -59,16 +59,37 @@ def built(root: Path, access: Access) -> gr.Blocks:
     return build_app(*parts(root, access))
 
 
-def test_building_the_app_loads_neither_torch_nor_transformers(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from rlhf_studio.ui.app import build_app; from rlhf_studio.ui.access import Access; "
-        "from rlhf_studio.runs.feedback.store import Feedback; from rlhf_studio.ui.services import Context, services_of; "
-        "from rlhf_studio.runs.workspace import Workspace; from rlhf_studio.ui.live.feed import LiveFeed; root = Path(sys.argv[1]); "
-        "w = Workspace(root); c = Context(w, LiveFeed(w), Access()); build_app(c, services_of(c, Feedback(root))); "
-        "heavy = {'torch', 'transformers', 'datasets', 'tokenizers', 'plotly', 'peft', 'accelerate', 'matplotlib'} & set(sys.modules); "
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+WITHOUT_TORCH = """
+import sys
+from pathlib import Path
+from rlhf_studio.lessons import shelf
+from rlhf_studio.lessons.faults import shelf as experiments
+from rlhf_studio.lessons.teaching import codes, plan
+from rlhf_studio.lessons.teaching.questions import Selection, two_back
+from rlhf_studio.runs.feedback.store import Feedback
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.app import build_app
+from rlhf_studio.ui.learn.search import found
+from rlhf_studio.ui.live.feed import LiveFeed
+from rlhf_studio.ui.services import Context, services_of
+root = Path(sys.argv[1])
+workspace = Workspace(root)
+context = Context(workspace, LiveFeed(workspace), Access())
+build_app(context, services_of(context, Feedback(root)))
+assert [shelf.text_of(one.name) for one in shelf.entries()]
+plan.plans()
+two_back("clip", 1)
+codes.decode(codes.encode(Selection.of(["clip"], 1, 1), ["first"]))
+assert [experiments.text_of(one["name"]) for one in experiments.entries()]
+assert found("null_ref_context")
+heavy = {"torch", "transformers", "datasets", "tokenizers", "plotly", "peft", "accelerate", "matplotlib"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_the_app_its_lessons_plans_codes_experiments_and_search_load_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH, str(tmp_path)], check=True)
 
 
 def test_every_event_is_private(tmp_path: Path) -> None:

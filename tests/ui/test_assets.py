@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import tomllib
@@ -22,10 +23,13 @@ FORBIDDEN = re.compile(
 )
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_never_turn_text_into_markup_or_code(path):
-    found = FORBIDDEN.search(path.read_text(encoding="utf-8"))
-    assert found is None, f"{path.name}: {found}"
+@functools.cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_scripts_never_turn_text_into_markup_or_code():
+    assert {path: hit[0] for path in SCRIPTS if (hit := FORBIDDEN.search(text_of(path)))} == {}
 
 
 def test_scripts_name_nothing_that_is_private_to_plotly_or_another_library():
@@ -34,11 +38,10 @@ def test_scripts_name_nothing_that_is_private_to_plotly_or_another_library():
     assert private == {}
 
 
-@pytest.mark.parametrize("path", [*SCRIPTS, *STYLES], ids=lambda path: path.name)
-def test_files_load_nothing_from_elsewhere(path):
-    text = path.read_text(encoding="utf-8")
-    outside = [url for url in re.findall(r"https?://[^\s\"'`)]+", text) if url not in NAMESPACES]
-    assert not outside and "@import" not in text
+def test_files_load_nothing_from_elsewhere():
+    for path in (*SCRIPTS, *STYLES):
+        outside = [url for url in re.findall(r"https?://[^\s\"'`)]+", text_of(path)) if url not in NAMESPACES]
+        assert not outside and "@import" not in text_of(path), (path, outside)
 
 
 PARTS = {"classroom", "export", "pictures", "playground", "rounds"}  # folders of what stands on more than one page, or may
@@ -49,14 +52,16 @@ def folder_of(path: Path) -> str:
     return path.relative_to(html.ASSETS).parts[0]
 
 
+@functools.cache
 def imports_of(path: Path) -> dict[Path, set[str]]:
     """The scripts that a script imports, each with the names that it takes."""
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     found = re.findall(r'^import \{([^}]+)\} from "(\.[\w./]+)";', text, re.M)
     assert len(found) == len(re.findall(r"^import\b|\bimport\(", text, re.M)), f"{path}: an import that this test does not read"
     return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in found}
 
 
+@functools.cache
 def reached_from(page: str) -> set[Path]:
     seen: set[Path] = set()
     waiting = {html.ASSETS / page / f"{page}.js"}
@@ -78,7 +83,7 @@ def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_ov
 def test_what_is_shared_serves_two_pages():
     tokens = {"tokens.js", "strip.js", "inspector.js", "card.js", "tips.js"}  # every page that shows tokens may use them
     tokens |= {"lasting.js"}  # and every page that has preferences
-    for path in (html.ASSETS / "shared").glob("*.js"):
+    for path in (html.ASSETS / "shared").rglob("*.js"):
         assert path.name in tokens or sum(path in reached_from(page) for page in PAGES) >= 2, (
             f"{path.name} belongs to the one page that uses it"
         )
@@ -121,11 +126,11 @@ def classes_of(style: str) -> set[str]:
 
 
 def test_every_class_of_ours_has_the_prefix_and_is_used():
-    scripts = "".join(path.read_text(encoding="utf-8") for path in SCRIPTS) + Path(html.__file__).read_text(encoding="utf-8")
+    scripts = "".join(text_of(path) for path in SCRIPTS) + Path(html.__file__).read_text(encoding="utf-8")
     made = set(re.findall(r"\brs-[\w-]+", scripts))
     begun = tuple(name for name in made if name.endswith("-"))  # `rs-kind-${kind}`
     for path in STYLES:
-        for name in classes_of(path.read_text(encoding="utf-8")) - OF_GRADIO:
+        for name in classes_of(text_of(path)) - OF_GRADIO:
             assert name.startswith("rs-"), f"{path.name}: .{name}"
             assert name in made or name.startswith(begun), f"{path.name}: no script makes .{name}"
 
@@ -133,7 +138,7 @@ def test_every_class_of_ours_has_the_prefix_and_is_used():
 def test_what_all_pages_share_is_said_once():
     """The colour of a verdict, which theme the browser's own elements follow, and how a box to tick looks."""
     for words, only in (("data-kind", "colours.css"), ("color-scheme:", "theme.css"), ('[type="checkbox"]', "page.css")):
-        assert [path.name for path in STYLES if words in path.read_text(encoding="utf-8")] == [only]
+        assert [path.name for path in STYLES if words in text_of(path)] == [only]
 
 
 def heads_of(style: str) -> list[str]:
@@ -147,22 +152,18 @@ def heads_of(style: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "shell"])  # the shell is around all pages, and may name them
-def test_a_page_has_no_rule_for_the_elements_of_another(page):
+def test_a_page_has_no_rule_for_the_elements_of_another():
     """All pages stand in one document: a rule of one page that fits what another makes would depend on which was opened first."""
-    made = {
-        other: set(re.findall(r"(?<!-)\brs-[\w-]+", "".join(path.read_text(encoding="utf-8") for path in reached_from(other))))
-        for other in PAGES
-        if other != page
-    }
+    made = {page: set(re.findall(r"(?<!-)\brs-[\w-]+", "".join(map(text_of, reached_from(page))))) for page in PAGES}
     for path in STYLES:
-        if path.parent.name != page:
+        page = folder_of(path)
+        if page not in PAGES or page == "shell":  # the shell is around all pages, and may name them
             continue
-        for head in heads_of(path.read_text(encoding="utf-8")):
+        for head in heads_of(text_of(path)):
             names = set(re.findall(r"\.(rs-[\w-]+)", head)) - {"rs-page"}
             if not names or f"rs-{page}" in names:
                 continue
-            spoiled = [other for other, classes in made.items() if names <= classes]
+            spoiled = [other for other, classes in made.items() if other != page and names <= classes]
             assert not spoiled, f"{page}/{path.name}: {head} is also on {spoiled}; begin it with .rs-{page}"
 
 

@@ -213,27 +213,27 @@ def test_the_form_becomes_an_evaluation(page: EvaluatePage, workspace: Workspace
     assert [Path(line).name for line in chosen.policies.splitlines()] == ["ppo-1@start", "ppo-1@4"]
 
 
-@pytest.mark.parametrize(
-    ("form", "problem"),
-    [
-        ({}, "Choose at least one policy."),
-        ({"policies": "ppo-1@3"}, "ppo-1 has no checkpoint or snapshot of step 3"),
-        ({"policies": "ppo-1", "samples": 2.5}, "Samples: should be a whole number"),
-        ({"policies": "ppo-1", "samples": 65}, "Samples: should be a whole number from 0 to 64"),
-        ({"policies": "ppo-1", "samples": 2, "greedy": True}, "greedy answers to one prompt are all the same"),
-        ({"policies": "ppo-1", "temperature": "hot"}, "Temperature: should be a number"),
-        ({"policies": "./no-model", "file": "p.txt", "reward": "x"}, "Who answers: there is no folder ./no-model"),
-        ({"policies": "ppo-1@start", "file": "./no-prompts.txt"}, "Prompts: there is no file ./no-prompts.txt"),
-        ({"policies": "ppo-1@start", "judge": "./no-judge"}, "Judge: there is no folder ./no-judge"),
-        ({"policies": "ppo-1@start", "reward": "./no-reward"}, "Reward model: there is no folder ./no-reward"),
-        ({"policies": "ppo-1@start", "text": "./no-text.txt"}, "Held-out text: there is no file ./no-text.txt"),
-        ({"policies": "ppo-1@start", "reference": "./no-reference"}, "Reference model: there is no folder ./no-reference"),
-    ],
-)
-def test_what_is_wrong_with_the_form_is_said(page: EvaluatePage, workspace: Workspace, form: Json, problem: str) -> None:
+WRONG_FORMS: list[tuple[Json, str]] = [
+    ({}, "Choose at least one policy."),
+    ({"policies": "ppo-1@3"}, "ppo-1 has no checkpoint or snapshot of step 3"),
+    ({"policies": "ppo-1", "samples": 2.5}, "Samples: should be a whole number"),
+    ({"policies": "ppo-1", "samples": 65}, "Samples: should be a whole number from 0 to 64"),
+    ({"policies": "ppo-1", "samples": 2, "greedy": True}, "greedy answers to one prompt are all the same"),
+    ({"policies": "ppo-1", "temperature": "hot"}, "Temperature: should be a number"),
+    ({"policies": "./no-model", "file": "p.txt", "reward": "x"}, "Who answers: there is no folder ./no-model"),
+    ({"policies": "ppo-1@start", "file": "./no-prompts.txt"}, "Prompts: there is no file ./no-prompts.txt"),
+    ({"policies": "ppo-1@start", "judge": "./no-judge"}, "Judge: there is no folder ./no-judge"),
+    ({"policies": "ppo-1@start", "reward": "./no-reward"}, "Reward model: there is no folder ./no-reward"),
+    ({"policies": "ppo-1@start", "text": "./no-text.txt"}, "Held-out text: there is no file ./no-text.txt"),
+    ({"policies": "ppo-1@start", "reference": "./no-reference"}, "Reference model: there is no folder ./no-reference"),
+]
+
+
+def test_what_is_wrong_with_the_form_is_said(page: EvaluatePage, workspace: Workspace) -> None:
     before = sorted(folder.name for folder in (workspace.root / "runs").iterdir())
-    assert problem in page.begin(form, OPERATOR)["problem"]
-    assert sorted(folder.name for folder in (workspace.root / "runs").iterdir()) == before, "nothing is left behind"
+    for form, problem in WRONG_FORMS:
+        assert problem in page.begin(form, OPERATOR)["problem"], form
+        assert sorted(folder.name for folder in (workspace.root / "runs").iterdir()) == before, f"{form} leaves something behind"
 
 
 def test_all_that_is_wrong_is_said_at_once_with_the_fields(page: EvaluatePage) -> None:

@@ -29,16 +29,15 @@ def test_every_setting_is_in_the_form_once_and_in_order() -> None:
     assert FORM["name"]["name"] == "name"
 
 
-@pytest.mark.parametrize("field", [*FIELDS.values(), *COMPONENT_FIELDS, FORM["name"]], ids=lambda field: field["name"])
-def test_every_setting_is_explained(field: dict[str, Any]) -> None:
-    assert field["title"] and field["title"][0] == field["title"][0].upper() or field["title"][0] in "n"
-    assert field["help"].endswith(".")
-    assert field["level"] in ("basic", "all")
-    assert field["kind"] in ("toggle", "integer", "number", "text", "choice", "components", "device")
-    if field["kind"] == "choice":
-        assert len(field["choices"]) >= 2
-    if field["kind"] in ("integer", "number"):
-        assert {"minimum", "maximum"} <= set(field)
+def test_every_setting_is_explained() -> None:
+    for field in (*FIELDS.values(), *COMPONENT_FIELDS, FORM["name"]):
+        name = field["name"]
+        assert field["title"] and (field["title"][0] == field["title"][0].upper() or field["title"][0] in "n"), name
+        assert field["help"].endswith("."), name
+        assert field["level"] in ("basic", "all"), name
+        assert field["kind"] in ("toggle", "integer", "number", "text", "choice", "components", "device"), name
+        assert field["kind"] != "choice" or len(field["choices"]) >= 2, name
+        assert field["kind"] not in ("integer", "number") or {"minimum", "maximum"} <= set(field), name
 
 
 def test_bounds_units_and_choices_are_the_configurations_own() -> None:

@@ -264,34 +264,34 @@ def test_a_start_that_failed_may_be_tried_again_with_the_same_nonce(desk: Desk, 
     assert "runs" in asked(desk.experiments.experiment_start(request, OPERATOR)) and len(workspace.runs()) == 2
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"how": "variation", "changes": {"ppo.kl_coef": "-1"}},
-        {"how": "variation", "changes": {"ppo.nothing": 1}},
-        {"how": "variation", "changes": "ppo.kl_coef"},
-        {"how": "variation", "changes": {}, "name": "x" * 121},
-        {"how": "fork", "changes": {}},
-        {"how": "fork", "step": 7, "changes": {}},
-        {"how": "fork", "step": "7", "changes": {}},
-        {"how": "sweep", "axes": {}},
-        {"how": "sweep", "axes": {"ppo.kl_coef": ["0.1"]}},
-        {"how": "sweep", "axes": {"ppo.kl_coef": "0.1"}},
-        {"how": "sweep", "axes": {"engine.seed": list(range(21))}},
-        {"how": "sweep", "axes": {"ppo.kl_coef": ["0.1", "nonsense"]}},
-        {"how": "sweep", "axes": {"a": [1, 2], "b": [1, 2], "c": [1, 2]}},
-        {"how": "more steps", "changes": {"ppo.steps": "ten"}},
-        {"how": "more steps", "changes": {"ppo.steps": 3}},
-        {"how": "delete"},
-        {"how": "variation", "changes": {".".join("a" * 3000): 1}},
-        {"how": "sweep", "axes": {"reward.components.².weight": [1, 2]}},
-    ],
-)
-def test_what_cannot_be_started_starts_nothing(wrong: Any, desk: Desk, workspace: Workspace) -> None:
+CANNOT_BE_STARTED: list[dict[str, Any]] = [
+    {"how": "variation", "changes": {"ppo.kl_coef": "-1"}},
+    {"how": "variation", "changes": {"ppo.nothing": 1}},
+    {"how": "variation", "changes": "ppo.kl_coef"},
+    {"how": "variation", "changes": {}, "name": "x" * 121},
+    {"how": "fork", "changes": {}},
+    {"how": "fork", "step": 7, "changes": {}},
+    {"how": "fork", "step": "7", "changes": {}},
+    {"how": "sweep", "axes": {}},
+    {"how": "sweep", "axes": {"ppo.kl_coef": ["0.1"]}},
+    {"how": "sweep", "axes": {"ppo.kl_coef": "0.1"}},
+    {"how": "sweep", "axes": {"engine.seed": list(range(21))}},
+    {"how": "sweep", "axes": {"ppo.kl_coef": ["0.1", "nonsense"]}},
+    {"how": "sweep", "axes": {"a": [1, 2], "b": [1, 2], "c": [1, 2]}},
+    {"how": "more steps", "changes": {"ppo.steps": "ten"}},
+    {"how": "more steps", "changes": {"ppo.steps": 3}},
+    {"how": "delete"},
+    {"how": "variation", "changes": {".".join("a" * 3000): 1}},
+    {"how": "sweep", "axes": {"reward.components.².weight": [1, 2]}},
+]
+
+
+def test_what_cannot_be_started_starts_nothing(desk: Desk, workspace: Workspace) -> None:
     run = ended(workspace)
-    reply = asked(desk.experiments.experiment_start({"run": run, **wrong}, OPERATOR))
-    assert reply["problem"] and "runs" not in reply
-    assert [one.run_id for one in workspace.runs()] == [run]
+    for wrong in CANNOT_BE_STARTED:
+        reply = asked(desk.experiments.experiment_start({"run": run, **wrong}, OPERATOR))
+        assert reply["problem"] and "runs" not in reply, wrong
+        assert [one.run_id for one in workspace.runs()] == [run], wrong
 
 
 def test_what_the_check_finds_starts_nothing_and_viewers_start_nothing(desk: Desk, workspace: Workspace, inspector: Inspector) -> None:
@@ -379,20 +379,20 @@ def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Works
     assert "no model to train" in asked(desk.experiments.experiment_start(start, OPERATOR))["problem"]
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ({"text": f"{LINE}\n{{}}\n"}, "line 2"),
-        ({"text": '{"step": "x", "prompt": "a", "response": "b"}'}, "line 1, step"),
-        ({"text": ""}, "Choose a file"),
-        ({"path": "/nowhere/at/all.jsonl"}, "cannot be read"),
-        ({"path": "/dev/null"}, "not a file"),
-        ({"path": "~nobody-of-this-name/x"}, "nobody's home folder"),
-        ({"text": LINE, "name": "x" * 121}, "at most 120"),
-        (None, "Choose a file"),
-    ],
-)
-def test_what_is_wrong_with_a_log_is_said_with_its_line(data: Any, said: str, desk: Desk, workspace: Workspace) -> None:
-    assert said in asked(desk.opening.open_log(data, OPERATOR))["problem"]
-    assert workspace.runs() == []
-    assert "operator" in asked(desk.opening.open_log(data, VIEWER))["problem"]
+WRONG_LOGS: list[tuple[Any, str]] = [
+    ({"text": f"{LINE}\n{{}}\n"}, "line 2"),
+    ({"text": '{"step": "x", "prompt": "a", "response": "b"}'}, "line 1, step"),
+    ({"text": ""}, "Choose a file"),
+    ({"path": "/nowhere/at/all.jsonl"}, "cannot be read"),
+    ({"path": "/dev/null"}, "not a file"),
+    ({"path": "~nobody-of-this-name/x"}, "nobody's home folder"),
+    ({"text": LINE, "name": "x" * 121}, "at most 120"),
+    (None, "Choose a file"),
+]
+
+
+def test_what_is_wrong_with_a_log_is_said_with_its_line(desk: Desk, workspace: Workspace) -> None:
+    for data, said in WRONG_LOGS:
+        assert said in asked(desk.opening.open_log(data, OPERATOR))["problem"], data
+        assert workspace.runs() == [], data
+        assert "operator" in asked(desk.opening.open_log(data, VIEWER))["problem"], data

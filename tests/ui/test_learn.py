@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,31 +39,6 @@ def computer(service: Service) -> Computer:
 def ask(page: LearnPage, **question: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(bytes(page.learn_ask(question, VIEWER).body))
     return found
-
-
-WITHOUT_TORCH = """
-import sys
-from types import ModuleType
-sys.modules["gradio"] = gradio = ModuleType("gradio")  # takes seconds to load, and nothing here needs it
-gradio.Request = gradio.EventData = object
-from rlhf_studio.lessons import shelf
-[shelf.text_of(one.name) for one in shelf.entries()]
-from rlhf_studio.lessons.teaching import codes, plan
-from rlhf_studio.lessons.teaching.questions import Selection, two_back
-plan.plans()
-two_back("clip", 1)
-codes.decode(codes.encode(Selection.of(["clip"], 1, 1), ["first"]))
-from rlhf_studio.lessons.faults import shelf as experiments
-[experiments.text_of(one["name"]) for one in experiments.entries()]
-from rlhf_studio.ui.learn.search import found
-found("null_ref_context")
-print(len(experiments.entries()), "torch" in sys.modules)
-"""
-
-
-def test_lessons_plans_codes_experiments_and_search_need_no_torch_in_the_app() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["9", "False"]
 
 
 def test_everyone_may_read_and_what_is_unknown_is_told(computer: Computer) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.config.metrics.stages import SUMMARIES
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
@@ -14,19 +12,13 @@ def test_every_quantity_of_a_token_has_an_entry():
     assert set(TOKEN_QUANTITIES) <= set(GLOSSARY)
 
 
-@pytest.mark.parametrize("name", GLOSSARY)
-def test_every_entry_explains_in_sentences(name):
-    entry = GLOSSARY[name]
-    assert entry.title and entry.title[0].isupper() and len(entry.title) <= 26
-    for sentence in (entry.meaning, entry.good):
-        assert sentence.endswith(".") and "!" not in sentence
-
-
-@pytest.mark.parametrize("name", GLOSSARY)
-def test_healthy_ranges_are_ranges(name):
-    entry = GLOSSARY[name]
-    assert (entry.healthy_low is None) is (entry.healthy_high is None)
-    assert entry.healthy_low is None or entry.healthy_low < entry.healthy_high
+def test_every_entry_explains_in_sentences_and_has_a_range_or_none():
+    for name, entry in GLOSSARY.items():
+        assert entry.title and entry.title[0].isupper() and len(entry.title) <= 26, name
+        for sentence in (entry.meaning, entry.good):
+            assert sentence.endswith(".") and "!" not in sentence, name
+        assert (entry.healthy_low is None) is (entry.healthy_high is None), name
+        assert entry.healthy_low is None or entry.healthy_low < entry.healthy_high, name
 
 
 def test_the_page_shows_only_what_is_explained():

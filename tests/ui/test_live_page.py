@@ -124,60 +124,76 @@ def test_a_reply_puts_the_viewers_part_before_the_shared_bytes():
 # --- over HTTP ----------------------------------------------------------------------------------------------------------
 
 
+CLIENT = httpx.Client(verify=False, trust_env=False, timeout=20)  # one for all requests: to load certificates costs more than a request
+
+
 def server_function(app, name, data):
     body = {"data": data, "component_id": app.page.component._id, "fn_name": name, "session_hash": "test"}
-    return httpx.post(f"{app.url}gradio_api/component_server/", json=body, timeout=20).json()
+    return CLIENT.post(f"{app.url}gradio_api/component_server/", json=body).json()
 
 
 def press(app, action, run_id, **more):
     body = {"data": [], "event_data": {"run": run_id, "changes": {"ppo.kl_coef": 0.2}, **more}, "session_hash": "test"}
-    return httpx.post(f"{app.url}gradio_api/run/{action}", json=body, timeout=20)
+    return CLIENT.post(f"{app.url}gradio_api/run/{action}", json=body)
 
 
-@pytest.fixture(params=[Access(), Access(Mode.READ_ONLY)], ids=["operator", "viewer"])
-def app(request, tmp_path):
-    app = LiveApp(tmp_path, request.param)
+@pytest.fixture(scope="module", params=[Access(), Access(Mode.READ_ONLY)], ids=["operator", "viewer"])
+def app(request, tmp_path_factory):
+    app = LiveApp(tmp_path_factory.mktemp("live"), request.param)
     app.access = request.param
     yield app
     app.close()
 
 
-def test_only_operators_change_anything(app, run):
-    before = sqlite3.connect(run.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
+@pytest.fixture
+def watched(app):
+    """A run under way in the app's workspace."""
+    run = FakeRun(app.workspace)
+    run.run()
+    run.step()
+    yield run
+    run.close()
+
+
+def test_only_operators_change_anything(app, watched):
+    before = sqlite3.connect(watched.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
     if app.access.read_only:
-        assert press(app, "force_stop_run", run.run_id).status_code != 200
+        assert press(app, "force_stop_run", watched.run_id).status_code != 200
     for action in live_page.COMMANDS:
-        reply = press(app, action, run.run_id)
+        reply = press(app, action, watched.run_id)
         assert (reply.status_code == 200) is not app.access.read_only, reply.text
-        assert press(app, action, run.run_id, view=True).status_code != 200, "a page that asked to watch"
-    after = sqlite3.connect(run.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
+        assert press(app, action, watched.run_id, view=True).status_code != 200, "a page that asked to watch"
+    after = sqlite3.connect(watched.folder / "run.db").execute("SELECT count(*) FROM commands").fetchone()[0]
     assert after - before == (0 if app.access.read_only else len(live_page.COMMANDS))
 
 
-def test_server_functions_only_read(app, run):
+def test_server_functions_only_read(app, watched):
     deadline = time.monotonic() + 20
-    while "status" not in (reply := server_function(app, "poll", {"run": run.run_id})):
+    while "status" not in (reply := server_function(app, "poll", {"run": watched.run_id})):
         assert time.monotonic() < deadline, reply
     assert reply["operator"] is not app.access.read_only and reply["status"]["state"] == "running"
     assert bool(reply["why_not"]) is app.access.read_only
-    assert server_function(app, "poll", {"run": run.run_id, "view": True})["operator"] is False
+    assert server_function(app, "poll", {"run": watched.run_id, "view": True})["operator"] is False
     page = server_function(app, "fetch", {"kind": "page"})
     assert len(page["charts"]) >= 9 and page["glossary"]["gold/score"]["meaning"]
-    assert len(server_function(app, "fetch", {"kind": "samples", "run": run.run_id, "step": 1})["rows"]) == 12
-    for nonsense in (None, 5, {"kind": "stop", "run": run.run_id}, {"kind": "tokens", "run": run.run_id, "step": 1, "sample": "x" * 10}):
+    assert len(server_function(app, "fetch", {"kind": "samples", "run": watched.run_id, "step": 1})["rows"]) == 12
+    too_long = {"kind": "tokens", "run": watched.run_id, "step": 1, "sample": "x" * 10}
+    for nonsense in (None, 5, {"kind": "stop", "run": watched.run_id}, too_long):
         assert isinstance(server_function(app, "fetch", nonsense), dict)
         assert isinstance(server_function(app, "resume_question", nonsense), dict)
-    assert server_function(app, "fetch", {"kind": "learned", "run": run.run_id})["traits"][0]["name"] == "length"
-    assert server_function(app, "fetch", {"kind": "diagnosis", "run": run.run_id})["findings"]
-    pair = server_function(app, "fetch", {"kind": "answer", "run": run.run_id, "sample": 1})
-    assert pair["before"]["step"] == 0 and "problem" in server_function(app, "fetch", {"kind": "answer", "run": run.run_id, "sample": 99})
-    answer = server_function(app, "resume_question", {"run": run.run_id})
+    assert server_function(app, "fetch", {"kind": "learned", "run": watched.run_id})["traits"][0]["name"] == "length"
+    assert server_function(app, "fetch", {"kind": "diagnosis", "run": watched.run_id})["findings"]
+    pair = server_function(app, "fetch", {"kind": "answer", "run": watched.run_id, "sample": 1})
+    assert pair["before"]["step"] == 0 and "problem" in server_function(
+        app, "fetch", {"kind": "answer", "run": watched.run_id, "sample": 99}
+    )
+    answer = server_function(app, "resume_question", {"run": watched.run_id})
     assert set(answer) == ({"problem"} if app.access.read_only else {"title", "text", "confirm"})
-    assert commands(run) == []
+    assert commands(watched) == []
 
 
 def test_scripts_are_served_and_nothing_else_of_the_package(app):
     for name in (*html.scripts("live"), *html.STYLES["live"]):
-        assert httpx.get(f"{app.url}gradio_api/file={html.ASSETS / name}").status_code == 200, name
-    assert httpx.get(f"{app.url}gradio_api/file={html.plotly_script()}").status_code == 200
-    assert httpx.get(f"{app.url}gradio_api/file={html.ASSETS.parent / 'access.py'}").status_code == 403
+        assert CLIENT.get(f"{app.url}gradio_api/file={html.ASSETS / name}").status_code == 200, name
+    assert CLIENT.get(f"{app.url}gradio_api/file={html.plotly_script()}").status_code == 200
+    assert CLIENT.get(f"{app.url}gradio_api/file={html.ASSETS.parent / 'access.py'}").status_code == 403
