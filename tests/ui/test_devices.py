@@ -13,8 +13,8 @@ from rlhf_studio.config.io import apply_overrides, config_from_yaml, config_to_y
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
 from rlhf_studio.inputs.checks.machine import machine_problems
-from rlhf_studio.inputs.estimate import gpus as gpus_module
 from rlhf_studio.inputs.estimate.device import Device, find_device
+from rlhf_studio.runs import gpus as gpus_module
 from rlhf_studio.runs.gpus import Gpu
 from rlhf_studio.runs.processes import number_of_processes
 from rlhf_studio.runs.workspace import Workspace
