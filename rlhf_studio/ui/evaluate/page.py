@@ -177,7 +177,7 @@ class EvaluatePage:
         except StoreError as error:
             return {"problem": str(error)}
         chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies][:MOST_SHOWN]
-        places = sorted({int(place) for policy in policies.values() for place in policy.places})
+        places = sorted({int(place) for policy in policies.values() for place in policy.prompts})
         start = sent.member(data, "start")
         first = min(start, max(len(places) - 1, 0)) if type(start) is int and start >= 0 else 0
         draw = sent.member(data, "draw")
