@@ -94,7 +94,7 @@ def _distance(order: Sequence[Hashable], totals: np.ndarray, level: Level) -> np
 
 @dataclass(frozen=True)
 class Share:
-    """How often something was so: ``hits`` of ``count``, with the 95 % interval of the share (Wilson); None without any."""
+    """A share, ``hits`` of ``count``, with its 95 % interval (Wilson); both are None where ``count`` is 0."""
 
     hits: int
     count: int
@@ -118,6 +118,6 @@ class Share:
 
     @property
     def leans(self) -> bool:
-        """Whether one half lies outside of the interval: more than chance would explain."""
+        """Whether 0.5 lies outside of the interval, so that chance alone does not explain the share."""
         interval = self.interval
         return interval is not None and not interval[0] <= 0.5 <= interval[1]

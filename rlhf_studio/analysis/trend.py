@@ -98,9 +98,9 @@ def _noise(values: np.ndarray, cautious: bool = True) -> tuple[np.ndarray, np.nd
 def _slow_noise(values: np.ndarray) -> np.ndarray:
     """The variance of a step's noise in the long run, (K,): the largest that the means of blocks of steps say; 0 before there are enough.
 
-    The mean of b steps has the variance (long-run variance) / b, where blocks are long enough to be independent or AR(1) themselves. Each
-    half of the blocks is asked, and the calmer one believed: a rise that is over soon, or that comes late, makes but one of them restless.
-    Looked at whenever the blocks have become a tenth more; in between it stays.
+    The mean of b steps has the variance (long-run variance) / b, where blocks are long enough to be independent or AR(1) themselves. The
+    blocks are divided into two halves, and the smaller figure counts: a rise that is over soon, or that comes late, makes only one half
+    restless. The figure is computed again whenever there are a tenth more blocks; in between it stays.
     """
     variances = np.zeros(len(values))
     for length in BLOCKS:

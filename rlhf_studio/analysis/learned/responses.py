@@ -1,7 +1,7 @@
 """The responses of a run's steps as token ids, read from its records: all episodes where they were kept, else the recorded responses.
 
 A long run is thinned to at most :data:`MOST_STEPS` steps that lie evenly (every second, every fourth ... recorded step), so that what is
-read stays bounded, and so that a run that goes on needs only its newest steps to be read. What has been read is kept.
+read stays bounded, and so that only the newest steps of a growing run must be read. Steps that were read are remembered.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _step_tokens(step: int, ids: Sequence[Sequence[int]], stopped: Sequence[bool
 
 
 def thinned(steps: Sequence[int], most: int = MOST_STEPS) -> list[int]:
-    """Every first, second, fourth ... of ``steps``, so that at most ``most`` are left: what is kept of a run stays kept or falls away."""
+    """Every first, second, fourth ... of ``steps``, at most ``most``. While a run grows, a step that was left out never comes back."""
     stride = 1
     while len(steps) > most * stride:
         stride *= 2

@@ -84,7 +84,7 @@ def main() -> None:
 
 
 class _ProgressAnswers:
-    """Says each further hundredth."""
+    """Answers with the fraction that is done, once for each percent."""
 
     def __init__(self) -> None:
         self._last = -1

@@ -1,4 +1,4 @@
-"""One line of a log, as the person or program that wrote it left it: every field is checked, and what is wrong is said with its line."""
+"""One line of a log. Every field is checked, and each error names the line and the field."""
 
 from __future__ import annotations
 

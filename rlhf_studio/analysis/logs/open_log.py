@@ -32,7 +32,7 @@ UNKNOWN = "unknown"
 """The model of a run whose log does not name it."""
 PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zX")  # gzip, zip, zstandard, bzip2, xz
 
-Progress = Callable[[float], None]
+ReportProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Opened:
     notes: list[str]
 
 
-def open_log(file: Path, workspace: Path, name: str = "", progress: Progress = lambda fraction: None, *, called: str = "") -> Opened:
+def open_log(file: Path, workspace: Path, name: str = "", progress: ReportProgress = lambda fraction: None, *, called: str = "") -> Opened:
     """Make a run of a file of JSON Lines (``docs/logs.md``). ``progress`` hears how far it is, from 0 to 1.
 
     ``called`` is what a person calls the file where it has another name here, as one that a page has sent.
@@ -121,7 +121,7 @@ def _settings_of(index: LogIndex, title: str, file_name: str) -> tuple[RunConfig
     return parse_ppo(data), Origin(imported=file_name, settings_known=complete, settings_given=[] if complete else named)
 
 
-def _second_pass(source: BinaryIO, index: LogIndex, folder: Path, origin: Origin, progress: Progress) -> list[str]:
+def _second_pass(source: BinaryIO, index: LogIndex, folder: Path, origin: Origin, progress: ReportProgress) -> list[str]:
     """Store the run. Returns what people should know of it."""
     computed: set[str] = set()
     lock = EngineLock(folder)

@@ -24,7 +24,7 @@ Part = tuple[str, bool]
 def demonstration_parts(
     rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick, fields: Fields
 ) -> list[list[Part]]:
-    """The parts of each demonstration, in turn; none of one whose answers are all nothing as a text.
+    """The parts of each demonstration, in their order; no parts for a demonstration whose answers have no text.
 
     ``counts`` takes what was done to them, ``fields`` what chats say beside role and content. Raises :class:`PromptsError` with the row.
     """
@@ -38,7 +38,7 @@ def demonstration_parts(
 def pair_texts(
     rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick, fields: Fields
 ) -> list[tuple[str, str, str] | None]:
-    """Prompt, chosen and rejected response of each pair; None of one with a response that is nothing as a text.
+    """Prompt, chosen and rejected response of each pair; None for a pair with a response that has no text.
 
     The other arguments and errors are as in :func:`demonstration_parts`.
     """
@@ -160,7 +160,7 @@ def _needed(chat: ChatTemplate | None) -> ChatTemplate:
 
 
 def _guarded(rows: Sequence[Demonstration | Pair], render: Callable[[], T]) -> T:
-    """Names the row that a template refuses."""
+    """What ``render`` gives. An error of the template names the row that it refuses."""
     try:
         return render()
     except ChatError as error:

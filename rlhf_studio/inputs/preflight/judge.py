@@ -15,7 +15,7 @@ from rlhf_studio.runs.evaluation.policies import PolicySource, settings_of_run, 
 
 
 def judge_notes(config: StageConfig) -> list[str]:
-    """A warning for each run that was trained with the judge's reward model; without one, for a judge that is the reward here as well."""
+    """A warning for each run that was trained with the judge; if there is none, a warning where the judge is this evaluation's reward."""
     if not isinstance(config, EvaluationRunConfig) or not config.evaluation.judge:
         return []
     judge = _identity(config.evaluation.judge, Path.cwd())

@@ -146,7 +146,7 @@ class Prompt:
         messages: the conversation when the row holds one, ending where the policy is to answer.
         reference: the reference text, empty when there is none.
         answered: the conversation ended with an answer, which was left out.
-        dialogue: how the conversation was written in one text (a key of :data:`dialogues.FORMS`); empty when it was not, or was left so.
+        dialogue: the form of the dialogue that the text was (a key of :data:`dialogues.FORMS`); empty for all other texts.
     """
 
     number: int

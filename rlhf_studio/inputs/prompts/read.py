@@ -127,7 +127,7 @@ def reasons(left_out: Counter[str], data: DataConfig) -> str:
 
 
 def source_request(data: DataConfig) -> SourceRequest:
-    """Where the prompts are: the columns that settings name, and those of :data:`BESIDE`."""
+    """The source of the prompts, with the columns that settings name and those of :data:`BESIDE`."""
     named = {f"data.{name}": column for name in NAMED.values() if (column := getattr(data, name))}
     usual = tuple(name for names in BESIDE.values() for name in names if name not in named.values())
     return SourceRequest(data.prompts, named, usual, data.subset, data.split, data.revision)
