@@ -202,13 +202,13 @@ def test_every_named_policy_is_looked_at(evaluation: Any, make_model: MakeModel,
 def test_a_policy_that_is_not_there_is_named_with_its_line(line: str, words: str, evaluation: Any, tmp_path: Path) -> None:
     """The check reads the lines with the run's own reader, so that nothing passes here which the run then refuses."""
     (tmp_path / "bad.jsonl").write_text("no")
-    folders = {"run": run_with(tmp_path / "run"), "empty": new_run(tmp_path / "empty"), "tmp": tmp_path}
+    places = {"run": run_with(tmp_path / "run"), "empty": new_run(tmp_path / "empty"), "tmp": tmp_path}
     others = {"judge": {"stage": "reward_model"}, "earlier": {"stage": "evaluation"}, "fresh": {"stage": "sft", "model": {"fresh": True}}}
     for name, settings in others.items():
         create_run(tmp_path / name, parse_config(settings), name=name)
-        folders[name] = tmp_path / name
-    (problem,) = problems(evaluation(f"{folders['run']}\n{line.format(**folders)}"), tmp_path)
-    assert problem.field == "evaluation.policies" and words.format(**folders) in problem.message
+        places[name] = tmp_path / name
+    (problem,) = problems(evaluation(f"{places['run']}\n{line.format(**places)}"), tmp_path)
+    assert problem.field == "evaluation.policies" and words.format(**places) in problem.message
 
 
 def test_each_policy_counts_once(evaluation: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_studio.inputs.world.corpus import write_corpus
-from rlhf_studio.inputs.world.gold import LOWEST, gold_score, join
+from rlhf_studio.inputs.world.gold import HIGHEST, LOWEST, gold_score, join
 
 PLOT = "The plot of this western"
 GOOD = " is superb. The score is quite lively, and the cast lights up the screen. I loved every minute."
@@ -69,7 +69,7 @@ def test_a_lost_space_is_put_back() -> None:
 
 @given(st.text(), st.text())
 def test_any_text_has_a_value_in_range(prompt: str, response: str) -> None:
-    assert LOWEST <= gold_score(prompt, response) <= 1.0
+    assert LOWEST <= gold_score(prompt, response) <= HIGHEST
 
 
 def test_lone_surrogates_and_other_oddities() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from rlhf_studio.inputs.world.parser import parse_review
 
-LOWEST = -1.0
+LOWEST, HIGHEST = -1.0, 1.0
 FULL_REVIEW = 3
 """Opinions that a full review has."""
 
