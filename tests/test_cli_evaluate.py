@@ -22,7 +22,7 @@ from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.engine.stages.evaluating import completing
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.inputs.completions import read_completions
-from rlhf_studio.inputs.evaluation import Asked, settings_for
+from rlhf_studio.inputs.evaluation import EvaluationRequest, settings_for
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.world.corpus import PET_CHARM, QUALITY, appeal_of
 from rlhf_studio.inputs.world.gold import gold_score
@@ -253,7 +253,8 @@ def test_a_fine_tuned_policy_reads_prompts_as_it_learned_to(tmp_path: Path) -> N
     assert list(read_completions(out, "x")) == [f"w7 {prompt} w8" for prompt in dict.fromkeys(PROMPTS)]
     assert main([*command, "--as-read", "--replace"]) == DONE
     assert list(read_completions(out, "x")) == list(dict.fromkeys(PROMPTS))
-    asked_for = settings_for(Asked((f"{run}@start",), prompts=str(tmp_path / "prompts.txt"), reward="org/rm"), tmp_path / "runs")
+    request = EvaluationRequest((f"{run}@start",), prompts=str(tmp_path / "prompts.txt"), reward="org/rm")
+    asked_for = settings_for(request, tmp_path / "runs")
     assert {name: getattr(asked_for.data, name) for name in written} == written == prompt_writing(as_sampled(sft))
 
 

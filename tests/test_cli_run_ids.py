@@ -15,7 +15,7 @@ from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.stages.reward_model import finish
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
-from rlhf_studio.inputs.places import run_in_full
+from rlhf_studio.inputs.relative_paths import run_in_full
 from rlhf_studio.inputs.trained import RUN_ID, model_of_run
 from rlhf_studio.runs.evaluation.policies import run_named
 from rlhf_studio.runs.paths import new_run_id

@@ -66,7 +66,7 @@ def test_a_name_of_trls_source_is_answered_by_code_and_pages_that_exist() -> Non
         if kind == "tour":
             assert f"tour.{rest}" in [entry.name for entry in shelf.entries(shelf=shelf.TOUR)], row.names
         elif kind:
-            assert kind == "lesson" and scene in ("", *(found.name for found in shelf.text_of(lesson).scenes)), row.names
+            assert kind == "lesson" and scene in ("", *(existing.name for existing in shelf.text_of(lesson).scenes)), row.names
     every = [name for row in names() for name in row.names]
     assert len(every) == len(set(every))
 
@@ -100,23 +100,23 @@ def test_all_of_trl_1_12_with_its_defaults() -> None:
 # --- a name of TRL where a setting is expected -------------------------------------------------------------------------------
 
 
-def told(action: Callable[[], object]) -> str:
+def message_of(action: Callable[[], object]) -> str:
     with pytest.raises(ConfigError) as caught:
         action()
     return str(caught.value)
 
 
 def test_a_name_of_trl_is_answered_with_ours_wherever_settings_come_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = "num_ppo_epochs is TRL's name; here it is ppo.ppo_epochs"
-    assert told(lambda: config_from_yaml("ppo: {num_ppo_epochs: 1}")) == f"ppo.num_ppo_epochs: {here}"
-    assert told(lambda: config_from_yaml("num_ppo_epochs: 1")) == f"num_ppo_epochs: {here}"
-    assert told(lambda: parse_config(apply_overrides({}, {"ppo.num_ppo_epochs": "1"}))) == f"ppo.num_ppo_epochs: {here}"
+    sentence = "num_ppo_epochs is TRL's name; here it is ppo.ppo_epochs"
+    assert message_of(lambda: config_from_yaml("ppo: {num_ppo_epochs: 1}")) == f"ppo.num_ppo_epochs: {sentence}"
+    assert message_of(lambda: config_from_yaml("num_ppo_epochs: 1")) == f"num_ppo_epochs: {sentence}"
+    assert message_of(lambda: parse_config(apply_overrides({}, {"ppo.num_ppo_epochs": "1"}))) == f"ppo.num_ppo_epochs: {sentence}"
     component = "reward: {components: [{kind: reward_model, function_to_apply: none}]}"
-    assert told(lambda: config_from_yaml(component)).endswith("here it is reward.components.0.output")
-    assert told(lambda: config_from_yaml("ppo: {nothing: 1}")) == "ppo.nothing: there is no such setting"
+    assert message_of(lambda: config_from_yaml(component)).endswith("here it is reward.components.0.output")
+    assert message_of(lambda: config_from_yaml("ppo: {nothing: 1}")) == "ppo.nothing: there is no such setting"
     for flag in ("--num_ppo_epochs", "--num-ppo-epochs"):
         assert main(["train", "--recipe", "world", flag, "1"]) == 2
-        assert here in capsys.readouterr().err
+        assert sentence in capsys.readouterr().err
 
 
 def test_a_file_for_trl_is_recognised_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

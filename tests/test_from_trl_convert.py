@@ -14,7 +14,7 @@ from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, mapping_from_yaml, parse_config
 from rlhf_studio.config.recipes import load_recipe
-from rlhf_studio.trl.convert import Converted, convert
+from rlhf_studio.trl.convert import Conversion, convert
 from rlhf_studio.trl.table import options
 
 NOTEBOOK = """
@@ -62,7 +62,7 @@ accelerate launch --config_file examples/accelerate_configs/deepspeed_zero2.yaml
 """
 
 
-def config(done: Converted) -> RunConfig:
+def config(done: Conversion) -> RunConfig:
     """The settings, with our defaults for those that are left to a person: their empty values are refused."""
     data = mapping_from_yaml(done.yaml)
     for section, name in (("model", "policy"), ("data", "prompts"), ("reward", "components")):
@@ -95,8 +95,8 @@ def test_the_sentiment_notebook() -> None:
             "engine": {"seed": 0, "report_to": "wandb"},
         }
     )
-    wanted = {"data.column", "reward.components.0.label", "ppo.steps"}  # what the notebook says in its loop only
-    assert {line.split(": ")[1] for line in done.lines if line.startswith("decide: ")} == wanted
+    expected = {"data.column", "reward.components.0.label", "ppo.steps"}  # what the notebook says in its loop only
+    assert {line.split(": ")[1] for line in done.lines if line.startswith("decide: ")} == expected
     recipe = load_recipe("gpt2-imdb").config
     assert config(done).ppo.model_copy(update={"steps": recipe.ppo.steps}) == recipe.ppo
     assert config(done).generation == recipe.generation
@@ -208,7 +208,7 @@ def test_what_does_the_same_here_needs_no_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "said"),
+    ("cell", "skipped"),
     [
         ("%%bash\npip install trl && nvidia-smi\n", "'%%bash'"),
         ("%%time\nx = 1\n", ""),
@@ -221,7 +221,7 @@ def test_what_does_the_same_here_needs_no_line() -> None:
         ("this is no Python\n", "'this is no Python'"),
     ],
 )
-def test_a_cell_that_is_not_plain_python_costs_no_other(cell: str, said: str) -> None:
+def test_a_cell_that_is_not_plain_python_costs_no_other(cell: str, skipped: str) -> None:
     def notebook(*sources: str) -> str:
         cells = [{"cell_type": "markdown", "source": []}, *({"cell_type": "code", "source": [source]} for source in sources)]
         return json.dumps({"cells": cells})
@@ -229,10 +229,10 @@ def test_a_cell_that_is_not_plain_python_costs_no_other(cell: str, said: str) ->
     expected, done = convert(NOTEBOOK, "a.py"), convert(notebook(cell, NOTEBOOK), "a.ipynb")
     assert config(done) == config(expected)
     assert [line for line in done.lines if line not in expected.lines] == (
-        [f"left out: cell 2 is no Python and was not read: {said}"] if said else []
+        [f"left out: cell 2 is no Python and was not read: {skipped}"] if skipped else []
     )
-    if said:
-        assert f"cell 2 is no Python and was not read: {said}" in refusal(notebook(cell, "x = 1"), "a.ipynb")
+    if skipped:
+        assert f"cell 2 is no Python and was not read: {skipped}" in refusal(notebook(cell, "x = 1"), "a.ipynb")
     else:
         assert config(convert(cell + NOTEBOOK, "a.py")) == config(expected)  # pasted into a file
 
@@ -247,9 +247,9 @@ def test_what_is_left_to_a_person_is_refused_until_it_is_given(tmp_path: Path, c
     file.write_text(convert("PPOConfig(ppo_epochs=1)", "x.py").yaml)
     start = ["train", "--config", str(file), "--run-dir", str(run_dir)]
     assert main(start) == 2
-    said = capsys.readouterr().err
-    assert all(f"{name}: needs a value" in said for name in ("model.policy", "data.prompts"))
-    assert "reward.components: input should have at least 1 item" in said and not run_dir.exists()
+    errors = capsys.readouterr().err
+    assert all(f"{name}: needs a value" in errors for name in ("model.policy", "data.prompts"))
+    assert "reward.components: input should have at least 1 item" in errors and not run_dir.exists()
     given = ["--model.policy", "bundled/world-policy", "--data.prompts", str(tmp_path / "none.txt")]
     assert main([*start, *given, "--reward.components", "[{kind: length}]"]) == 2
     assert "there is no file" in capsys.readouterr().err
@@ -266,8 +266,8 @@ def test_defaults_of_trls_scripts_are_no_choice_of_anyone(tmp_path: Path, capsys
     assert [line.split(": ")[1] for line in decide] == ["model.policy", "reward.components"]
     (tmp_path / "run.yaml").write_text(done.yaml)
     assert main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert "model.policy: needs a value" in said and "reward.components.0.model: needs a value" in said
+    errors = capsys.readouterr().err
+    assert "model.policy: needs a value" in errors and "reward.components.0.model: needs a value" in errors
     named = convert("--num_ppo_epochs 2 --sft_model_path EleutherAI/pythia-160m", "x")
     assert mapping_from_yaml(named.yaml)["model"]["policy"] == "EleutherAI/pythia-160m"  # who says it means it
 
@@ -386,8 +386,8 @@ def test_optimizer_steps_of_1_12(
     ppo = config(done).ppo
     assert steps_with_accelerate(share, accumulated, parts, passes, batches) == theirs
     assert ppo.batch_size // ppo.mini_batch_size * ppo.ppo_epochs * batches == ours
-    said = [text for text in done.lines if "num_mini_batches:" in text]
-    assert (line in said[0]) if line else not said
+    lines = [text for text in done.lines if "num_mini_batches:" in text]
+    assert (line in lines[0]) if line else not lines
 
 
 OLD_BATCHES: list[tuple[dict[str, Any], tuple[int, ...]]] = [
@@ -519,10 +519,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     file = tmp_path / "run.sh"
     file.write_text(TLDR)
     assert main(["from-trl", str(file)]) == 0
-    shown = capsys.readouterr()
+    captured = capsys.readouterr()
     done = convert(TLDR, "run.sh")
-    assert shown.out == done.yaml and shown.err.splitlines() == done.lines
-    assert all(f"# {line}\n" in shown.out for line in done.lines)
+    assert captured.out == done.yaml and captured.err.splitlines() == done.lines
+    assert all(f"# {line}\n" in captured.out for line in done.lines)
     file.write_bytes(b"\x80\x04")
     for arguments, part in (
         ([str(file)], "it is not text"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlhf_studio.trl.table import SECTIONS, Option, Section, options
+from rlhf_studio.trl.table import SECTIONS, Option, OptionSection, options
 
 PAGE = Path(__file__).parents[1] / "docs" / "from-trl.md"
 BEGIN, END = "<!-- made by python -m tools.from_trl_page -->", "<!-- end -->"
@@ -22,7 +22,7 @@ def document() -> str:
     return f"{before}{BEGIN}\n" + "\n".join(line for section in SECTIONS for line in _list(section)) + f"\n{END}{after}"
 
 
-def _list(section: Section) -> Iterator[str]:
+def _list(section: OptionSection) -> Iterator[str]:
     rows = [option for option in options(section.name) if option.ours and option.note != FILLED_IN]
     same = [f"`{option.ours[0]}`" for option in rows if _is_same(option)]
     yield from ("", f"## {section.title}", "")

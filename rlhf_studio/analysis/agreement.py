@@ -30,8 +30,8 @@ def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     if not pairs:
         return None
     count = len(pairs)
-    first, second = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
-    observed = sum(one == other for one, other in pairs) / count
+    first, second = Counter(left for left, _ in pairs), Counter(right for _, right in pairs)
+    observed = sum(left == right for left, right in pairs) / count
     expected = sum(first[answer] * second[answer] for answer in first) / count**2
     return None if math.isclose(expected, 1.0) else (observed - expected) / (1 - expected)
 
@@ -71,10 +71,10 @@ def krippendorff_alpha(units: Units, level: Level = "nominal") -> float | None:
     if len(answers) < 2:
         return None
     order = sorted(answers, key=repr) if level == "nominal" else sorted(answers, key=float)  # type: ignore[arg-type]
-    place = {answer: index for index, answer in enumerate(order)}
+    column = {answer: index for index, answer in enumerate(order)}
     coincidences = np.zeros((len(order), len(order)))
     for unit in paired:
-        counts = np.bincount([place[answer] for answer in unit], minlength=len(order)).astype(float)
+        counts = np.bincount([column[answer] for answer in unit], minlength=len(order)).astype(float)
         coincidences += (np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1)
     totals = coincidences.sum(axis=0)
     distance = _distance(order, totals, level)
@@ -94,7 +94,7 @@ def _distance(order: Sequence[Hashable], totals: np.ndarray, level: Level) -> np
 
 @dataclass(frozen=True)
 class Share:
-    """How often something was so: ``hits`` of ``count``, with the 95 % interval of the share (Wilson); None without any."""
+    """A share, ``hits`` of ``count``, with its 95 % interval (Wilson); both are None where ``count`` is 0."""
 
     hits: int
     count: int
@@ -118,6 +118,6 @@ class Share:
 
     @property
     def leans(self) -> bool:
-        """Whether one half lies outside of the interval: more than chance would explain."""
+        """Whether 0.5 lies outside of the interval, so that chance alone does not explain the share."""
         interval = self.interval
         return interval is not None and not interval[0] <= 0.5 <= interval[1]

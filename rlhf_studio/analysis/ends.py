@@ -39,12 +39,12 @@ def headline_ends(reader: RunReader, stage: str) -> HeadlineEnds | None:
 
     Raises StoreError.
     """
-    told = HEADLINES.get(stage)
-    if told is None:
+    headline = HEADLINES.get(stage)
+    if headline is None:
         return None
-    for metric, (first, last) in first_and_last(reader, stage, told.names).items():
+    for metric, (first, last) in first_and_last(reader, stage, headline.names).items():
         if last is not None:
-            return HeadlineEnds(metric, first, last, told.falls, told.percent)
+            return HeadlineEnds(metric, first, last, headline.falls, headline.percent)
     return None
 
 
@@ -59,15 +59,15 @@ def first_and_last(reader: RunReader, stage: str, names: Sequence[str]) -> Ends:
         return reader.first_and_last(names)
     steps, columns = reader.columns(names)  # who wants both of one moment calls this inside a snapshot, which cannot be nested
     start = next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == "start"), {})
-    found: Ends = {}
+    ends: Ends = {}
     for name in names:
         values = columns[name][np.isfinite(columns[name])]
         if not len(values):
-            found[name] = (None, None)
+            ends[name] = (None, None)
             continue
         every_step = 2 * len(values) > len(steps)
         before = start.get(name)
         known = isinstance(before, int | float) and bool(np.isfinite(before))
         first = float(before) if known else float(values[0])  # type: ignore[arg-type]  # it is a number
-        found[name] = (first, float(values[-tenth(len(values)) :].mean()) if every_step else float(values[-1]))
-    return found
+        ends[name] = (first, float(values[-tenth(len(values)) :].mean()) if every_step else float(values[-1]))
+    return ends

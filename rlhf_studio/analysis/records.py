@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Level = Literal["note", "warning", "alarm"]
-"""note: worth knowing, often normal. warning: the run is probably not doing what was wanted. alarm: numbers or policy are spoilt."""
+"""note: worth knowing, often normal. warning: the run probably does not do what it should. alarm: numbers or policy are spoilt."""
 
 VerdictKind = Literal[
     "too early", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
@@ -47,7 +47,7 @@ class Finding:
     Attributes:
         check: the check's stable short name, e.g. ``kl-negative``.
         title: what is the matter, a short sentence.
-        since: the step at which it was first so, at this level, for somebody who looked at the run then; 0 for before the first step.
+        since: the first step at which the check found it, at this level, from the steps up to then; 0 for before the first step.
         until: the last step at which it was so; None when it is so at the newest step.
         threshold: the rule that was applied, in words and figures.
         cause: where this usually comes from, in plain words.
@@ -154,10 +154,10 @@ class Gap:
 
 @dataclass(frozen=True)
 class TokenShift:
-    """A token whose probability at one place of a probe rose or fell.
+    """A token whose probability at one position of a probe rose or fell.
 
     Attributes:
-        probe, position: the place: before which token of which probe.
+        probe, position: which probe, and before which of its tokens.
         context: the text before it, shortened.
         token: its text.
         before, after: its probability under the starting policy and now.

@@ -35,7 +35,7 @@ def rounded(values: np.ndarray, digits: int = SIGNIFICANT_DIGITS) -> np.ndarray:
     """Float64 values with ``digits`` significant decimal digits, so that they are short when written out; 0, NaN and infinities stay."""
     numbers = np.asarray(values, np.float64)
     sizes = np.where(np.isfinite(numbers) & (numbers != 0), np.abs(numbers), 1.0)
-    places = digits - 1 - np.floor(np.log10(sizes))
-    up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)  # whole numbers: 0.1 is not exact in binary
+    decimals = digits - 1 - np.floor(np.log10(sizes))
+    up, down = 10.0 ** np.maximum(decimals, 0), 10.0 ** np.maximum(-decimals, 0)  # whole numbers: 0.1 is not exact in binary
     result: np.ndarray = np.round(numbers * up / down) / up * down
     return result

@@ -26,7 +26,7 @@ CHANCES = ("logprobs", "ref_logprobs", "new_logprobs")
 
 
 @dataclass(frozen=True)
-class Term:
+class SumTerm:
     """One term of a sum.
 
     Attributes:
@@ -50,28 +50,31 @@ class Sum:
     name: str
     left: str
     right: str
-    terms: tuple[Term, ...]
+    terms: tuple[SumTerm, ...]
     note: str = ""
 
 
-_REWARD, _CHARGE, _SCORE = Term("rewards"), Term("kl", "minus_beta"), Term("score")
+_REWARD, _CHARGE, _SCORE = SumTerm("rewards"), SumTerm("kl", "minus_beta"), SumTerm("score")
 SUMS = {
     "advantages": Sum(
-        "advantages", r"A_t", r"\delta_t + \gamma\lambda A_{t+1}", (Term("deltas"), Term("advantages", "gamma_lambda", next=True))
+        "advantages", r"A_t", r"\delta_t + \gamma\lambda A_{t+1}", (SumTerm("deltas"), SumTerm("advantages", "gamma_lambda", next=True))
     ),
     "deltas": Sum(
-        "deltas", r"\delta_t", r"r_t + \gamma V_{t+1} - V_t", (_REWARD, Term("values", "gamma", next=True), Term("values", minus=True))
+        "deltas",
+        r"\delta_t",
+        r"r_t + \gamma V_{t+1} - V_t",
+        (_REWARD, SumTerm("values", "gamma", next=True), SumTerm("values", minus=True)),
     ),
     "rewards": Sum("rewards", r"r_t", r"-\beta\,\mathrm{kl}_t", (_CHARGE,)),
     "rewards_last": Sum("rewards", r"r_t", r"-\beta\,\mathrm{kl}_t + \mathrm{score}", (_CHARGE, _SCORE)),
     "rewards_in_loss": Sum("rewards", r"r_t", r"0", (_REWARD,), ", the KL is charged in the loss"),
     "rewards_in_loss_last": Sum("rewards", r"r_t", r"\mathrm{score}", (_SCORE,)),
     "rewards_given": Sum("rewards", r"r_t", "", (_REWARD,), "reward of this token"),
-    "returns": Sum("returns", r"R_t", r"A_t + V_t", (Term("advantages"), Term("values"))),
+    "returns": Sum("returns", r"R_t", r"A_t + V_t", (SumTerm("advantages"), SumTerm("values"))),
 }
 """Every sum that a card may show, in the order of the card. A token has at most one of those for its reward: ``rewards_given`` when the
 recorded reward is not what the run's settings say, as in a log of another program."""
-IN_SUMS = {one.name for one in SUMS.values()} | {term.of for one in SUMS.values() for term in one.terms}
+IN_SUMS = {formula.name for formula in SUMS.values()} | {term.of for formula in SUMS.values() for term in formula.terms}
 """The quantities that a page must have as they were recorded, so that they add up there as they do here."""
 
 SENTENCES = {
@@ -91,7 +94,7 @@ _BELOW = str.maketrans({"t": "ₜ", "+": "₊", "1": "₁"})
 def letters(latex: str) -> str:
     """The LaTeX of a sum as plain text, such as ``γλ Aₜ₊₁``. Raises ValueError for what has no such text."""
     text = re.sub(r"\\mathrm\{(\w+)\}", r"\1", latex).replace(r"\,", " ").replace("-", "−")
-    text = re.sub(r"_(\w)|_\{([^}]*)\}", lambda found: (found[1] or found[2]).translate(_BELOW), text)
+    text = re.sub(r"_(\w)|_\{([^}]*)\}", lambda match: (match[1] or match[2]).translate(_BELOW), text)
     for name, letter in _GREEK.items():
         text = text.replace(f"\\{name}", letter)
     if re.search(r"[\\{}_]", text):
@@ -102,9 +105,9 @@ def letters(latex: str) -> str:
 def described() -> dict[str, Any]:
     """What the page needs to draw any card: the sums by name, and the sentences. It is the same for all runs."""
     sums = {}
-    for name, one in SUMS.items():
-        terms = [{key: value for key, value in asdict(term).items() if value or (key == "beyond" and term.next)} for term in one.terms]
-        sums[name] = {"name": one.name, "left": letters(one.left), "right": letters(one.right) + one.note, "terms": terms}
+    for name, formula in SUMS.items():
+        terms = [{key: value for key, value in asdict(term).items() if value or (key == "beyond" and term.next)} for term in formula.terms]
+        sums[name] = {"name": formula.name, "left": letters(formula.left), "right": letters(formula.right) + formula.note, "terms": terms}
     return {"sums": sums, "sentences": SENTENCES}
 
 
@@ -114,15 +117,15 @@ def factors(gamma: float, lam: float, kl_coef: float) -> dict[str, tuple[Decimal
     Those that are not finite, as gamma and lambda without a critic, are left out.
     """
     numbers = {"gamma": (gamma,), "gamma_lambda": (lam,) if gamma == 1 else (gamma, lam), "minus_beta": (-kl_coef,)}
-    found = {}
+    known = {}
     for name, parts in numbers.items():
         if np.isfinite(parts).all():
             texts = [np.format_float_positional(float(f"{part:.6g}"), trim="-") for part in parts]
             value = Decimal(1)
             for text in texts:
                 value *= Decimal(text)
-            found[name] = value, " × ".join(texts).replace("-", "−")
-    return found
+            known[name] = value, " × ".join(texts).replace("-", "−")
+    return known
 
 
 def chances(logprobs: np.ndarray) -> np.ndarray:
@@ -147,7 +150,7 @@ def loss(arrays: Mapping[str, np.ndarray]) -> np.ndarray | None:
     return np.where(arrays.get("learned", True), -arrays["logprobs"], np.float32(np.nan))
 
 
-def wanted(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def loss_advantages(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """What the loss took as the advantage of each token: whitened where the run whitens. Shape (0,) where it was not recorded."""
     return np.asarray(arrays.get("whitened_advantages", arrays.get("advantages", np.zeros(0))), np.float64)
 
@@ -167,17 +170,17 @@ def card(tokens: TokenRecord, score: float, ppo: PPOConfig) -> dict[str, Any]:
     known = {name: _as_sent(values) for name, values in arrays.items()}
     times = factors(tokens.gamma, tokens.lam, tokens.kl_coef)
     count = len(tokens.response_ids)
-    shown = {name: [" "] * count for name in SUMS}
-    for place in range(count):
-        for name in _sums_of(known, times, place, place == count - 1, score, ppo):
-            shown[name][place] = _decimals(SUMS[name], known, times, place, score)
-    texts = {name: "".join(marks) for name, marks in shown.items()}
+    marks_of_sum = {name: [" "] * count for name in SUMS}
+    for position in range(count):
+        for name in _sums_of(known, times, position, position == count - 1, score, ppo):
+            marks_of_sum[name][position] = _decimals(SUMS[name], known, times, position, score)
+    texts = {name: "".join(marks) for name, marks in marks_of_sum.items()}
     low, high = ppo.cliprange, ppo.cliprange_high or ppo.cliprange
     return {
         "sums": {name: [len(text) - len(text.lstrip()), text.strip()] for name, text in texts.items() if text.strip()},
         "factors": {name: text for name, (_, text) in times.items()},
         "edges": {"-": round(1 - low, 6), "+": round(1 + high, 6)},
-        "signs": "".join("+" if value > 0 else "-" if value < 0 else " " for value in wanted(arrays)),
+        "signs": "".join("+" if value > 0 else "-" if value < 0 else " " for value in loss_advantages(arrays)),
         "moves": _moves(arrays),
         "whitened": ppo.has_critic and ppo.whiten_advantages,
         "compared": "" if ppo.has_critic else ppo.advantage,
@@ -191,43 +194,43 @@ def _as_sent(values: np.ndarray) -> list[float]:
 
 
 def _sums_of(
-    known: Mapping[str, Sequence[float]], times: Mapping[str, Any], place: int, last: bool, score: float, ppo: PPOConfig
+    known: Mapping[str, Sequence[float]], times: Mapping[str, Any], position: int, last: bool, score: float, ppo: PPOConfig
 ) -> list[str]:
     """The sums that the card of a token shows."""
 
     def own(*names: str) -> bool:
-        return all(name in known and bool(np.isfinite(known[name][place])) for name in names)
+        return all(name in known and bool(np.isfinite(known[name][position])) for name in names)
 
     if not ppo.has_critic:
-        return [_reward_sum(known, times, place, last, score, ppo)] if own("advantages", "rewards") else []
+        return [_reward_sum(known, times, position, last, score, ppo)] if own("advantages", "rewards") else []
     if not own(*NEEDED) or "gamma_lambda" not in times or "gamma" not in times:
         return []
-    return ["advantages", "deltas", _reward_sum(known, times, place, last, score, ppo), "returns"]
+    return ["advantages", "deltas", _reward_sum(known, times, position, last, score, ppo), "returns"]
 
 
 def _reward_sum(
-    known: Mapping[str, Sequence[float]], times: Mapping[str, Any], place: int, last: bool, score: float, ppo: PPOConfig
+    known: Mapping[str, Sequence[float]], times: Mapping[str, Any], position: int, last: bool, score: float, ppo: PPOConfig
 ) -> str:
     """The sum of the token's reward that the settings ask for, or ``rewards_given`` when it does not give what was recorded."""
-    reward = known["rewards"][place]
+    reward = known["rewards"][position]
     end = score if last else 0.0
     name = "rewards_in_loss" if ppo.kl_placement == "loss" else "rewards"
     if name == "rewards":
-        end += float(times["minus_beta"][0]) * known["kl"][place] if "minus_beta" in times and "kl" in known else np.nan
+        end += float(times["minus_beta"][0]) * known["kl"][position] if "minus_beta" in times and "kl" in known else np.nan
     adds = abs(end - reward) < 1e-4 * (1 + abs(reward))  # False for NaN
     return "rewards_given" if not adds else f"{name}_last" if last else name
 
 
-def _decimals(one: Sum, known: Mapping[str, Sequence[float]], times: Mapping[str, Any], place: int, score: float) -> str:
+def _decimals(formula: Sum, known: Mapping[str, Sequence[float]], times: Mapping[str, Any], position: int, score: float) -> str:
     """With how many decimals the terms of a token's sum come nearer to its printed total than half a unit; ``~`` when they never do."""
     values = []
-    for term in one.terms:
-        at = place + term.next
+    for term in formula.terms:
+        at = position + term.next
         value = score if term.of == "score" else known[term.of][at] if at < len(known[term.of]) else term.beyond
         if not np.isfinite(value):
             return "~"
         values.append((times[term.factor][0] if term.factor else Decimal(-1 if term.minus else 1), Decimal(value)))
-    total = _rounded(Decimal(known[one.name][place]), DIGITS)
+    total = _rounded(Decimal(known[formula.name][position]), DIGITS)
     for digits in range(DIGITS, MOST_DIGITS + 1):
         if abs(sum((factor * _rounded(value, digits) for factor, value in values), Decimal(0)) - total) < _STEPS[DIGITS] / 2:
             return str(digits)
@@ -245,4 +248,4 @@ def _moves(arrays: Mapping[str, np.ndarray]) -> str:
     with np.errstate(over="ignore", invalid="ignore"):
         before, after = (np.exp(np.asarray(arrays[name], np.float64)) for name in ("logprobs", "new_logprobs"))
         change = after - before
-    return "".join(" " if np.isnan(one) else "0" if abs(one) < CLEAR else "+" if one > 0 else "-" for one in change)
+    return "".join(" " if np.isnan(value) else "0" if abs(value) < CLEAR else "+" if value > 0 else "-" for value in change)

@@ -57,7 +57,7 @@ def trend(values: np.ndarray, errors: np.ndarray | None = None) -> tuple[np.ndar
     few = np.where(np.isfinite(np.cumsum(squared)), 1.0, (1 + FEW / count) ** 2)
     variance, alike = _noise(values)
     slow = _slow_noise(values)
-    found = []
+    surenesses = []
     with np.errstate(invalid="ignore", divide="ignore"):
         for curve in CURVES:
             x = curve(count.astype(np.float64))
@@ -66,8 +66,8 @@ def trend(values: np.ndarray, errors: np.ndarray | None = None) -> tuple[np.ndar
             by_errors = np.cumsum(x**2 * squared) - 2 * mean * np.cumsum(x * squared) + mean**2 * np.cumsum(squared)
             own, plain = _spread(x, alike)
             by_series = np.fmax(variance * own, slow * plain)
-            found.append(product / np.sqrt(np.fmax(few * by_series, by_errors)))
-    table = np.stack(found)
+            surenesses.append(product / np.sqrt(np.fmax(few * by_series, by_errors)))
+    table = np.stack(surenesses)
     table[:, : FEWEST - 1] = np.nan
     return table.max(axis=0), table.min(axis=0)
 
@@ -98,11 +98,11 @@ def _noise(values: np.ndarray, cautious: bool = True) -> tuple[np.ndarray, np.nd
 def _slow_noise(values: np.ndarray) -> np.ndarray:
     """The variance of a step's noise in the long run, (K,): the largest that the means of blocks of steps say; 0 before there are enough.
 
-    The mean of b steps has the variance (long-run variance) / b, where blocks are long enough to be independent or AR(1) themselves. Each
-    half of the blocks is asked, and the calmer one believed: a rise that is over soon, or that comes late, makes but one of them restless.
-    Looked at whenever the blocks have become a tenth more; in between it stays.
+    The mean of b steps has the variance (long-run variance) / b, where blocks are long enough to be independent or AR(1) themselves. The
+    blocks are divided into two halves, and the smaller figure counts: a rise that is over soon, or that comes late, makes only one half
+    restless. The figure is computed again whenever there are a tenth more blocks; in between it stays.
     """
-    found = np.zeros(len(values))
+    variances = np.zeros(len(values))
     for length in BLOCKS:
         means = values[: len(values) // length * length].reshape(-1, length).mean(axis=1)
         count = FEWEST_BLOCKS
@@ -111,19 +111,19 @@ def _slow_noise(values: np.ndarray) -> np.ndarray:
             share = length * min(float(variance[-1] * (1 + alike[-1]) / (1 - alike[-1])) for variance, alike in halves)
             following = max(count + 1, int(1.1 * count))
             now = slice(count * length - 1, following * length - 1)
-            found[now] = np.maximum(found[now], share)
+            variances[now] = np.maximum(variances[now], share)
             count = following
-    return found
+    return variances
 
 
 def _differences(values: np.ndarray, lag: int) -> np.ndarray:
     """The variance so far of the differences of values that lie ``lag`` apart, shape (K,); NaN where there are fewer than two."""
-    found = np.full(len(values), np.nan)
+    variances = np.full(len(values), np.nan)
     gaps = values[lag:] - values[:-lag]
     number = np.arange(1, len(gaps) + 1)
     spread = np.cumsum(gaps**2) - np.cumsum(gaps) ** 2 / number
-    found[lag:] = np.where(number > 1, np.maximum(spread, 0.0) / np.maximum(number - 1, 1), np.nan)
-    return found
+    variances[lag:] = np.where(number > 1, np.maximum(spread, 0.0) / np.maximum(number - 1, 1), np.nan)
+    return variances
 
 
 def _spread(x: np.ndarray, alike: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -135,9 +135,9 @@ def _spread(x: np.ndarray, alike: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     sums = np.cumsum(x)
     mean = sums / count
     independent = np.cumsum(x**2) - count * mean**2
-    found = independent.copy()
+    total = independent.copy()
     for lag in range(1, min(LAGS, len(x) - 1) + 1):
-        part = found[lag:]
+        part = total[lag:]
         products, first, last = np.cumsum(x[lag:] * x[:-lag]), sums[:-lag], sums[lag:] - sums[lag - 1]
         part += 2 * alike[lag:] ** lag * (products - mean[lag:] * (first + last) + (count[lag:] - lag) * mean[lag:] ** 2)
-    return np.maximum(found, independent), independent
+    return np.maximum(total, independent), independent

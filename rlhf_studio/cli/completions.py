@@ -16,8 +16,8 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.stages import PROMPT_WRITING, as_sampled
 from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.completions import read_completions
-from rlhf_studio.inputs.places import run_in_full
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
+from rlhf_studio.inputs.relative_paths import run_in_full
 from rlhf_studio.runs.evaluation.policies import PolicySource, source_at
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.units import percent

@@ -18,7 +18,7 @@ from rlhf_studio.engine.process.screen import Screen, output_in_log
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
-from rlhf_studio.inputs.places import as_typed_here
+from rlhf_studio.inputs.relative_paths import as_typed_here
 from rlhf_studio.lessons.faults.names import fault_of
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.checkpoints import where_to_resume

@@ -9,7 +9,7 @@ from pathlib import Path
 from rlhf_studio.cli.options import Subcommands, default_workspace
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.inputs.places import run_in_full
+from rlhf_studio.inputs.relative_paths import run_in_full
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say

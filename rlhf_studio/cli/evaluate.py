@@ -14,7 +14,7 @@ from rlhf_studio.cli.options import Subcommands, default_workspace, permissions_
 from rlhf_studio.config import EvaluationRunConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
-from rlhf_studio.inputs.evaluation import Asked, refers_to, settings_for
+from rlhf_studio.inputs.evaluation import EvaluationRequest, refers_to, settings_for
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import run_named
 from rlhf_studio.runs.reader import RunReader
@@ -113,7 +113,7 @@ def _run(run_dir: Path, config: EvaluationRunConfig, options: argparse.Namespace
 def evaluation_of(options: argparse.Namespace) -> EvaluationRunConfig:
     """The configuration that the options ask for. Raises :class:`ConfigError` and StoreError."""
     settings = {name: getattr(options, option) for name, option in OPTIONS.items()}
-    asked = Asked(
+    asked = EvaluationRequest(
         tuple(options.policies),
         prompts=options.prompts,
         reward=options.reward,

@@ -13,7 +13,7 @@ from rlhf_studio.cli.options import Subcommands, add_folder_command, configurati
 from rlhf_studio.config import Permissions, StageConfig, add_permission_flags, names_in
 from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, parse_config, parse_value
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
-from rlhf_studio.inputs.places import LOADED, as_typed_here, run_in_full, with_runs_in_full
+from rlhf_studio.inputs.relative_paths import LOADED, as_typed_here, run_in_full, with_runs_in_full
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import best_step, newest_step, trained_policy
 from rlhf_studio.runs.paths import RUNS

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
-from rlhf_studio.inputs.places import with_runs_in_full
+from rlhf_studio.inputs.relative_paths import with_runs_in_full
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
 

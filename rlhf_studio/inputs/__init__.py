@@ -7,7 +7,10 @@
 :mod:`chat`           chat templates
 :mod:`tokens`         counting tokens with a tokenizer.json
 :mod:`helper`         work on data that nobody has checked, in a process of its own with limits
-:mod:`bundled`        names of what ships with the project
+:mod:`relative_paths` relative paths in settings, and where they start
+:mod:`trained`        models that runs have trained, named by the run
+:mod:`estimate`       what a run will cost
+:mod:`preflight`      all checks of a run before it starts
 
 Nothing heavy is loaded and no weights are fetched. What is wrong becomes a :class:`rlhf_studio.config.io.Problem` or an error with one
 sentence for people, before a run folder exists.

@@ -1,4 +1,4 @@
-"""Chat templates: finding the one of a model in its files, and writing conversations with it.
+"""Chat templates: finding a model's template in its files, and writing conversations with it.
 
 A template is a small program that came with a model. It runs in jinja2's sandbox, set up as transformers does it, and in a helper
 process with limited memory and time (``python -m rlhf_studio.inputs.chat``): the sandbox stops code, not cost.
@@ -18,7 +18,7 @@ from rlhf_studio.inputs.error_text import first_line, is_text
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.inputs.models.files import ModelFiles
 from rlhf_studio.inputs.models.tokenizer_files import added_tokens
-from rlhf_studio.inputs.prompts.messages import TOOLS, WEIGHT, Message, further, parts_of, said
+from rlhf_studio.inputs.prompts.messages import TOOLS, WEIGHT, Message, content_of, further, parts_of
 from rlhf_studio.inputs.template_words import PlainDict, plain_namespace, refuse, to_json
 
 MODULE = "rlhf_studio.inputs.chat"
@@ -36,9 +36,9 @@ class Written(NamedTuple):
 
     Attributes:
         text: what the model reads.
-        spans: where each answer to learn begins and ends in it; none but in ``marked`` conversations.
-        idle: keys of its messages, beside role and content, without which the text would be the same.
-        silent: answers to learn that have no content, and nothing that the template writes in its place. They are in no span.
+        spans: where each answer to learn begins and ends in the text, in characters; empty unless the conversation is ``marked``.
+        idle: keys of its messages, beside role and content, that change nothing: without them the text is the same.
+        silent: how many answers to learn are empty: they have no content, and the template writes nothing for them. They have no span.
     """
 
     text: str
@@ -48,14 +48,14 @@ class Written(NamedTuple):
 
 
 Render = Callable[[Messages], tuple[str, list[list[int]]]]
-"""Writes a conversation; with where each answer to learn begins and ends in the text."""
+"""Writes a conversation. Gives the text, and where each answer to learn begins and ends in it."""
 
 
 class ChatError(ValueError):
-    """A conversation cannot be written with this template; ``place`` is its index, None when the template itself is at fault."""
+    """A template cannot write a conversation. ``index``: which one of those given, from 0; None when the template itself is at fault."""
 
-    def __init__(self, message: str, place: int | None = None):
-        self.place = place
+    def __init__(self, message: str, index: int | None = None):
+        self.index = index
         super().__init__(message)
 
 
@@ -119,18 +119,18 @@ def write_chats(
 ) -> list[Written]:
     """Each conversation as the template writes it.
 
-    ``how``: ``open`` up to the next answer, ``answered`` with its answers, ``marked`` with where each part to learn begins and ends. They
-    are what the template marks with ``{% generation %}``; else they begin where a chat with the messages so far would be ready for its
-    answer, and end where the chat with that answer would end. An answer of weight 0 is none of them.
+    ``how``: ``open`` ends where the next answer begins. ``answered`` has its answers. ``marked`` also says where each part to learn begins
+    and ends. A template may mark these parts itself with ``{% generation %}``. Without marks, a part begins where the chat before the
+    answer ends, written ready for an answer; it ends where the chat with that answer ends. An answer of weight 0 is not learned.
 
-    Raises :class:`ChatError`, also when the places cannot be told.
+    Raises :class:`ChatError`, also when nothing shows where the parts to learn begin and end.
     """
     texts: list[Written] = []
     for part in _parts(conversations):
         try:
             texts += _render_part(chat, part, tick, how)
         except ChatError as error:
-            raise ChatError(str(error), None if error.place is None else len(texts) + error.place) from None
+            raise ChatError(str(error), None if error.index is None else len(texts) + error.index) from None
     return texts
 
 
@@ -156,7 +156,7 @@ def _render_part(chat: ChatTemplate, conversations: list[Messages], tick: Callab
     try:
         for message in answers:
             if "problem" in message:
-                raise ChatError(message["problem"], message["place"])
+                raise ChatError(message["problem"], message["index"])
             texts += (Written(*written) for written in message["texts"])
     except HelperError as error:
         raise ChatError(f"the chat template does not work: {error}") from None
@@ -180,28 +180,28 @@ def main() -> None:
         render = COMPILED[task["how"]](task["source"], task["tokens"])
         conversations, how = task["conversations"], task["how"]
         for first in range(0, len(conversations), PACK):
-            answer({"texts": [_render(render, how, first, place, chat) for place, chat in enumerate(conversations[first : first + PACK])]})
+            answer({"texts": [_render(render, how, index, chat) for index, chat in enumerate(conversations[first : first + PACK], first)]})
     except ChatError as error:
-        answer({"problem": str(error), "place": error.place})
+        answer({"problem": str(error), "index": error.index})
 
 
-def _render(render: Render, how: str, first: int, place: int, messages: Messages) -> Written:
+def _render(render: Render, how: str, index: int, messages: Messages) -> Written:
     import jinja2
 
     try:
         text, spans = render(messages)
     except ChatError as error:
-        raise ChatError(str(error), first + place) from None
+        raise ChatError(str(error), index) from None
     except jinja2.TemplateError as error:
-        raise ChatError(f"the chat template refuses the conversation ({first_line(error)})", first + place) from None
+        raise ChatError(f"the chat template refuses the conversation ({first_line(error)})", index) from None
     except MemoryError:
-        raise ChatError("the chat template needs too much memory", first + place) from None
+        raise ChatError("the chat template needs too much memory", index) from None
     except Exception as error:  # noqa: BLE001 - a template can fail in every way that Python can
-        raise ChatError(f"the chat template fails ({type(error).__name__}: {first_line(error)})", first + place) from None
+        raise ChatError(f"the chat template fails ({type(error).__name__}: {first_line(error)})", index) from None
     if not is_text(text):
-        raise ChatError("the chat template writes half a character (a lone surrogate)", first + place)
+        raise ChatError("the chat template writes half a character (a lone surrogate)", index)
     if len(text) > MAX_CHARACTERS:
-        raise ChatError(f"the chat template writes more than {MAX_CHARACTERS:,} characters", first + place)
+        raise ChatError(f"the chat template writes more than {MAX_CHARACTERS:,} characters", index)
     idle = _idle(render, messages, text)
     silent = {number for number in _learned(how, messages) if _is_silent(render, messages, number, text)}
     if silent and how == "marked":
@@ -210,7 +210,7 @@ def _render(render: Render, how: str, first: int, place: int, messages: Messages
 
 
 def _spans_without(render: Render, messages: Messages, unlearned: Collection[int]) -> list[list[int]]:
-    """Where the other answers begin and end; nowhere if the template's marks do not say which is which."""
+    """The spans of the answers that are not ``unlearned``; none if the template's marks do not say which answer is which."""
     try:
         return render([{**message, WEIGHT: 0} if number in unlearned else message for number, message in enumerate(messages)])[1]
     except ChatError:
@@ -218,7 +218,7 @@ def _spans_without(render: Render, messages: Messages, unlearned: Collection[int
 
 
 def _idle(render: Render, messages: Messages, text: str) -> list[str]:
-    """The keys of which the template writes nothing. Most templates know none of them, which one look tells."""
+    """The keys of which the template writes nothing. Most templates know none of them, so all are tried together first."""
     names = further(messages)
     if len(names) > 1 and _without(render, messages, set(names)) == text:
         return names
@@ -226,22 +226,23 @@ def _idle(render: Render, messages: Messages, text: str) -> list[str]:
 
 
 def _learned(how: str, messages: Messages) -> Iterable[int]:
-    """The places of the answers to learn: all of a demonstration, the last of a pair's chat."""
+    """The numbers of the messages to learn, from 0: all answers of a demonstration, the last answer of a pair's chat."""
     if how == "open":
         return ()
     first = len(messages) - 1 if how == "answered" else 0
-    return (place for place in range(first, len(messages)) if messages[place]["role"] == "assistant" and messages[place].get(WEIGHT) != 0)
+    to_learn = (message["role"] == "assistant" and message.get(WEIGHT) != 0 for message in messages)
+    return [number for number, learns in enumerate(to_learn) if learns and number >= first]
 
 
-def _is_silent(render: Render, messages: Messages, place: int, text: str) -> bool:
-    return not said(messages[place]).strip() and _without(render, messages, further(messages), place) == text
+def _is_silent(render: Render, messages: Messages, number: int, text: str) -> bool:
+    return not content_of(messages[number]).strip() and _without(render, messages, further(messages), number) == text
 
 
-def _without(render: Render, messages: Messages, names: Collection[str], place: int | None = None) -> str | None:
-    """The text without these keys of the messages, or of the one at ``place``; None where the template needs them."""
+def _without(render: Render, messages: Messages, names: Collection[str], number: int | None = None) -> str | None:
+    """The text without these keys of the messages, or of the one at ``number``; None where the template needs them."""
     less = [
-        {key: value for key, value in message.items() if key not in names or place not in (None, number)}
-        for number, message in enumerate(messages)
+        {key: value for key, value in message.items() if key not in names or number not in (None, index)}
+        for index, message in enumerate(messages)
     ]
     try:
         return render(less)[0]
@@ -250,7 +251,7 @@ def _without(render: Render, messages: Messages, names: Collection[str], place: 
 
 
 def compile_template(source: str, tokens: dict[str, str], *, answered: bool = False) -> Callable[[Messages], str]:
-    """A function that writes one conversation, up to the next answer or, when ``answered``, with nothing behind it.
+    """A function that writes one conversation: up to where the next answer begins or, when ``answered``, as it is.
 
     Raises :class:`ChatError` when the source is not a template.
     """
@@ -259,7 +260,7 @@ def compile_template(source: str, tokens: dict[str, str], *, answered: bool = Fa
 
 
 def _compiled(source: str, tokens: dict[str, str], answered: bool) -> Render:
-    """As :func:`compile_template`, with where each part begins and ends that the template marks with ``{% generation %}``.
+    """As :func:`compile_template`. It also gives where each part begins and ends that the template marks with ``{% generation %}``.
 
     The environment is that of ``transformers.utils.chat_template_utils``, so that both write the same.
     """
@@ -312,40 +313,42 @@ def _compiled(source: str, tokens: dict[str, str], answered: bool) -> Render:
 
 
 def _render_calls(write: Render, messages: Messages) -> tuple[str, list[list[int]]]:
-    """What ``write`` gives; an empty text takes the place of None where it would fail, or write that word: some need None for a call."""
+    """What ``write`` gives. The content of a call is None, and some templates need that. Where a template fails at it, or writes the word
+    None, the content is an empty text instead.
+    """
     if all(message["content"] is not None for message in messages):
         return write(messages)
-    empty = [{**message, "content": said(message)} for message in messages]
+    empty = [{**message, "content": content_of(message)} for message in messages]
     try:
-        found = write(messages)
+        written = write(messages)
     except Exception:  # noqa: BLE001 - a template can fail in every way that Python can; the empty text shows whether None is why
         return write(empty)
-    if "None" not in found[0]:
-        return found
+    if "None" not in written[0]:
+        return written
     other = write(empty)
-    return other if found[0].replace("None", "") == other[0].replace("None", "") else found
+    return other if written[0].replace("None", "") == other[0].replace("None", "") else written
 
 
 def _compiled_marking(source: str, tokens: dict[str, str]) -> Render:
     """A function that writes one answered conversation, and finds the assistant's answers in it."""
-    whole, to_answer = _compiled(source, tokens, True), _compiled(source, tokens, False)
+    answered, unanswered = _compiled(source, tokens, True), _compiled(source, tokens, False)
     marks = re.search(r"\{%-?\s*generation\s*-?%\}", source) is not None
 
     def render(messages: Messages) -> tuple[str, list[list[int]]]:
-        text, spans = whole(messages)
+        text, spans = answered(messages)
         answers = [message for message in messages if message["role"] == "assistant"]
         if marks:
             unlearned = [message.get(WEIGHT) == 0 for message in answers]
             if any(unlearned) and len(unlearned) != len(spans):
                 raise ChatError(f"the chat template marks {len(spans)} answers of {len(answers)}, so which has the weight 0 cannot be told")
             return text, [span for span, left_out in zip(spans, unlearned, strict=True) if not left_out] if any(unlearned) else spans
-        for place, message in enumerate(messages):
+        for number, message in enumerate(messages):
             if message["role"] == "assistant" and message.get(WEIGHT) != 0:
-                before = to_answer(messages[:place])[0]
-                behind = text if place + 1 == len(messages) else whole(messages[: place + 1])[0]
+                before = unanswered(messages[:number])[0]
+                behind = text if number + 1 == len(messages) else answered(messages[: number + 1])[0]
                 if not text.startswith(before) or not text.startswith(behind) or len(behind) < len(before):
                     raise ChatError(
-                        f"the chat template writes message {place + 1} otherwise once others follow, so this answer cannot be found in "
+                        f"the chat template writes message {number + 1} otherwise once others follow, so this answer cannot be found in "
                         "the chat; use a template that marks answers with {% generation %}, or chats with one answer"
                     )
                 spans.append([len(before), len(behind)])

@@ -30,7 +30,7 @@ def read_completions(path: Path, field: str) -> dict[str, list[str]]:
     A line is ``{"prompt": ..., "completion": ...}``, or has a list under ``completions``; ``response`` and ``responses`` mean the same.
     Lines with the same prompt belong together. Raises :class:`PromptsError` naming ``field`` and the line.
     """
-    found: dict[str, list[str]] = {}
+    completions: dict[str, list[str]] = {}
     size = 0
     for number, line in _lines(path, field):
         size += len(line)
@@ -39,10 +39,10 @@ def read_completions(path: Path, field: str) -> dict[str, list[str]]:
         if not line.strip():
             continue
         prompt, answers = _row(line, f"{path.name}, line {number}", field)
-        found.setdefault(prompt, []).extend(answers)
-    if not found:
+        completions.setdefault(prompt, []).extend(answers)
+    if not completions:
         raise PromptsError(field, f"{path.name} holds no completions")
-    return found
+    return completions
 
 
 def _lines(path: Path, field: str) -> Iterator[tuple[int, str]]:

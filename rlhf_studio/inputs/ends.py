@@ -1,7 +1,7 @@
 """Which tokens end what a model writes: what its files list, the tokenizer's end token, and how its chat template closes an answer.
 
 A chat model often has several. Llama 3's tokenizer names ``<|end_of_text|>`` as its end token, its template closes an answer with
-``<|eot_id|>``, and ``generation_config.json`` lists both: who stops at the first alone never sees such a model stop.
+``<|eot_id|>``, and ``generation_config.json`` lists both. A run that stops only at the first never sees such a model stop.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ class Ends:
         model does not have.
         """
         ids: set[int] = set()
-        for wanted in settings.stop_tokens:
-            if wanted == "eos":
+        for stop in settings.stop_tokens:
+            if stop == "eos":
                 if not self.ids:
                     raise _refused("the tokenizer has no end token; use none or a token id")
                 ids.update(self.ids)
-            elif wanted.isdecimal():
-                if vocabulary is not None and int(wanted) >= vocabulary:
-                    raise _refused(f"there is no token {wanted}; the model has tokens 0 to {vocabulary - 1:,}")
-                ids.add(int(wanted))
-            elif wanted in self.tokens:
-                ids.add(self.tokens[wanted])
+            elif stop.isdecimal():
+                if vocabulary is not None and int(stop) >= vocabulary:
+                    raise _refused(f"there is no token {stop}; the model has tokens 0 to {vocabulary - 1:,}")
+                ids.add(int(stop))
+            elif stop in self.tokens:
+                ids.add(self.tokens[stop])
             else:
-                raise _refused(f"the tokenizer keeps no token {wanted} whole; use the text of a special token, or a token id")
+                raise _refused(f"the tokenizer keeps no token {stop} whole; use the text of a special token, or a token id")
         return tuple(sorted(ids))
 
     def sentence(self, settings: GenerationConfig, ids: tuple[int, ...]) -> str:
-        """Where an answer ends with these settings, whose :meth:`chosen` ids are given, for people."""
+        """A sentence for people: where an answer ends with these settings. ``ids``: what :meth:`chosen` gives for them."""
         if not ids:
             return f"No token ends an answer, only its length does ({SETTING})."
         texts = {number: text for text, number in self.tokens.items()}
@@ -71,11 +71,11 @@ class Ends:
         named = [f"{texts[token]} ({token})" if token in texts else str(token) for token in [*first, *sorted(set(ids) - set(first))]]
         sources = [*self.sources] if "eos" in settings.stop_tokens else []
         sources += [SETTING] if settings.stop_tokens != ("eos",) else []
-        said = f"An answer ends at {' or '.join(named)}: {' and '.join(sources)}."
+        sentence = f"An answer ends at {' or '.join(named)}: {' and '.join(sources)}."
         if self.end is None or first:
-            return said
+            return sentence
         own = f"{texts[self.end]} ({self.end})" if self.end in texts else str(self.end)
-        return f"{said} The model closes its answers with {own}, at which this run does not stop."
+        return f"{sentence} The model closes its answers with {own}, at which this run does not stop."
 
 
 def _refused(message: str) -> ConfigError:
@@ -91,14 +91,14 @@ def find_ends(tokens: Mapping[str, int], end: int | None, lists: Mapping[str, An
         lists: a name from :data:`END_LISTS` -> the ``eos_token_id`` there: an id, several, or None.
         chat: the template, where one is in use.
     """
-    found: dict[str, set[int]] = {"the tokenizer's end token": {end} if end is not None else set()}
+    named: dict[str, set[int]] = {"the tokenizer's end token": {end} if end is not None else set()}
     known = {*tokens.values(), end} - {None}
     for name, value in lists.items():
         # An id that is an ordinary token is the default of a kind of model, which nobody chose: Llama's is 2.
-        found[name] = {token for token in (value if isinstance(value, list | tuple) else [value]) if type(token) is int and token in known}
+        named[name] = {token for token in (value if isinstance(value, list | tuple) else [value]) if type(token) is int and token in known}
     closing = tokens.get(turn_end(chat)) if chat is not None else None
     ids, sources = set[int](), list[str]()
-    for name, own in sorted(found.items(), key=lambda item: -len(item[1])):  # the longest list first; what adds nothing is not named
+    for name, own in sorted(named.items(), key=lambda item: -len(item[1])):  # the longest list first; what adds nothing is not named
         if own - ids:
             sources.append(name)
             ids |= own
@@ -128,19 +128,19 @@ def turn_end(chat: ChatTemplate) -> str:
     except ChatError:
         return ""
     behind = text.rpartition(ANSWER)[2] if ANSWER in text else ""
-    places = [(behind.find(token), -len(token), token) for token in chat.kept_whole if token.strip() and token in behind]
-    return min(places, default=(0, 0, ""))[2]
+    candidates = [(behind.find(token), -len(token), token) for token in chat.kept_whole if token.strip() and token in behind]
+    return min(candidates, default=(0, 0, ""))[2]
 
 
 def saved_sampling(known: Mapping[str, Any], settings: GenerationConfig, stops: tuple[int, ...]) -> dict[str, Any]:
     """The contents of a ``generation_config.json`` with which transformers samples as a run does.
 
-    Of what was ``known`` only the tokens that begin and pad a text stay: a repetition penalty, for example, is none of the run's.
+    ``known``: the contents so far. Only the tokens that begin and pad a text stay; a repetition penalty, for example, is not the run's.
     """
-    kept = {name: known[name] for name in ("bos_token_id", "pad_token_id", "transformers_version") if known.get(name) is not None}
+    special_tokens = {name: known[name] for name in ("bos_token_id", "pad_token_id", "transformers_version") if known.get(name) is not None}
     stopping: dict[str, Any] = {"eos_token_id": stops[0] if len(stops) == 1 else list(stops)} if stops else {}
     return (
-        kept
+        special_tokens
         | stopping
         | {
             "_from_model_config": False,

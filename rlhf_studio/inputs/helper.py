@@ -49,7 +49,7 @@ def ask_helper(
     Args:
         memory_bytes: the most memory that the helper may take (where the system can limit it); 0 means no limit.
         seconds: the longest wait for the next answer.
-        network: whether it needs the hub: it then sees proxies and the hub's settings and token, and otherwise none of these.
+        network: whether it needs the hub. Only then it sees proxies, and the hub's settings and token.
         tick: called about twice a second; may raise to give up.
 
     Raises :class:`HelperError` when the helper dies or is too slow.
@@ -96,7 +96,7 @@ def _why_it_ended(errors: IO[bytes], code: int | None) -> str:
 
 
 def read_task() -> dict[str, Any]:
-    """The task, with the memory limit in force. To be called first. From here on this process ends when the one that asked is gone."""
+    """The task; sets the memory limit. To be called first. From here on this process ends when the process that asked is gone."""
     if limit := int(os.environ.get(MEMORY_VARIABLE, "0")):
         limit_memory(limit)
     line = sys.stdin.buffer.readline()

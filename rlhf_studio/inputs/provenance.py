@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rlhf_studio.config import Component, StageConfig, names_in
 from rlhf_studio.config.bundled import BUNDLED
-from rlhf_studio.inputs.places import named_in
 from rlhf_studio.inputs.prompts.sources.rows import MOST_FILES
+from rlhf_studio.inputs.relative_paths import named_in
 from rlhf_studio.inputs.trained import resolve, run_of_model
 
 MOST_BYTES = 20_000_000_000  # of one model; hashing more would take minutes
@@ -46,12 +46,12 @@ class Ingredient:
 
 
 def ingredients(config: StageConfig, folder: Path | None = None, policies: Mapping[str, str] | None = None) -> list[Ingredient]:
-    """What these settings name, in the order of the form. ``folder`` is where relative paths start; else the one of this process.
+    """What these settings name, in the order of the form. ``folder``: where relative paths start; None for the folder of this process.
 
     ``policies``: name -> folder, file or hub id of each policy that an evaluation's lines stand for.
     """
     named = _named(config, policies or {})
-    return [_found(setting, name, kind, value, folder or Path.cwd()) for setting, name, kind, value in named]
+    return [_ingredient(setting, name, kind, value, folder or Path.cwd()) for setting, name, kind, value in named]
 
 
 def _named(config: StageConfig, policies: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
@@ -65,12 +65,12 @@ def _named(config: StageConfig, policies: Mapping[str, str]) -> Iterator[tuple[s
             elif kind in ("model", "data") and (value := getattr(own, setting)):
                 yield f"{section}.{setting}", value, kind, value
         components: list[Component] = getattr(own, "components", [])
-        for place, component in enumerate(components):
+        for index, component in enumerate(components):
             for kind, values in (("model", component.model_names()), ("code", component.files())):
-                yield from ((f"{section}.components.{place}", value, kind, value) for value in values)
+                yield from ((f"{section}.components.{index}", value, kind, value) for value in values)
 
 
-def _found(setting: str, name: str, kind: str, value: str, folder: Path) -> Ingredient:
+def _ingredient(setting: str, name: str, kind: str, value: str, folder: Path) -> Ingredient:
     path = Path(resolve(named_in(folder, value)))
     if not os.path.exists(path):
         return Ingredient(setting, name, kind)

@@ -1,4 +1,4 @@
-"""How the texts were written that a reward model was trained on: kept beside its weights, so that whoever scores writes them alike."""
+"""The form of the texts that a reward model was trained on. It is stored beside the weights, so that later texts can be written alike."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def text_form(chat: ChatTemplate | None, end_id: int | None = None, system_text:
     """The form of texts that this template writes; without one they are prompt and response as they stand."""
     if chat is None:
         return TrainedText(end_id=end_id)
-    asked: Messages = with_system([{"role": "user", "content": QUESTION}], system_text)
+    question: Messages = with_system([{"role": "user", "content": QUESTION}], system_text)
     try:
-        [before] = render_chats(chat, [asked])
-        [whole] = render_chats(chat, [[*asked, {"role": "assistant", "content": ANSWER}]], answered=True)
+        [before] = render_chats(chat, [question])
+        [answered] = render_chats(chat, [[*question, {"role": "assistant", "content": ANSWER}]], answered=True)
     except ChatError:  # a template that wants other messages than these: only what it writes around them is not known
-        before = whole = ""
-    opening, end = before.rpartition(QUESTION)[2], whole.rpartition(ANSWER)[2]
+        before = answered = ""
+    opening, end = before.rpartition(QUESTION)[2], answered.rpartition(ANSWER)[2]
     return TrainedText(True, template_digest(chat.source), opening, end, end_id, special_tokens=False)
 
 

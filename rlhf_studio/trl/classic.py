@@ -78,7 +78,7 @@ def _put_scores(draft: Draft) -> None:
 
 
 def _name_the_rest(draft: Draft, kwargs: dict[str, Any]) -> None:
-    """A line for each keyword of the pipeline that is not used; which of its labels was the score is asked in a line of its own."""
+    """A line for each keyword of the pipeline that is not used. Another line asks which of its labels was the score."""
     for name, value in kwargs.items():
         if isinstance(value, NotLiteral):
             draft.decide.append(f"sent_kwargs.{name}: {value.text!r} is not a literal; write its value")

@@ -34,9 +34,9 @@ def put_generation(draft: Draft) -> None:
             draft.differs.append(f"{NAME}.{name}: {least:g} there; here a response may end at its first token")
     for name, value in kwargs.items():
         if isinstance(value, NotLiteral) or name not in NO_EFFECT or value != NO_EFFECT[name]:
-            shown = value.text if isinstance(value, NotLiteral) else shortened(value)
+            written = value.text if isinstance(value, NotLiteral) else shortened(value)
             why = draft.note(name) or "only temperature, top_k and top_p shape what is sampled"
-            draft.left_out.append(f"{NAME}.{name}: {shown}; {why}")
+            draft.left_out.append(f"{NAME}.{name}: {written}; {why}")
 
 
 def keywords(draft: Draft, name: str) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def keywords(draft: Draft, name: str) -> dict[str, Any]:
     value = draft.value(name)
     if value not in (None, "") and not isinstance(value, dict):
         raise wrong(name, "a dictionary", value)
-    return {str(key): one for key, one in (value or {}).items()}
+    return {str(key): entry for key, entry in (value or {}).items()}
 
 
 def _number(draft: Draft, kwargs: dict[str, Any], name: str) -> float | None:
@@ -62,18 +62,20 @@ def _put_length(draft: Draft, kwargs: dict[str, Any]) -> None:
     drawn = draft.arguments.response_lengths is not None
     if drawn and isinstance(kwargs.get("max_new_tokens"), NotLiteral):
         del kwargs["max_new_tokens"]  # what the LengthSampler draws
-    longest, whole = _number(draft, kwargs, "max_new_tokens"), _number(draft, kwargs, "max_length")
+    longest, whole_length = _number(draft, kwargs, "max_new_tokens"), _number(draft, kwargs, "max_length")
     if drawn:
-        for name, value in (("max_new_tokens", longest), ("max_length", whole)):
+        for name, value in (("max_new_tokens", longest), ("max_length", whole_length)):
             if value is not None:
                 draft.left_out.append(f"{NAME}.{name}: {value:g}; the lengths of the LengthSampler are taken")
         return
     if longest is not None:
         draft.put("generation.response_length", round(longest))
-        if whole is not None:
-            draft.left_out.append(f"{NAME}.max_length: {whole:g}; generate follows max_new_tokens")
-    elif whole is not None:
-        draft.decide.append(f"generation.response_length: max_length {whole:g} counted the prompt too; write the most tokens of a response")
+        if whole_length is not None:
+            draft.left_out.append(f"{NAME}.max_length: {whole_length:g}; generate follows max_new_tokens")
+    elif whole_length is not None:
+        draft.decide.append(
+            f"generation.response_length: max_length {whole_length:g} counted the prompt too; write the most tokens of a response"
+        )
     else:
         draft.decide.append("generation.response_length: how many tokens generate was allowed (max_new_tokens)")
 
@@ -99,5 +101,5 @@ def _put_stop(draft: Draft, value: Any) -> None:
     elif isinstance(value, int) and not isinstance(value, bool):
         draft.put("generation.stop_token", "none" if value < 0 else str(value))
     elif not (isinstance(value, NotLiteral) and value.text.endswith("tokenizer.eos_token_id")):
-        shown = value.text if isinstance(value, NotLiteral) else shortened(value)
-        draft.decide.append(f"generation.stop_token: eos_token_id was {shown}; write eos, none or the id of one token")
+        written = value.text if isinstance(value, NotLiteral) else shortened(value)
+        draft.decide.append(f"generation.stop_token: eos_token_id was {written}; write eos, none or the id of one token")

@@ -17,7 +17,7 @@ WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 def read_command(text: str) -> Arguments | None:
     """The options of the one command with TRL's options; None when there is none. Raises :class:`ConfigError` for several."""
-    commands = [found for line in _logical_lines(text) if (found := _read_line(line)) is not None]
+    commands = [arguments for line in _logical_lines(text) if (arguments := _read_line(line)) is not None]
     if len(commands) > 1:
         raise ConfigError([Problem("", f"there are {len(commands)} commands with TRL's options; put one into a file of its own")])
     return commands[0] if commands else None
@@ -33,41 +33,41 @@ def _read_line(line: str) -> Arguments | None:
         words = shlex.split(line, comments=True)
     except ValueError:  # an apostrophe in prose
         return None
-    script = next((place for place, word in enumerate(words) if word.endswith(".py") and not word.startswith("-")), -1)
+    script = next((index for index, word in enumerate(words) if word.endswith(".py") and not word.startswith("-")), -1)
     values = _options(words[script + 1 :])
     if not known_names() & set(values):
         return None
-    found = Arguments(values)
+    arguments = Arguments(values)
     launcher = _options(words[:script]) if script > 0 else {}
     for name, value in launcher.items():
         if name in PROCESSES and isinstance(value, int):
-            found.processes = value
+            arguments.processes = value
         elif name == "config_file":
-            found.launcher_file = str(value)
+            arguments.launcher_file = str(value)
     if "config" in values:
-        found.lines.append(f"config: the file {values.pop('config')} was not read; convert it too")
-    return found
+        arguments.lines.append(f"config: the file {values.pop('config')} was not read; convert it too")
+    return arguments
 
 
 def _options(words: list[str]) -> dict[str, Any]:
     """``--name value``, ``--name=value``, ``--name a b``, ``--flag`` and ``--no_flag``, by name with underscores."""
     options: dict[str, Any] = {}
-    place = 0
-    while place < len(words):
-        word = words[place]
-        place += 1
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
         if not re.match(r"--[A-Za-z]", word):
             continue
         name, equals, value = word[2:].partition("=")
         given = [value] if equals else []
-        while not equals and place < len(words) and not re.match(r"--[A-Za-z]|[;&|>]", words[place]):
-            given.append(words[place])
-            place += 1
+        while not equals and index < len(words) and not re.match(r"--[A-Za-z]|[;&|>]", words[index]):
+            given.append(words[index])
+            index += 1
         name = name.replace("-", "_")
         if not given and name.startswith("no_") and name[3:] in known_names():
             options[name[3:]] = False
         else:
-            options[name] = True if not given else _scalar(given[0]) if len(given) == 1 else [_scalar(one) for one in given]
+            options[name] = True if not given else _scalar(given[0]) if len(given) == 1 else [_scalar(text) for text in given]
     return options
 
 

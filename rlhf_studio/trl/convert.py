@@ -14,31 +14,31 @@ from rlhf_studio.trl.table import SECTIONS, groups, options
 
 
 @dataclass(frozen=True)
-class Converted:
+class Conversion:
     """A conversion: the YAML with its comments, and the same comments as lines."""
 
     yaml: str
     lines: list[str]
 
 
-def convert(text: str, name: str, release: str = "", processes: int = 0) -> Converted:
+def convert(text: str, name: str, release: str = "", processes: int = 0) -> Conversion:
     """The settings in ``text``, which stands in a file called ``name``, as ours.
 
-    ``release`` ("0.11" or "1.12") and ``processes`` are found out where they are empty and 0.
-    Raises :class:`ConfigError` when there is nothing to convert, the release cannot be told, or a value makes no sense.
+    ``release`` ("0.11" or "1.12"; empty: found out) and ``processes`` (0: found out) are for what the text does not say.
+    Raises :class:`ConfigError` when there is nothing to convert, nothing shows the release, or a value makes no sense.
     """
     arguments = read_arguments(text, name)
     draft = Draft(arguments, release or release_of(arguments), processes or arguments.processes or 1)
     (convert_classic if draft.release == "0.11" else convert_experimental)(draft)
     draft.finish()
-    parse_config(draft.nested(with_asked=False))
+    parse_config(draft.nested(with_empty=False))
     decide = draft.decide + arguments.lines
     if arguments.launcher_file and not (processes or arguments.processes):
         decide.append(f"engine.processes: {arguments.launcher_file} was not read; say with --processes how many processes it starts")
     lines = [f"decide: {line}" for line in decide] + [f"differs: {line}" for line in draft.differs]
     lines = [_one_line(line) for line in lines + [f"left out: {line}" for line in arguments.skipped + draft.left_out]]
     head = [f"From TRL {draft.release}, its defaults written out. docs/from-trl.md has what is computed otherwise.", *lines]
-    return Converted("".join(f"# {line}\n" for line in head) + mapping_to_yaml(draft.nested(with_asked=True)), lines)
+    return Conversion("".join(f"# {line}\n" for line in head) + mapping_to_yaml(draft.nested(with_empty=True)), lines)
 
 
 def _one_line(text: str) -> str:

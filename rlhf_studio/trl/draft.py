@@ -19,7 +19,7 @@ class Draft:
 
     Attributes:
         settings: our settings, by dotted name, in the order in which they were put.
-        asked: our settings that a person must fill in, with their empty values.
+        empty_settings: our settings that a person must fill in, with their empty values.
         decide, differs, left_out: lines for a person.
     """
 
@@ -27,7 +27,7 @@ class Draft:
     release: str
     processes: int
     settings: dict[str, Any] = field(default_factory=dict)
-    asked: dict[str, Any] = field(default_factory=dict)
+    empty_settings: dict[str, Any] = field(default_factory=dict)
     components: list[dict[str, Any]] = field(default_factory=list)
     decide: list[str] = field(default_factory=list)
     differs: list[str] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Draft:
 
     def ask(self, setting: str, empty: Any, question: str) -> None:
         """Leave one of our settings to a person: an empty value is written, with which no run can start."""
-        self.asked[setting] = empty
+        self.empty_settings[setting] = empty
         self.decide.append(f"{setting}: {question}")
 
     def same(self, *pairs: tuple[str, str]) -> None:
@@ -124,12 +124,12 @@ class Draft:
                 unknown = f"TRL {self.release} has no such option for PPO"
                 self.left_out.append(f"{name}: {self._notes.get(name, unknown) or answer(name)}")
 
-    def nested(self, *, with_asked: bool) -> dict[str, Any]:
-        """Our settings as sections; with ``with_asked`` also those that a person must fill in, which are empty."""
+    def nested(self, *, with_empty: bool) -> dict[str, Any]:
+        """Our settings as sections; ``with_empty``: also the empty ones, which a person must fill in."""
         data: dict[str, Any] = {}
         if self.components:
             self.put("reward.components", self.components)
-        for name, value in {**self.settings, **(self.asked if with_asked else {})}.items():
+        for name, value in {**self.settings, **(self.empty_settings if with_empty else {})}.items():
             *sections, last = name.split(".")
             target = data
             for section in sections:
@@ -139,6 +139,6 @@ class Draft:
         return {section: data[section] for section in order if section in data}
 
 
-def wrong(name: str, wanted: str, value: Any) -> ConfigError:
+def wrong(name: str, expected: str, value: Any) -> ConfigError:
     """The error for an argument that is not what TRL takes."""
-    return ConfigError([Problem(name, f"TRL's option should be {wanted}, not {shortened(value)}")])
+    return ConfigError([Problem(name, f"TRL's option should be {expected}, not {shortened(value)}")])

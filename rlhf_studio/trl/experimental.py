@@ -60,7 +60,7 @@ def _put_models(draft: Draft) -> None:
 
 
 def _named(draft: Draft, name: str) -> str:
-    """The model that the file names; empty where only TRL's scripts would have one, since a loop of one's own does not ask them."""
+    """The model that the file names; empty where only the default of TRL's own scripts would name one."""
     model = draft.text(name)
     return model if draft.given(name) else ""
 
@@ -142,7 +142,7 @@ def _minibatches(draft: Draft, local_batch: int) -> int:
 
 
 def _say_steps(draft: Draft, steps_in_trl: Fraction, steps_here: int, parts: int, batch: int) -> None:
-    """A line where TRL's optimizer steps are not those that num_mini_batches names, or not those of the converted run."""
+    """A line where TRL makes another number of optimizer steps than num_mini_batches says, or than the converted run makes."""
     passes = draft.count("num_ppo_epochs")
     per_batch = steps_in_trl * passes
     if steps_in_trl != steps_here:

@@ -1,4 +1,4 @@
-"""What a name of TRL's PPO means and where it is here, for whoever looks one up: an option, or a name of the source or of the logs."""
+"""What a name of TRL's PPO means and where it is in this program: an option, or a name of the source or of the logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NameAnswer:
         what: what it is in TRL; empty for an option.
         symbols: dotted names inside our package where the same is done.
         settings: dotted names of our settings, for an option.
-        note: how it is here, or why there is nothing of the kind. Where an option differs between releases, each note begins with its own.
+        note: how it is here, or why there is no such thing. Where releases differ, each part begins with its release.
         see: ``tour:STATION``, ``lesson:LESSON`` or ``lesson:LESSON/SCENE``; may be empty.
         family: the other names that the same row answers.
     """
@@ -38,14 +38,14 @@ class NameAnswer:
 @cache
 def answers() -> dict[str, NameAnswer]:
     """The answer for each name of the table. A name that is an option too is answered by both rows."""
-    found = _options()
+    by_name = _options()
     for row in names():
         for name in row.names:
             family = tuple(other for other in row.names if other != name)
-            option = found.get(name, NameAnswer(name))
+            option = by_name.get(name, NameAnswer(name))
             note = " ".join(part for part in (row.note, option.note) if part)
-            found[name] = replace(option, what=row.what, symbols=row.symbols, note=note, see=row.see, family=family)
-    return found
+            by_name[name] = replace(option, what=row.what, symbols=row.symbols, note=note, see=row.see, family=family)
+    return by_name
 
 
 def _options() -> dict[str, NameAnswer]:

@@ -51,29 +51,29 @@ class _Source:
             self._constants[name] = NotLiteral(name)
 
     def arguments(self) -> Arguments | None:
-        found = Arguments(release=self._release())
+        arguments = Arguments(release=self._release())
         calls = [(node, _called(node)) for node in self._nodes if isinstance(node, ast.Call)]
         for kind in CONFIGURATIONS:
             mine = [call for call, name in calls if name == kind]
             if len(mine) > 1:
                 raise ConfigError([Problem("", f"there are {len(mine)} calls of {kind} (lines {_lines(mine)}); keep the one to convert")])
-            found.values |= self._keywords(mine[0]) if mine else {}
-        if not found.values:
-            found.values |= self._only_dict()
+            arguments.values |= self._keywords(mine[0]) if mine else {}
+        if not arguments.values:
+            arguments.values |= self._only_dict()
         for name in NAMED_DICTS:
             value = self._constants.get(name)
             if isinstance(value, dict):
                 kind = "sent_kwargs" if name in ("sent_kwargs", "pipe_kwargs") else "generation_kwargs"
-                found.values[kind] = value | self._put_later(name)
+                arguments.values[kind] = value | self._put_later(name)
             elif isinstance(value, NotLiteral):
-                found.lines.append(f"{name}: {value.text!r} is not a literal; write its values")
+                arguments.lines.append(f"{name}: {value.text!r} is not a literal; write its values")
         for call, name in calls:
-            self._beside(found, call, name)
+            self._beside(arguments, call, name)
         for name, node in self._assigned:
             if isinstance(node, ast.Call) and _called(node) == "LengthSampler":
-                self._lengths(found, name, node)
-        found.lines += self._not_literal
-        return found
+                self._lengths(arguments, name, node)
+        arguments.lines += self._not_literal
+        return arguments
 
     def _put_later(self, name: str) -> dict[str, Any]:
         """The entries that later lines ``name["key"] = value`` add to a dictionary."""
@@ -102,32 +102,32 @@ class _Source:
             raise ConfigError([Problem("", f"there are {len(ours)} dictionaries with TRL's options; keep the one to convert")])
         return {str(key): value for key, value in ours[0].items()} if ours else {}
 
-    def _beside(self, found: Arguments, call: ast.Call, name: str) -> None:
+    def _beside(self, arguments: Arguments, call: ast.Call, name: str) -> None:
         """Take from a call what TRL's configuration does not say: the data set, generation, the classifier, the adapters."""
         first = self.value(call.args[0]) if call.args else None
         if name == "load_dataset":
-            read_load_dataset(found, dict(zip(POSITIONS, map(self.value, call.args), strict=False)) | self._keywords(call))
+            read_load_dataset(arguments, dict(zip(POSITIONS, map(self.value, call.args), strict=False)) | self._keywords(call))
         if name == "generate":
-            found.values["generation_kwargs"] = self._keywords(call) | found.values.get("generation_kwargs", {})
+            arguments.values["generation_kwargs"] = self._keywords(call) | arguments.values.get("generation_kwargs", {})
         if name == "pipeline" and first in ("sentiment-analysis", "text-classification"):
             model = self._keywords(call).get("model")
             if isinstance(model, str):
-                found.values.setdefault("reward_model", f"{first}:{model}")
+                arguments.values.setdefault("reward_model", f"{first}:{model}")
         if name == "LoraConfig":
             given = {LORA.get(key, key): value for key, value in self._keywords(call).items() if key != "task_type"}
-            found.values |= PEFT_DEFAULTS | given
-            found.values["use_peft"] = True
+            arguments.values |= PEFT_DEFAULTS | given
+            arguments.values["use_peft"] = True
 
-    def _lengths(self, found: Arguments, name: str, call: ast.Call) -> None:
+    def _lengths(self, arguments: Arguments, name: str, call: ast.Call) -> None:
         given = [self.value(node) for node in call.args]
         named = self._keywords(call)
         given += [named[key] for key in ("min_value", "max_value")[len(given) :] if key in named]
         if len(given) != 2 or not all(isinstance(value, int) for value in given):
-            found.lines.append(f"{name}: the lengths of {ast.unparse(call)[:80]} are not literals")
+            arguments.lines.append(f"{name}: the lengths of {ast.unparse(call)[:80]} are not literals")
         elif any(part in name for part in ("input", "query", "prompt")):
-            found.query_lengths = (given[0], given[1])
+            arguments.query_lengths = (given[0], given[1])
         else:
-            found.response_lengths = (given[0], given[1])
+            arguments.response_lengths = (given[0], given[1])
 
     def _keywords(self, call: ast.Call) -> dict[str, Any]:
         name = _called(call)
@@ -139,7 +139,7 @@ class _Source:
             if keyword.arg is not None:
                 values[keyword.arg] = value
             elif isinstance(value, dict):
-                values |= {str(key): one for key, one in value.items()}
+                values |= {str(key): entry for key, entry in value.items()}
             elif isinstance(value, NotLiteral) and name in (*CONFIGURATIONS, "load_dataset", "LoraConfig"):
                 self._not_literal[f"{name}(**{value.text}): these arguments are not literals; write them"] = None
         return values
@@ -153,7 +153,9 @@ class _Source:
         if isinstance(node, (ast.List, ast.Tuple)):
             return [self.value(item) for item in node.elts]
         if isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys):
-            return {key.value: self.value(one) for key, one in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)}
+            return {
+                key.value: self.value(entry) for key, entry in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)
+            }
         if isinstance(node, ast.Call) and _called(node) == "dict" and not node.args:
             return self._keywords(node)
         number = self._number(node)
@@ -179,7 +181,7 @@ def _assignments(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
             yield node.target.id, node.value
         elif isinstance(node, ast.FunctionDef) and node.args.defaults:
-            yield from zip([one.arg for one in node.args.args[-len(node.args.defaults) :]], node.args.defaults, strict=True)
+            yield from zip([argument.arg for argument in node.args.args[-len(node.args.defaults) :]], node.args.defaults, strict=True)
 
 
 def _called(node: ast.Call) -> str:

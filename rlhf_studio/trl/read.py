@@ -36,9 +36,9 @@ def read_arguments(text: str, name: str) -> Arguments:
     if len(text) > MOST_BYTES:
         raise _bad(f"{name} is larger than {MOST_BYTES:,} characters")
     for attempt in attempts.get(PurePath(name).suffix.lower(), anything):
-        found = attempt(text)
-        if found is not None and (found.values or found.response_lengths):
-            return found
+        arguments = attempt(text)
+        if arguments is not None and (arguments.values or arguments.response_lengths):
+            return arguments
     raise _bad(f"{name} holds no arguments of TRL's PPO: no PPOConfig(...), no settings such as learning_rate, and no command with them")
 
 
@@ -72,7 +72,7 @@ def _from_mapping(data: Any) -> Arguments | None:
     values: dict[str, Any] = {}
     for key, value in data.items():
         inside = isinstance(value, dict) and str(key) not in known_names() and known_names() & {str(name) for name in value}
-        values |= {str(name): one for name, one in value.items()} if inside else {str(key): value}
+        values |= {str(name): entry for name, entry in value.items()} if inside else {str(key): value}
     return Arguments(values) if known_names() & set(values) else None
 
 
@@ -80,19 +80,19 @@ def _read_notebook(text: str) -> Arguments | None:
     """The Python of all code cells together; a cell that is no Python is left out, and a line says which. Cells count from 1."""
     try:
         cells = json.loads(text)["cells"]
-        sources = {place: "".join(cell["source"]) for place, cell in enumerate(cells, 1) if cell["cell_type"] == "code"}
+        sources = {number: "".join(cell["source"]) for number, cell in enumerate(cells, 1) if cell["cell_type"] == "code"}
     except (ValueError, RecursionError, LookupError, TypeError):
         raise _bad("this is not a notebook: it has no cells") from None
-    readable = {place: python_of(source) for place, source in sources.items()}
-    unreadable = [place for place, one in readable.items() if one is None]
-    skipped = [f"cell {place} is no Python and was not read: {_first_line(sources[place])}" for place in unreadable]
-    found = read_python("\n".join(source for source in readable.values() if source is not None))
-    if found is None or not (found.values or found.response_lengths):
+    readable = {number: python_of(source) for number, source in sources.items()}
+    unreadable = [number for number, python in readable.items() if python is None]
+    skipped = [f"cell {number} is no Python and was not read: {_first_line(sources[number])}" for number in unreadable]
+    arguments = read_python("\n".join(source for source in readable.values() if source is not None))
+    if arguments is None or not (arguments.values or arguments.response_lengths):
         if skipped:
             raise _bad(f"the cells that are Python hold no arguments of TRL's PPO, and {'; '.join(skipped[:3])}")
-        return found
-    found.skipped += skipped
-    return found
+        return arguments
+    arguments.skipped += skipped
+    return arguments
 
 
 def _first_line(source: str) -> str:

@@ -58,14 +58,14 @@ def put_adapters(draft: Draft) -> None:
 
 
 def put_trackers(draft: Draft, name: str) -> None:
-    """Trackers: those that this program can report to as well; a line for each other one."""
+    """The trackers that this program can report to as well; a line for each other one."""
     value = draft.value(name)
-    asked = [str(one) for one in (value if isinstance(value, list) else [value]) if one not in (None, "none", "")]
-    ours = [one for one in asked if one in TRACKERS]
-    draft.put("engine.report_to", ",".join(ours))
-    for one in asked:
-        if one not in ours:
-            draft.left_out.append(f"{name}: {one} is no tracker here; there are {', '.join(TRACKERS)}")
+    trackers = [str(tracker) for tracker in (value if isinstance(value, list) else [value]) if tracker not in (None, "none", "")]
+    known = [tracker for tracker in trackers if tracker in TRACKERS]
+    draft.put("engine.report_to", ",".join(known))
+    for tracker in trackers:
+        if tracker not in known:
+            draft.left_out.append(f"{name}: {tracker} is no tracker here; there are {', '.join(TRACKERS)}")
 
 
 def put_dataset(draft: Draft) -> None:

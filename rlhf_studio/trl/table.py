@@ -15,7 +15,7 @@ TABLE = Path(__file__).with_name("table.yaml")
 
 
 @dataclass(frozen=True)
-class Section:
+class OptionSection:
     """Options of TRL that stand together: a list in table.yaml, and a table in docs/from-trl.md.
 
     Attributes:
@@ -38,14 +38,14 @@ class Section:
 
 
 SECTIONS = (
-    Section("constructor", "What you passed to PPOTrainer", "0.11", (), has_defaults=False),
-    Section("around", "TRL 0.11: what stood around PPOTrainer", "0.11", ("0.11",), has_defaults=False),
-    Section("classic", "TRL 0.11: PPOConfig with your own loop around `step`", "0.11", ("0.11",)),
-    Section("experimental", "TRL 1.12: trl.experimental.ppo.PPOConfig", "1.12", ("1.12",)),
-    Section("arguments", "TRL 1.12: inherited training arguments that matter for PPO", "1.12", ("1.12",)),
-    Section("script", "TRL 1.12: ScriptArguments of its PPO scripts", "1.12", ("0.11", "1.12")),
-    Section("model", "TRL 1.12: ModelConfig of its PPO scripts", "1.12", ("0.11", "1.12")),
-    Section("older", "Names of releases in between", "0.12", ("0.11", "1.12")),
+    OptionSection("constructor", "What you passed to PPOTrainer", "0.11", (), has_defaults=False),
+    OptionSection("around", "TRL 0.11: what stood around PPOTrainer", "0.11", ("0.11",), has_defaults=False),
+    OptionSection("classic", "TRL 0.11: PPOConfig with your own loop around `step`", "0.11", ("0.11",)),
+    OptionSection("experimental", "TRL 1.12: trl.experimental.ppo.PPOConfig", "1.12", ("1.12",)),
+    OptionSection("arguments", "TRL 1.12: inherited training arguments that matter for PPO", "1.12", ("1.12",)),
+    OptionSection("script", "TRL 1.12: ScriptArguments of its PPO scripts", "1.12", ("0.11", "1.12")),
+    OptionSection("model", "TRL 1.12: ModelConfig of its PPO scripts", "1.12", ("0.11", "1.12")),
+    OptionSection("older", "Names of releases in between", "0.12", ("0.11", "1.12")),
 )
 """All sections, in the order of the page. Where two have an option of the same name, the converter takes the first."""
 
@@ -74,7 +74,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Name:
-    """Names of TRL's source or logs that one row answers: what they are there, our symbols, how it is here, and where to read on."""
+    """A row about names of TRL's source or logs: what they mean in TRL, our symbols for it, how it works here, and where to read more."""
 
     names: tuple[str, ...]
     what: str
@@ -84,8 +84,8 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Options of TRL that one sentence answers."""
+class OptionGroup:
+    """Options of TRL to which the same sentence applies."""
 
     sentence: str
     names: tuple[str, ...]
@@ -102,9 +102,9 @@ def options(section: str) -> list[Option]:
     return [Option(name, default, tuple(ours.split()), note) for name, default, ours, note in _table()[section]]
 
 
-def groups() -> list[Group]:
+def groups() -> list[OptionGroup]:
     """The inherited options of TRL 1.12 that are answered together."""
-    return [Group(sentence, tuple(names)) for sentence, names in _table()["groups"]]
+    return [OptionGroup(sentence, tuple(names)) for sentence, names in _table()["groups"]]
 
 
 def names() -> list[Name]:
@@ -115,15 +115,15 @@ def names() -> list[Name]:
 @cache
 def _answers() -> dict[str, dict[tuple[str, ...], tuple[str, str]]]:
     """By TRL's name: our settings, each with the release that they answer, and the note."""
-    found: dict[str, dict[tuple[str, ...], tuple[str, str]]] = {}
+    by_name: dict[str, dict[tuple[str, ...], tuple[str, str]]] = {}
     for section in SECTIONS:
         for option in options(section.name):
             for name in option.names:
-                found.setdefault(name, {}).setdefault(option.ours, (section.release, option.note))
+                by_name.setdefault(name, {}).setdefault(option.ours, (section.release, option.note))
     for group in groups():
         for name in group.names:
-            found.setdefault(name, {}).setdefault((), ("1.12", group.sentence))
-    return found
+            by_name.setdefault(name, {}).setdefault((), ("1.12", group.sentence))
+    return by_name
 
 
 @cache

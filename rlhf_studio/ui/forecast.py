@@ -10,7 +10,7 @@ from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.estimate.memory.parts import HELP, MemoryPart
-from rlhf_studio.inputs.estimate.memory.savings import Change
+from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.runs.pace import Pace, slowness
 from rlhf_studio.ui.outlook import duration, recipe_minutes
@@ -19,7 +19,7 @@ from rlhf_studio.units import format_byte_range, format_bytes
 Json = dict[str, Any]
 
 
-def memory_view(memory: MemoryEstimate, change: Change | None) -> Json:
+def memory_view(memory: MemoryEstimate, change: MemorySaving | None) -> Json:
     """The table of parts, the total against what is free, and advice when it may not fit."""
     device = memory.device
     total = memory.unknown if memory.low is None or memory.high is None else format_byte_range(memory.low, memory.high)
@@ -34,7 +34,7 @@ def memory_view(memory: MemoryEstimate, change: Change | None) -> Json:
     }
 
 
-def _advice(state: str, change: Change | None) -> str:
+def _advice(state: str, change: MemorySaving | None) -> str:
     if state not in ("tight", "too_large"):
         return ""
     start = "This may not fit." if state == "tight" else "This does not fit."

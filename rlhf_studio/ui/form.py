@@ -24,7 +24,7 @@ from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.config.io import ConfigError, Problem, section_model, walk_fields
 from rlhf_studio.config.ppo import CRITIC_SETTINGS
 from rlhf_studio.config.run import CRITIC_SETTINGS_ELSEWHERE
-from rlhf_studio.inputs.places import as_seen_from
+from rlhf_studio.inputs.relative_paths import as_seen_from
 from rlhf_studio.runs.reader import RunReader
 
 SECTION_TITLES = {

@@ -32,7 +32,7 @@ from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
 from rlhf_studio.inputs.estimate.device import core_count, processor
 from rlhf_studio.inputs.estimate.disk import OnDisk
-from rlhf_studio.inputs.estimate.speed import Calibration, seconds_per_step
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, seconds_per_step
 from rlhf_studio.inputs.examples.preview import preview_examples
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
@@ -96,7 +96,7 @@ class TrainPage:
         self._waiting = waiting
         self._inspect = inspect
         self._permissions = permissions
-        self._calibration = Calibration(workspace.root)
+        self._calibration = SpeedMeasurement(workspace.root)
         self._recipes = {recipe.name: recipe for recipe in list_recipes()}
         self._once = Once(lambda outcome: "run_id" in outcome)
 
@@ -267,8 +267,8 @@ class TrainPage:
 
     def _resume(self, source: Source, config: StageConfig) -> str:
         """Queue the run that the settings came from, to go on with them. Raises ConfigError."""
-        there = OnDisk(source.status.last_recorded_step, len(source.reader.checkpoints()))
-        _passed(self._inspect(config, self._runs.root, folder=source.reader.working_folder(), there=there))
+        on_disk = OnDisk(source.status.last_recorded_step, len(source.reader.checkpoints()))
+        _passed(self._inspect(config, self._runs.root, folder=source.reader.working_folder(), on_disk=on_disk))
         try:
             self._runs.resume_with(source.status.run_id, config)
         except StoreError as error:

@@ -22,7 +22,7 @@ import pytest
 from gradio import oauth
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
-from rlhf_studio.inputs.estimate.speed import Calibration
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.runs import launch as launching
 from rlhf_studio.runs import people
 from rlhf_studio.runs.feedback.records import NewItem, NewTask
@@ -172,7 +172,7 @@ def served(mode: str, root: Path, world: Path, **environment: str) -> Iterator[P
     """An app in this mode on an empty workspace ``root``, with the secrets and ``environment`` in its environment."""
     with pytest.MonkeyPatch.context() as patch:
         environment_of(mode, patch, **environment)
-        patch.setattr(Calibration, "begin", lambda self, device: None)
+        patch.setattr(SpeedMeasurement, "begin", lambda self, device: None)
         patch.setattr(Computer, "begin", lambda self: None)
         patch.setattr(feed, "Insights", partial(Insights, find_analyses=lambda: fake_insights.analyses(lambda: "improving")))
         install_world(world, patch)

@@ -45,7 +45,7 @@ def test_alpha_as_the_library_gives_it(level: Any, alpha: float) -> None:
 
 
 def test_fleiss_example() -> None:
-    units = [{f"r{place}": answer for place, answer in enumerate(a for a, n in enumerate(row) for _ in range(n))} for row in FLEISS]
+    units = [{f"r{number}": answer for number, answer in enumerate(a for a, n in enumerate(row) for _ in range(n))} for row in FLEISS]
     kappa, items = fleiss_kappa(units)
     assert items == 10 and kappa == pytest.approx(0.210, abs=5e-4)
 

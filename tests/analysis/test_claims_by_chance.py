@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.analysis.compare import verdict as compared
-from rlhf_studio.analysis.compare.records import Group
+from rlhf_studio.analysis.compare.records import RunGroup
 from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
 from rlhf_studio.analysis.doctor.check import courses
 from rlhf_studio.analysis.doctor.run_data import RunData
@@ -59,12 +59,12 @@ def healthy(draw: np.random.Generator, steps: int, batch: int, rise: float = 3.0
 @FEW_OR_MANY
 @pytest.mark.parametrize("batch", [pytest.param(4, marks=LONG), 8, pytest.param(64, marks=LONG)])
 def test_healthy_runs_get_no_findings_by_chance(batch: int, tries: int) -> None:
-    draw, found = np.random.default_rng(batch), Counter[str]()
+    draw, counts = np.random.default_rng(batch), Counter[str]()
     for _ in range(tries):
-        said = courses(healthy(draw, 300, batch))
-        found.update(name for name in LOOKED_FOR if name in said and said[name].levels.any())
-    print(f"\n{batch} responses: " + ", ".join(f"{name} {found[name] / tries:.1%}" for name in LOOKED_FOR), end="")
-    assert max(found.values(), default=0) / tries <= allowed(tries)
+        findings = courses(healthy(draw, 300, batch))
+        counts.update(name for name in LOOKED_FOR if name in findings and findings[name].levels.any())
+    print(f"\n{batch} responses: " + ", ".join(f"{name} {counts[name] / tries:.1%}" for name in LOOKED_FOR), end="")
+    assert max(counts.values(), default=0) / tries <= allowed(tries)
 
 
 @FEW_OR_MANY
@@ -78,8 +78,8 @@ def test_a_calibrated_reward_model_that_ignores_length_is_seldom_blamed(pairs: i
         record |= {f"{side}_tokens": draw.integers(5, 30, pairs).tolist() for side in ("chosen", "rejected")}
         table = scored_pairs(record | {"numbers": list(range(pairs)), "groups": [""] * pairs})
         words = " ".join(in_words(fit(table), calibration(table), length_bias(table), None, None))
-        blamed.update(told for told in ("too sure", "less sure", "favours") if told in words)
-    print(f"\n{pairs} pairs: " + ", ".join(f"{told} {count / tries:.1%}" for told, count in blamed.items()), end="")
+        blamed.update(blame for blame in ("too sure", "less sure", "favours") if blame in words)
+    print(f"\n{pairs} pairs: " + ", ".join(f"{blame} {count / tries:.1%}" for blame, count in blamed.items()), end="")
     assert max(blamed["too sure"] + blamed["less sure"], blamed["favours"]) / tries <= allowed(tries)
 
 
@@ -100,7 +100,7 @@ def settings_alike(draw: np.random.Generator, count: int, seeds: int, alike: flo
     runs = [Series(wandering(draw, 60, alike), seed) for _ in range(count) for seed in range(seeds)]
     for run in runs:
         run.last = {compared.SCORE: float(run.values[-6:].mean())}
-    groups = [Group(f"setting {one}", list(range(one * seeds, (one + 1) * seeds))) for one in range(count)]
+    groups = [RunGroup(f"setting {number}", list(range(number * seeds, (number + 1) * seeds))) for number in range(count)]
     return compared._results(cast(Any, runs), cast(Any, runs), groups, range(len(runs)), compared.SCORE)
 
 

@@ -21,9 +21,9 @@ def rows(held: dict[int, float]) -> list[dict[str, float]]:
 
 def test_a_number_of_each_step_ends_with_the_mean_of_its_last_tenth_and_a_measurement_with_the_newest(tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "sft", rows({5: 2.0, 10: 1.5, 15: 1.2}))
-    found = first_and_last(reader, "sft", ["sft/loss", "sft/eval_loss", "sft/eval_perplexity"])
-    assert found["sft/loss"] == pytest.approx((2.9, (1.1 + 1.0) / 2))
-    assert found["sft/eval_loss"] == (2.0, 1.2) and found["sft/eval_perplexity"] == (None, None)
+    ends = first_and_last(reader, "sft", ["sft/loss", "sft/eval_loss", "sft/eval_perplexity"])
+    assert ends["sft/loss"] == pytest.approx((2.9, (1.1 + 1.0) / 2))
+    assert ends["sft/eval_loss"] == (2.0, 1.2) and ends["sft/eval_perplexity"] == (None, None)
 
 
 def test_what_was_measured_before_training_comes_first(tmp_path: Path) -> None:
@@ -35,9 +35,9 @@ def test_what_was_measured_before_training_comes_first(tmp_path: Path) -> None:
 def test_it_can_be_asked_inside_a_snapshot(tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "sft", rows({10: 1.5}))
     with reader.snapshot():
-        found = first_and_last(reader, "sft", ["sft/eval_loss"])
+        ends = first_and_last(reader, "sft", ["sft/eval_loss"])
         assert reader.status().step == 20
-    assert found["sft/eval_loss"] == (1.5, 1.5)
+    assert ends["sft/eval_loss"] == (1.5, 1.5)
 
 
 def test_ppo_is_compared_as_before(tmp_path: Path) -> None:

@@ -40,11 +40,11 @@ def test_the_two_ways_of_student_t_meet() -> None:
 
 
 def test_a_mean_over_independent_prompts_is_the_textbook_interval() -> None:
-    found = mean(np.array([1.0, 2.0, 3.0, 6.0]), np.arange(4))
+    interval = mean(np.array([1.0, 2.0, 3.0, 6.0]), np.arange(4))
     # mean 3, standard deviation √(14/3) = 2.1602, standard error 1.0801, t of 3 degrees of freedom 3.1824
-    assert found.value == 3.0
-    assert (found.low, found.high) == pytest.approx((3 - 3.4374, 3 + 3.4374), abs=1e-4)
-    assert found.prompts == 4
+    assert interval.value == 3.0
+    assert (interval.low, interval.high) == pytest.approx((3 - 3.4374, 3 + 3.4374), abs=1e-4)
+    assert interval.prompts == 4
 
 
 def test_answers_to_one_prompt_count_as_one() -> None:
@@ -55,9 +55,9 @@ def test_answers_to_one_prompt_count_as_one() -> None:
 
 def test_a_ratio_by_hand() -> None:
     # prompts: 3 of 2, 1 of 4; ratio 4/6; residuals 3 − 4/3 and 1 − 8/3, both 5/3 in size; variance 2/1 · 2 · 25/9 / 36 = 0.30864
-    found = ratio(np.array([2.0, 1.0, 1.0]), np.array([1.0, 1.0, 4.0]), np.array([7, 7, 9]))
-    assert found.value == pytest.approx(4 / 6)
-    assert found.high == pytest.approx(4 / 6 + 12.7062 * math.sqrt(0.308642), abs=1e-3)
+    interval = ratio(np.array([2.0, 1.0, 1.0]), np.array([1.0, 1.0, 4.0]), np.array([7, 7, 9]))
+    assert interval.value == pytest.approx(4 / 6)
+    assert interval.high == pytest.approx(4 / 6 + 12.7062 * math.sqrt(0.308642), abs=1e-3)
 
 
 def test_what_is_not_known_is_left_out_and_one_prompt_has_no_interval() -> None:
@@ -69,19 +69,19 @@ def test_what_is_not_known_is_left_out_and_one_prompt_has_no_interval() -> None:
 
 def test_a_share_is_wilsons_interval_with_t() -> None:
     points = np.array([1.0] * 8 + [0.0] * 2)
-    found = share(points, np.arange(10))
+    interval = share(points, np.arange(10))
     # var = 10/9 · 1.6/100 = 0.017778, so 0.16/0.017778 = 9 independent comparisons; t(9)² = 5.1174:
     # centre (0.8 + 5.1174/18) / (1 + 5.1174/9) = 0.69126, half 2.2622 · √(0.16/9 + 5.1174/324) / 1.5686 = 0.26424
-    assert found.value == 0.8
-    assert (found.low, found.high) == pytest.approx((0.42701, 0.95550), abs=5e-5)
+    assert interval.value == 0.8
+    assert (interval.low, interval.high) == pytest.approx((0.42701, 0.95550), abs=5e-5)
 
 
 @pytest.mark.parametrize("point", [0.0, 0.5, 1.0])
 def test_a_share_that_never_varies_still_has_an_interval(point: float) -> None:
-    found = share(np.full(20, point), np.arange(20))
-    assert found.low is not None and found.high is not None
-    assert 0 <= found.low <= point <= found.high <= 1
-    assert found.high - found.low > 0.15
+    interval = share(np.full(20, point), np.arange(20))
+    assert interval.low is not None and interval.high is not None
+    assert 0 <= interval.low <= point <= interval.high <= 1
+    assert interval.high - interval.low > 0.15
 
 
 def test_a_perplexity_is_the_exponential_of_a_mean() -> None:
@@ -105,9 +105,9 @@ def coverage(prompts: int, rate: float, draws: int, ties: float, alike: float | 
         wins = np.full(prompts, rate) if alike is None else random.beta(alike * rate, alike * (1 - rate), prompts)
         tied = random.random((prompts, draws)) < ties
         points = np.where(tied, 0.5, random.random((prompts, draws)) < wins[:, None])
-        found = of_points(points.ravel(), np.repeat(np.arange(prompts), draws)).rate
-        assert found.low is not None and found.high is not None
-        covered += found.low <= truth <= found.high
+        interval = of_points(points.ravel(), np.repeat(np.arange(prompts), draws)).rate
+        assert interval.low is not None and interval.high is not None
+        covered += interval.low <= truth <= interval.high
     return covered / arenas
 
 
@@ -129,8 +129,8 @@ def test_ignoring_that_answers_share_a_prompt_would_not_cover() -> None:
     for _ in range(300):
         wins = random.beta(0.5, 0.5, 50)
         points = (random.random((50, 4)) < wins[:, None]).astype(float).ravel()
-        found = of_points(points, np.arange(200)).rate  # each comparison as a prompt of its own
-        covered += (found.low or 0) <= 0.5 <= (found.high or 1)
+        interval = of_points(points, np.arange(200)).rate  # each comparison as a prompt of its own
+        covered += (interval.low or 0) <= 0.5 <= (interval.high or 1)
     assert covered / 300 < 0.9
 
 
@@ -140,21 +140,21 @@ def test_ignoring_that_answers_share_a_prompt_would_not_cover() -> None:
 def test_differences_are_paired_by_prompt() -> None:
     # Prompts differ by 100, the policies by 1 ± 0.1: only pairing sees it.
     ours, theirs = np.array([101.0, 201.1, 300.9]), np.array([100.0, 200.0, 300.0])
-    found = paired(ours, np.arange(3), theirs, np.arange(3))
-    assert found.value == pytest.approx(1.0)
-    assert found.low == pytest.approx(1 - 4.3027 * 0.1 / math.sqrt(3), abs=1e-4)
+    interval = paired(ours, np.arange(3), theirs, np.arange(3))
+    assert interval.value == pytest.approx(1.0)
+    assert interval.low == pytest.approx(1 - 4.3027 * 0.1 / math.sqrt(3), abs=1e-4)
     apart = paired(ours, np.arange(3), theirs[:2], np.arange(2))
     assert (apart.value, apart.prompts) == (pytest.approx(1.05), 2)  # what only one of them answered is left out
 
 
 def test_win_rate_counts_ties_as_half() -> None:
-    ours = [answer("b", place, score=score) for place, score in enumerate([2.0, 1.0, 0.0, 1.0])]
-    theirs = [answer("a", place, score=score) for place, score in enumerate([1.0, 1.0 + 1e-9, 3.0, 0.0])]
+    ours = [answer("b", prompt, score=score) for prompt, score in enumerate([2.0, 1.0, 0.0, 1.0])]
+    theirs = [answer("a", prompt, score=score) for prompt, score in enumerate([1.0, 1.0 + 1e-9, 3.0, 0.0])]
     ours[3] = answer("b", 3, score=1.0, response="the same text")
     theirs[3] = answer("a", 3, score=0.0, response="the same text")  # equal texts are a tie, whatever a broken scorer says
     policies = by_policy([*theirs, *ours])
-    found = win_rate(policies["b"], policies["a"], "score")
-    assert (found.wins, found.ties, found.losses, found.rate.value) == (1, 2, 1, 0.5)
+    against = win_rate(policies["b"], policies["a"], "score")
+    assert (against.wins, against.ties, against.losses, against.rate.value) == (1, 2, 1, 0.5)
     other = win_rate(policies["a"], policies["b"], "score")
     assert (other.wins, other.ties, other.losses) == (1, 2, 1)
     assert win_rate(policies["a"], policies["b"], "gold").rate == NOTHING
@@ -174,11 +174,11 @@ def test_agreement_with_gold_by_hand() -> None:
     own += [answer("late", 1, draw, gold=float(draw), score=float(draw)) for draw in range(2)]
     policies = by_policy([answer("start", 0, gold=0.2, score=2.0), *own])
     late, start = policies["late"], policies["start"]
-    found = agreement(late, "score", pairs_of(late, late), start, pairs_of(late, start))
+    agrees = agreement(late, "score", pairs_of(late, late), start, pairs_of(late, start))
     # prompt 0: (0,1) (0,2) agree; (0,3) (1,3) (2,3) do not; (1,2) is equal in gold. Prompt 1: agrees.
-    assert found.within.value == pytest.approx(3 / 6)
+    assert agrees.within.value == pytest.approx(3 / 6)
     # against 0.2 with score 2: lower gold and score agrees; 0.5, 0.5 equal in score count half; 0.9 with score 0 does not.
-    assert found.against.value == pytest.approx((1 + 0.5 + 0.5 + 0) / 4)
+    assert agrees.against.value == pytest.approx((1 + 0.5 + 0.5 + 0) / 4)
     assert agreement(start, "score", pairs_of(start, start), start, None).against == NOTHING
 
 
@@ -237,18 +237,18 @@ def over_optimised() -> list[Answer]:
     """Three snapshots: score rises all the way, gold turns after the second. Eight prompts that differ a little."""
     shape = {"start": (0.0, 0.0, 0.0), "middle": (1.0, 4.0, 0.8), "late": (2.0, 16.0, 0.2)}
     return [
-        answer(name, place, score=score + 0.02 * place, kl=kl, gold=gold + 0.02 * place)
+        answer(name, prompt, score=score + 0.02 * prompt, kl=kl, gold=gold + 0.02 * prompt)
         for name, (score, kl, gold) in shape.items()
-        for place in range(8)
+        for prompt in range(8)
     ]
 
 
 def test_the_frontier_names_what_is_over_optimised() -> None:
     policies = by_policy(over_optimised())
-    found = frontier(policies, known_measures(policies))
-    assert [(point.policy, point.root_kl) for point in found.points] == [("start", 0.0), ("middle", 2.0), ("late", 4.0)]
-    assert (found.best, found.over_optimised) == ("middle", ["late"])
-    assert "from middle to late the score rises from 1.07 to 2.07 and gold falls from 0.87 to 0.27" in found.sentence
+    front = frontier(policies, known_measures(policies))
+    assert [(point.policy, point.root_kl) for point in front.points] == [("start", 0.0), ("middle", 2.0), ("late", 4.0)]
+    assert (front.best, front.over_optimised) == ("middle", ["late"])
+    assert "from middle to late the score rises from 1.07 to 2.07 and gold falls from 0.87 to 0.27" in front.sentence
     assert (
         "no policy has a higher score and a lower gold"
         in frontier({n: policies[n] for n in ("start", "middle")}, ["score", "gold"]).sentence
@@ -257,15 +257,15 @@ def test_the_frontier_names_what_is_over_optimised() -> None:
 
 def test_the_frontier_tells_what_is_missing_from_what_is_unsure() -> None:
     """One prompt: the late policy scores higher and has less gold, and nobody knows how much of that is chance."""
-    alone = by_policy([one for one in over_optimised() if one.place == 0])
-    found = frontier(alone, known_measures(alone))
-    assert found.over_optimised == [] and "late has a higher score and a lower gold, but that may be chance" in found.sentence
+    alone = by_policy([record for record in over_optimised() if record.place == 0])
+    front = frontier(alone, known_measures(alone))
+    assert front.over_optimised == [] and "late has a higher score and a lower gold, but that may be chance" in front.sentence
 
 
 def test_a_frontier_without_gold_or_kl_says_nothing() -> None:
     policies = by_policy([answer("a", 0), answer("file", 0, kl=math.nan)])
-    found = frontier(policies, known_measures(policies))
-    assert ([point.policy for point in found.points], found.best, found.sentence) == (["a"], "", "")
+    front = frontier(policies, known_measures(policies))
+    assert ([point.policy for point in front.points], front.best, front.sentence) == (["a"], "", "")
 
 
 def test_thinned_keeps_both_ends() -> None:
@@ -275,9 +275,9 @@ def test_thinned_keeps_both_ends() -> None:
 
 def test_a_whole_report_by_hand() -> None:
     text = {TEXT_LOGPROB + "late": -20.0, TEXT_TOKENS + "late": 10.0}
-    found = report(by_policy(over_optimised()), text)
-    assert (found.measures, found.decides, found.first, found.prompts) == (["score", "gold"], "gold", "start", 8)
-    start, middle, late = found.policies
+    made = report(by_policy(over_optimised()), text)
+    assert (made.measures, made.decides, made.first, made.prompts) == (["score", "gold"], "gold", "start", 8)
+    start, middle, late = made.policies
     assert start.differences == {} and start.win_rates == {}
     assert late.differences["gold"].value == pytest.approx(0.2)
     assert late.differences["kl"].value == pytest.approx(16.0)
@@ -293,11 +293,11 @@ def test_disagreement_by_hand() -> None:
     # one ensemble says 1 and 3: deviation 1; with another that says 0, 0 and 6 the variances 1 and 8 add up to 9
     once, both = {"judges": [1.0, 3.0]}, {"judges": [1.0, 3.0], "more": [0.0, 0.0, 6.0]}
     answers = [answer("start", 0, members=once), answer("start", 1, members=both), answer("plain", 0)]
-    found = {policy.name: policy.disagreement.value for policy in report(by_policy(answers), {}).policies}
-    assert found == {"start": 2.0, "plain": None}
-    told = table_of(report(by_policy(answers), {}))
-    (column,) = [place for place, column in enumerate(told.columns) if column.key == "disagreement"]
-    cell = told.rows[0][1][column]  # two prompts with 1 and 3: mean 2, standard error 1, t of one degree of freedom 12.7062
+    means = {policy.name: policy.disagreement.value for policy in report(by_policy(answers), {}).policies}
+    assert means == {"start": 2.0, "plain": None}
+    table = table_of(report(by_policy(answers), {}))
+    (column,) = [index for index, column in enumerate(table.columns) if column.key == "disagreement"]
+    cell = table.rows[0][1][column]  # two prompts with 1 and 3: mean 2, standard error 1, t of one degree of freedom 12.7062
     assert isinstance(cell, Interval) and (cell.low, cell.high) == pytest.approx((2 - 12.7062, 2 + 12.7062), abs=1e-3)
 
 

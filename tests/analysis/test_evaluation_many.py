@@ -12,9 +12,9 @@ from rlhf_studio.analysis.evaluation.many import LEVEL, p_values
 
 def policies(gold: np.ndarray, score: np.ndarray) -> dict[str, PolicyAnswers]:
     """One answer to each prompt; both tables have shape (prompts, policies)."""
-    places, nothing = np.arange(len(gold)), np.full(len(gold), np.nan)
+    prompts, nothing = np.arange(len(gold)), np.full(len(gold), np.nan)
     return {
-        f"p{k}": PolicyAnswers(f"p{k}", [], places, {GOLD: gold[:, k], SCORE: score[:, k]}, np.full(len(gold), k + 1.0), nothing, nothing)
+        f"p{k}": PolicyAnswers(f"p{k}", [], prompts, {GOLD: gold[:, k], SCORE: score[:, k]}, np.full(len(gold), k + 1.0), nothing, nothing)
         for k in range(gold.shape[1])
     }
 
@@ -33,7 +33,7 @@ def arena(draw: np.random.Generator, prompts: int, count: int, alike: float, fal
 def claimed(draw: np.random.Generator, tries: int, **of: float) -> float:
     """The share of arenas in which something is called over-optimised."""
     arenas = (arena(draw, **of) for _ in range(tries))  # type: ignore[arg-type]
-    return float(np.mean([bool(frontier(one, [SCORE, GOLD]).over_optimised) for one in arenas]))
+    return float(np.mean([bool(frontier(answers, [SCORE, GOLD]).over_optimised) for answers in arenas]))
 
 
 def test_p_values_of_two_policies_are_those_of_all_sign_changes() -> None:
@@ -41,8 +41,8 @@ def test_p_values_of_two_policies_are_those_of_all_sign_changes() -> None:
     gap = np.array([1.0, 2.0, 0.5, 1.5, 0.2, -0.3])
     signs = np.array([[1 if number >> bit & 1 else -1 for bit in range(6)] for number in range(64)])
     exact = float((np.abs(signs @ gap) >= abs(gap.sum()) - 1e-9).mean())  # |t| rises with the size of the sum
-    found = p_values({"gold": np.stack([gap, np.zeros(6)], axis=1)})["gold"]
-    assert found[0, 1] == found[1, 0] == pytest.approx(exact, abs=0.02)  # 2,000 draws: a standard error of 0.0065
+    matrix = p_values({"gold": np.stack([gap, np.zeros(6)], axis=1)})["gold"]
+    assert matrix[0, 1] == matrix[1, 0] == pytest.approx(exact, abs=0.02)  # 2,000 draws: a standard error of 0.0065
     assert p_values({"gold": np.full((6, 2), np.nan)})["gold"].min() == 1.0
 
 
@@ -58,10 +58,10 @@ def test_the_level_holds_and_a_real_fall_is_found(count: int, alike: float) -> N
     """The figures of docs/evaluation.md. ``pytest -m long -s tests/analysis/test_evaluation_many.py`` prints them."""
     draw, tries = np.random.default_rng(1), 300 if count == 30 else 1000
     wrong = claimed(draw, tries, prompts=128, count=count, alike=alike)
-    found = [claimed(draw, tries // 5, prompts=prompts, count=count, alike=alike, fall=0.3) for prompts in (128, 300, 600)]
-    print(f"\n| {count} | {alike:g} | {wrong:.1%} | " + " | ".join(f"{share:.0%}" for share in found) + " |")
+    shares = [claimed(draw, tries // 5, prompts=prompts, count=count, alike=alike, fall=0.3) for prompts in (128, 300, 600)]
+    print(f"\n| {count} | {alike:g} | {wrong:.1%} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
     assert wrong <= LEVEL + 2 * np.sqrt(LEVEL * (1 - LEVEL) / tries)
-    assert found[-1] >= 0.8
+    assert shares[-1] >= 0.8
 
 
 @pytest.mark.long

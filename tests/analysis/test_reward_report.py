@@ -19,30 +19,30 @@ LN3 = math.log(3)  # a margin of ln 3 is a probability of 3/4
 
 
 def pairs(chosen: list[float], rejected: list[float], **more: Any) -> ScoredPairs:
-    ones = [1] * len(chosen)
-    return scored_pairs({"chosen": chosen, "rejected": rejected, "chosen_tokens": ones, "rejected_tokens": ones, **more})
+    lengths = [1] * len(chosen)
+    return scored_pairs({"chosen": chosen, "rejected": rejected, "chosen_tokens": lengths, "rejected_tokens": lengths, **more})
 
 
 def test_accuracy_and_log_loss() -> None:
     """Probabilities of the chosen: 3/4, 1/4, 1/2; the fourth pair is a tie and counts nowhere."""
-    told = fit(pairs([LN3, 0, 2, 9], [0, LN3, 2, 0], ties=[3]))
-    assert told.accuracy.share == 0.5 and (told.accuracy.pairs, told.accuracy.right, told.ties) == (3, 1.5, 1)
-    assert told.log_loss == pytest.approx((math.log(4 / 3) + math.log(4) + math.log(2)) / 3)
-    assert told.margin == pytest.approx(0) and told.chosen_mean == pytest.approx((LN3 + 2) / 3)
+    headline = fit(pairs([LN3, 0, 2, 9], [0, LN3, 2, 0], ties=[3]))
+    assert headline.accuracy.share == 0.5 and (headline.accuracy.pairs, headline.accuracy.right, headline.ties) == (3, 1.5, 1)
+    assert headline.log_loss == pytest.approx((math.log(4 / 3) + math.log(4) + math.log(2)) / 3)
+    assert headline.margin == pytest.approx(0) and headline.chosen_mean == pytest.approx((LN3 + 2) / 3)
     none = fit(pairs([1], [1], ties=[0]))
     assert (none.accuracy.share, none.log_loss, none.margin) == (None, None, None)
 
 
 def test_the_scale_of_normalised_scores_is_undone() -> None:
     """Scores divided by 2 after training: the probability is still that of the margin before."""
-    told = fit(pairs([LN3 / 2], [0], scale=2.0))
-    assert told.log_loss == pytest.approx(math.log(4 / 3)) and told.margin == pytest.approx(LN3 / 2)
+    headline = fit(pairs([LN3 / 2], [0], scale=2.0))
+    assert headline.log_loss == pytest.approx(math.log(4 / 3)) and headline.margin == pytest.approx(LN3 / 2)
 
 
 def test_wilson_interval() -> None:
     """8 of 10: centre (0.8 + 3.8415/20) / 1.38415 = 0.7167, half 0.2267 (the textbook's 49.0 % to 94.3 %)."""
-    told = share_of("x", np.array([1.0] * 8 + [0.0] * 2))
-    assert told.low == pytest.approx(0.4902, abs=5e-5) and told.high == pytest.approx(0.9433, abs=5e-5)
+    share = share_of("x", np.array([1.0] * 8 + [0.0] * 2))
+    assert share.low == pytest.approx(0.4902, abs=5e-5) and share.high == pytest.approx(0.9433, abs=5e-5)
     assert share_of("x", np.ones(3)).high == 1.0 and share_of("x", np.zeros(0)).share is None
 
 
@@ -71,27 +71,27 @@ def test_temperature_without_a_best_value_is_none() -> None:
 
 
 def test_histogram_has_common_edges() -> None:
-    told = histogram(pairs([0, 30], [15, 15]))
-    assert told.edges[0] == 0 and told.edges[-1] == 30 and len(told.edges) == 31
-    assert told.chosen[0] == 1 and told.chosen[-1] == 1 and sum(told.rejected) == 2 and told.rejected[15] == 2
+    bins = histogram(pairs([0, 30], [15, 15]))
+    assert bins.edges[0] == 0 and bins.edges[-1] == 30 and len(bins.edges) == 31
+    assert bins.chosen[0] == 1 and bins.chosen[-1] == 1 and sum(bins.rejected) == 2 and bins.rejected[15] == 2
     assert histogram(pairs([1], [1])).chosen == [1, *[0] * 29]
 
 
 def test_length_bias() -> None:
     """Differences −4, −1, 0, 1, 4: their middle size is 2.5. The model gets exactly those right whose chosen response is longer."""
-    told = length_bias(pairs([0, 0, 1, 1, 1], [1, 1, 0, 0, 0], chosen_tokens=[1, 4, 5, 6, 9], rejected_tokens=[5] * 5))
-    assert told.middle == 2.5
-    assert [(part.name, part.pairs, part.share) for part in told.bins] == [
+    bias = length_bias(pairs([0, 0, 1, 1, 1], [1, 1, 0, 0, 0], chosen_tokens=[1, 4, 5, 6, 9], rejected_tokens=[5] * 5))
+    assert bias.middle == 2.5
+    assert [(part.name, part.pairs, part.share) for part in bias.bins] == [
         ("much shorter", 1, 0.0), ("shorter", 1, 0.0), ("equally long", 1, 1.0), ("longer", 1, 1.0), ("much longer", 1, 1.0)
     ]  # fmt: skip
-    assert (told.longer_chosen, told.longer_scored) == (0.5, 1.0)
-    assert told.correlation == pytest.approx(float(np.corrcoef([0, 0, 1, 1, 1, 1, 1, 0, 0, 0], [1, 4, 5, 6, 9, 5, 5, 5, 5, 5])[0, 1]))
+    assert (bias.longer_chosen, bias.longer_scored) == (0.5, 1.0)
+    assert bias.correlation == pytest.approx(float(np.corrcoef([0, 0, 1, 1, 1, 1, 1, 0, 0, 0], [1, 4, 5, 6, 9, 5, 5, 5, 5, 5])[0, 1]))
     assert length_bias(pairs([1], [0])).longer_scored is None
 
 
 def test_groups_are_shown_largest_first_and_the_rest_together() -> None:
-    told = by_group(pairs([1, 1, 0, 1], [0, 0, 1, 0], groups=["a", "b", "b", ""]))
-    assert [(part.name, part.pairs, part.share) for part in told] == [("b", 2, 0.5), ("a", 1, 1.0)]
+    groups = by_group(pairs([1, 1, 0, 1], [0, 0, 1, 0], groups=["a", "b", "b", ""]))
+    assert [(part.name, part.pairs, part.share) for part in groups] == [("b", 2, 0.5), ("a", 1, 1.0)]
     many = by_group(pairs([1] * 40, [0] * 40, groups=[str(number % 25) for number in range(40)]))
     assert len(many) == 20 and many[-1].name == "6 other groups" and sum(part.pairs for part in many) == 40
     assert by_group(pairs([1], [0])) == []
@@ -99,8 +99,8 @@ def test_groups_are_shown_largest_first_and_the_rest_together() -> None:
 
 def test_agreement_with_gold() -> None:
     """Pairs: gold agrees with people and model; gold against both; gold equal (left out); a tie that gold and model order alike."""
-    told = gold_agreement(pairs([2, 2, 2, 1], [1, 1, 1, 0], chosen_gold=[1, 0, 0, 0.5], rejected_gold=[0, 1, 0, 0.2], ties=[3]))
-    assert told is not None and told.order.share == pytest.approx(2 / 3) and told.people.share == 0.5
+    agreement = gold_agreement(pairs([2, 2, 2, 1], [1, 1, 1, 0], chosen_gold=[1, 0, 0, 0.5], rejected_gold=[0, 1, 0, 0.2], ties=[3]))
+    assert agreement is not None and agreement.order.share == pytest.approx(2 / 3) and agreement.people.share == 0.5
     assert gold_agreement(pairs([1], [0])) is None
 
 
@@ -110,8 +110,8 @@ def test_ranks_share_their_mean_and_correlations() -> None:
 
 
 def test_rewritten_texts_and_disagreement() -> None:
-    told = rewritten("capitals", np.array([1.0, 2.0]), np.array([0.0, 2.5]), 0.5, np.array([0.5, 0.0]))
-    assert (told.mean, told.spread, told.flipped, told.texts) == (-0.25, 1.5, 0.5, 2)
+    change = rewritten("capitals", np.array([1.0, 2.0]), np.array([0.0, 2.5]), 0.5, np.array([0.5, 0.0]))
+    assert (change.mean, change.spread, change.flipped, change.texts) == (-0.25, 1.5, 0.5, 2)
     empty = rewritten("capitals", np.zeros(0), np.zeros(0), 1.0, np.zeros(0))
     assert (empty.texts, empty.spread, empty.flipped) == (0, None, None)
     split = disagreement(np.array([[0.0, 1.0], [2.0, 1.0]]), np.array([[0.0], [4.0]]))
@@ -119,9 +119,9 @@ def test_rewritten_texts_and_disagreement() -> None:
 
 
 def test_most_wrong_come_worst_first_and_hold_no_right_pair() -> None:
-    told = most_wrong(pairs([0, 0, 5, 0], [1, LN3, 0, 9], numbers=[7, 8, 9, 10], ties=[3]))
-    assert [(pair.number, pair.chosen) for pair in told] == [(8, 0.0), (7, 0.0)]
-    assert told[0].probability == pytest.approx(0.25) and told[0].texts is None
+    worst = most_wrong(pairs([0, 0, 5, 0], [1, LN3, 0, 9], numbers=[7, 8, 9, 10], ties=[3]))
+    assert [(pair.number, pair.chosen) for pair in worst] == [(8, 0.0), (7, 0.0)]
+    assert worst[0].probability == pytest.approx(0.25) and worst[0].texts is None
     (named,) = most_wrong(pairs([1, 0], [0, 1], ties=[0]), {"1": ["p", "good", "bad"], "0": ["", "", ""]})
     assert (named.place, named.texts) == (1, ("p", "good", "bad"))
 
@@ -177,7 +177,7 @@ def test_consistency_in_words() -> None:
         "pairs": pairs([1.0, -1.0], [-1.0, 1.0]).record(),
         "consistency": {"rewrites": {"capitals": {"before": [1.0], "after": [-1.0], "others": [0.0]}}, "padding": 0.5},
     }
-    told = " ".join(reward_report(record).words)
-    assert "Changing only capitals moves the score by 2.00 standard deviations on average, and turns 100 % of the pairs round." in told
-    assert "Padding changes scores by up to 0.5" in told
+    sentences = " ".join(reward_report(record).words)
+    assert "Changing only capitals moves the score by 2.00 standard deviations on average, and turns 100 % of the pairs round." in sentences
+    assert "Padding changes scores by up to 0.5" in sentences
     json.dumps(reward_report(record).as_data(), allow_nan=False)

@@ -19,10 +19,10 @@ SHAPES = {
 
 def wandering(draw: np.random.Generator, steps: int, alike: float) -> np.ndarray:
     """Noise with a standard deviation of 1 in which neighbours correlate by ``alike``."""
-    found = draw.normal(size=steps)
+    noise = draw.normal(size=steps)
     for step in range(1, steps):
-        found[step] = alike * found[step - 1] + np.sqrt(1 - alike**2) * found[step]
-    return found
+        noise[step] = alike * noise[step - 1] + np.sqrt(1 - alike**2) * noise[step]
+    return noise
 
 
 def slow(draw: np.random.Generator, steps: int, alike: float = 0.8) -> np.ndarray:
@@ -91,11 +91,11 @@ def test_the_level_of_error_for_5_to_1000_steps(known: bool, alike: float | None
     """The figures of docs/doctor.md. ``pytest -m long -s tests/analysis/test_trend.py`` prints them."""
     for steps in (5, 10, 20, 60, 300, 1000):
         tries = 1000 if steps <= 300 else 300
-        found = shares(known, alike, steps, tries)
+        rates = shares(known, alike, steps, tries)
         print(
-            f"\n| {'known' if known else 'unknown'} | {alike} | {steps} | " + " | ".join(f"{share:.1%}" for share in found) + " |", end=""
+            f"\n| {'known' if known else 'unknown'} | {alike} | {steps} | " + " | ".join(f"{share:.1%}" for share in rates) + " |", end=""
         )
-        assert found[0] <= 0.05 + 0.014 and found[1] <= 0.01 + 0.006 and found[2] <= 0.05 + 0.014  # two standard errors of 1,000 tries
+        assert rates[0] <= 0.05 + 0.014 and rates[1] <= 0.01 + 0.006 and rates[2] <= 0.05 + 0.014  # two standard errors of 1,000 tries
 
 
 def noisy_end(draw: np.random.Generator, steps: int) -> np.ndarray:
@@ -105,11 +105,11 @@ def noisy_end(draw: np.random.Generator, steps: int) -> np.ndarray:
 
 def ever_either_way(known: bool, make: Callable[[np.random.Generator, int], np.ndarray], tries: int) -> float:
     """The share of series of 300 steps without a trend that are ever called rising or falling."""
-    draw, found = np.random.default_rng(300), 0
+    draw, count = np.random.default_rng(300), 0
     for _ in range(tries):
         values = make(draw, 300)
-        found += bool(max(np.nanmax(rises_by(values, known)), np.nanmax(rises_by(-values, known))) > SURE)
-    return found / tries
+        count += bool(max(np.nanmax(rises_by(values, known)), np.nanmax(rises_by(-values, known))) > SURE)
+    return count / tries
 
 
 @pytest.mark.long
@@ -127,9 +127,9 @@ def test_noise_that_grows_and_a_small_rise_without_known_errors() -> None:
     false = ever_either_way(False, noisy_end, 1000)
     draw = np.random.default_rng(60)
     small = [rises_by(np.linspace(0, 2, 60) + draw.normal(size=60), False)[-1] for _ in range(1000)]
-    found = float(np.mean(np.array(small) > SURE))
-    print(f"\n| noise grows tenfold | {false:.0%} |\n| rise of 2 in 60 steps, found | {found:.0%} |", end="")
-    assert false > 0.1 and found < 0.3
+    share = float(np.mean(np.array(small) > SURE))
+    print(f"\n| noise grows tenfold | {false:.0%} |\n| rise of 2 in 60 steps, found | {share:.0%} |", end="")
+    assert false > 0.1 and share < 0.3
 
 
 @pytest.mark.long

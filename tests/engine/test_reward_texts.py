@@ -17,7 +17,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
 from rlhf_studio.engine.stages.evaluating.labelling import label_by_model
-from rlhf_studio.inputs.checks.reward_texts import TextReader
+from rlhf_studio.inputs.checks.reward_texts import RewardTextReader
 from rlhf_studio.inputs.models.facts import check_reward_model
 from rlhf_studio.jobs.try_reward.command import as_table
 from rlhf_studio.jobs.try_reward.one_text import Text, Trial
@@ -65,7 +65,7 @@ def test_what_every_reader_cuts_is_counted(tmp_path: Path) -> None:
     assert readings(own) == by_hand(gpt2, 20, texts)
     for folder, most in ((gpt2, 20), (roberta, 64)):  # the check before the start knows the same limits
         component = RewardConfig.model_validate({"components": [{**own, "model": str(folder)}]}).components[0]
-        assert TextReader("", "", component, check_reward_model(str(folder))).longest == most
+        assert RewardTextReader("", "", component, check_reward_model(str(folder))).longest == most
 
 
 @pytest.mark.parametrize("most", [8, 64])

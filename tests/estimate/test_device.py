@@ -46,10 +46,10 @@ GPUS = (Gpu(0, "A", 70, 80, True), Gpu(1, "B", 30, 40, False), Gpu(2, "C", 60, 8
     ],
 )
 def test_the_device_follows_the_settings(memory: None, engine: dict[str, Any], name: str) -> None:
-    found = find_device(EngineConfig(**engine), lambda: GPUS)
-    assert found.name == name
+    device = find_device(EngineConfig(**engine), lambda: GPUS)
+    assert device.name == name
     by_name = {gpu.name: Device("cuda", gpu.name, gpu.free, gpu.total, gpu.bfloat16) for gpu in GPUS}
-    assert found == by_name.get(name, processor())
+    assert device == by_name.get(name, processor())
 
 
 @pytest.mark.parametrize("there", [(), None])

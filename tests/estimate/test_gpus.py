@@ -86,12 +86,12 @@ def test_no_usable_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_answer_is_remembered_for_a_while(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     machine(["/dev/nvidia0"])
-    asked: list[int] = []
-    monkeypatch.setattr(gpus, "ask_nvidia", lambda: asked.append(1) or BOTH)
-    assert find_gpus() == find_gpus() == BOTH and len(asked) == 1
+    calls: list[int] = []
+    monkeypatch.setattr(gpus, "ask_nvidia", lambda: calls.append(1) or BOTH)
+    assert find_gpus() == find_gpus() == BOTH and len(calls) == 1
     monkeypatch.setattr(gpus._Remembered, "at", gpus.time.monotonic() - 11)
     find_gpus()
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
 # --- how many, and which -------------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_how_many_there_are(machine: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "names"),
+    ("variable", "names"),
     [
         (None, ["NVIDIA H100, 80GB", "NVIDIA T4"]),
         ("1", ["NVIDIA T4"]),
@@ -124,10 +124,10 @@ def test_how_many_there_are(machine: Callable[..., None]) -> None:
         ("MIG-9", ["GPU 0"]),
     ],
 )
-def test_only_visible_gpus_count_and_are_numbered_anew(wanted: str | None, names: list[str]) -> None:
-    found = visible(BOTH, {} if wanted is None else {"CUDA_VISIBLE_DEVICES": wanted})
-    assert [gpu.name for gpu in found] == names
-    assert [gpu.index for gpu in found] == list(range(len(names)))
+def test_only_visible_gpus_count_and_are_numbered_anew(variable: str | None, names: list[str]) -> None:
+    gpus_left = visible(BOTH, {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable})
+    assert [gpu.name for gpu in gpus_left] == names
+    assert [gpu.index for gpu in gpus_left] == list(range(len(names)))
 
 
 def test_a_process_for_every_gpu(machine: Callable[..., None], tmp_path: Any) -> None:

@@ -118,13 +118,13 @@ def test_the_cache_of_the_summaries_recipe_by_hand() -> None:
     """512 rows of 512 + 53 tokens; in each of 16 blocks 8 heads of 256 numbers, keys and values, of 2 bytes: 37.9 GB. 64 rows: 4.7 GB."""
     recipe = load_recipe("tldr-pythia-1b").config
     all_together = recipe.model_copy(update={"generation": recipe.generation.model_copy(update={"batch_size": 0})})
-    found = {config.generation.batch_size: table(estimate(config, facts(PYTHIA_1B), GPU)) for config in (recipe, all_together)}
-    assert found[0]["KV cache"][1:] == (37_916_508_160, 56_874_762_240)
-    assert found[64]["KV cache"][1:] == (4_739_563_520, 7_109_345_280)
-    assert found[0]["Next-token odds"][1] == 8 * found[64]["Next-token odds"][1] == 2 * 512 * 50304 * 4
+    tables = {config.generation.batch_size: table(estimate(config, facts(PYTHIA_1B), GPU)) for config in (recipe, all_together)}
+    assert tables[0]["KV cache"][1:] == (37_916_508_160, 56_874_762_240)
+    assert tables[64]["KV cache"][1:] == (4_739_563_520, 7_109_345_280)
+    assert tables[0]["Next-token odds"][1] == 8 * tables[64]["Next-token odds"][1] == 2 * 512 * 50304 * 4
     # 64 × 512 tokens × (8 · 2048 + 4 · 8192) values of 2 bytes; and 64 × 512 × 512 pairs of 1 + 2 bytes
-    assert found[64]["Prefill"][1:] == (805_306_368, 3_221_225_472 + 50_331_648)
-    assert found[0]["Activations"] == found[64]["Activations"] and found[0]["Logits"] == found[64]["Logits"]
+    assert tables[64]["Prefill"][1:] == (805_306_368, 3_221_225_472 + 50_331_648)
+    assert tables[0]["Activations"] == tables[64]["Activations"] and tables[0]["Logits"] == tables[64]["Logits"]
 
 
 def test_adapters_leave_more_gaps_and_prompts_are_kept_on_a_cpu() -> None:
@@ -152,8 +152,8 @@ def test_adapters_leave_more_gaps_and_prompts_are_kept_on_a_cpu() -> None:
 def test_each_lane_of_a_cpu_holds_gradients_of_its_own(cores: int, threads: int, mini: int, micro: int, copies: int) -> None:
     ppo = {"batch_size": 32, "mini_batch_size": mini, "micro_batch_size": micro}
     config, matrix = settings(ppo=ppo, engine={"threads": threads}), 10 * 8 * 4
-    found = table(estimate(config, facts(parameters=1000), replace(CPU, cores=cores)))
-    assert found["Gradients"] == (1009, 4036, copies * 4036 + matrix)
+    parts = table(estimate(config, facts(parameters=1000), replace(CPU, cores=cores)))
+    assert parts["Gradients"] == (1009, 4036, copies * 4036 + matrix)
     assert table(estimate(config, facts(parameters=1000), replace(GPU, cores=cores)))["Gradients"] == (1009, 4036, 4036 + matrix)
 
 
@@ -238,9 +238,9 @@ def test_quantized_bases_and_gradient_checkpointing() -> None:
     for bits, name in ((8, "8bit"), (4, "4bit")):
         rows = table(estimate(settings(lora={"enabled": True}, model={"quantization": name}), policy, GPU))
         assert rows["Policy"][1] == 1000 * bits // 8 + 4 * adapters
-    kept = 2 * 10 * (2 * 8 + (8 * 8 + 2 * 32)) * 4  # two blocks' inputs, and one block in full
+    saved = 2 * 10 * (2 * 8 + (8 * 8 + 2 * 32)) * 4  # two blocks' inputs, and one block in full
     gaps = 2 * 10 * (6 * 8 + 32) * 4  # of one block
-    assert table(estimate(settings(model={"gradient_checkpointing": True}), policy))["Activations"] == (0, kept, kept + gaps)
+    assert table(estimate(settings(model={"gradient_checkpointing": True}), policy))["Activations"] == (0, saved, saved + gaps)
 
 
 def test_every_model_of_an_ensemble_is_counted() -> None:
@@ -312,8 +312,8 @@ def test_the_first_change_that_fits_is_named() -> None:
     roomy = replan_on(10**12)
     assert cheapest(config, roomy(config), roomy) is None  # nothing to do
     high = roomy(config).high
-    found = changes(config, roomy(config), roomy)
-    assert [(change.setting, change.value) for change in found[:8]] == [
+    offered = changes(config, roomy(config), roomy)
+    assert [(change.setting, change.value) for change in offered[:8]] == [
         ("ppo.micro_batch_size", "4"),
         ("ppo.micro_batch_size", "2"),
         ("ppo.micro_batch_size", "1"),
@@ -323,13 +323,13 @@ def test_the_first_change_that_fits_is_named() -> None:
         ("model.gradient_checkpointing", "true"),
         ("lora.enabled", "true"),
     ]
-    assert {change.setting for change in found[8:]} == {"generation.response_length"}
+    assert {change.setting for change in offered[8:]} == {"generation.response_length"}
     halved = roomy(settings(ppo={"batch_size": 8, "mini_batch_size": 8, "micro_batch_size": 4}, generation={"response_length": 400}))
-    assert found[0].saves == high - halved.high
-    for wanted in found[:3]:  # each is chosen when the ones before it do not save enough
-        tight = replan_on(high - wanted.saves)
+    assert offered[0].saves == high - halved.high
+    for candidate in offered[:3]:  # each is chosen when the ones before it do not save enough
+        tight = replan_on(high - candidate.saves)
         chosen = cheapest(config, tight(config), tight)
-        assert chosen is not None and (chosen.setting, chosen.value) == (wanted.setting, wanted.value)
+        assert chosen is not None and (chosen.setting, chosen.value) == (candidate.setting, candidate.value)
     wide = settings(ppo={"batch_size": 64, "mini_batch_size": 1}, generation={"batch_size": 48})  # sampling is what needs the memory
     names = [(change.setting, change.value) for change in changes(wide, roomy(wide), roomy)]
     assert names[:5] == [("generation.batch_size", size) for size in ("24", "12", "6", "3", "1")]
@@ -340,19 +340,19 @@ def test_the_first_change_that_fits_is_named() -> None:
 def test_bfloat16_is_offered_where_the_gpu_has_it() -> None:
     config = settings(model={"dtype": "float32"}, ppo={"batch_size": 2, "mini_batch_size": 1})
     for device, offered in [(GPU, True), (replace(GPU, bfloat16=False), False), (CPU, False)]:
-        found = changes(config, estimate(config, facts(), device), lambda c, d=device: estimate(c, facts(), d))
-        names = [change.setting for change in found]
+        savings = changes(config, estimate(config, facts(), device), lambda c, d=device: estimate(c, facts(), d))
+        names = [change.setting for change in savings]
         assert ("model.dtype" in names) == offered
 
 
 def test_a_quantized_base_is_offered_on_a_gpu_with_lora() -> None:
     for device, lora, offered in [(GPU, True, True), (GPU, False, False), (CPU, True, False)]:
         config = settings(lora={"enabled": lora})
-        found = changes(config, estimate(config, facts(), device), lambda c, d=device: estimate(c, facts(), d))
-        assert (("model.quantization", "4bit") in [(change.setting, change.value) for change in found]) == offered
+        savings = changes(config, estimate(config, facts(), device), lambda c, d=device: estimate(c, facts(), d))
+        assert (("model.quantization", "4bit") in [(change.setting, change.value) for change in savings]) == offered
 
 
 def test_a_shortest_limit_follows_a_shorter_response(tmp_path: Path) -> None:
     config = settings(generation={"response_length": 8, "response_length_min": 8})
-    found = changes(config, estimate(config, facts()), lambda other: estimate(other, facts()))
-    assert [change.value for change in found if change.setting == "generation.response_length"] == ["4", "2"]
+    offered = changes(config, estimate(config, facts()), lambda other: estimate(other, facts()))
+    assert [change.value for change in offered if change.setting == "generation.response_length"] == ["4", "2"]

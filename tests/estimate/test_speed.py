@@ -13,7 +13,7 @@ import pytest
 
 from rlhf_studio.config.io import parse_config
 from rlhf_studio.inputs.estimate.counts import RunModels
-from rlhf_studio.inputs.estimate.speed import FASTEST, SLOWEST, Calibration, seconds_per_step
+from rlhf_studio.inputs.estimate.speed import FASTEST, SLOWEST, SpeedMeasurement, seconds_per_step
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import ModelShape
 from tests.waiting import wait_until
@@ -43,7 +43,7 @@ def test_one_measurement_at_a_time(tmp_path: Path) -> None:
         started.append(command)
         return child
 
-    calibration = Calibration(tmp_path / "new", start)
+    calibration = SpeedMeasurement(tmp_path / "new", start)
     assert not calibration.running
     calibration.begin("cpu")
     calibration.begin("cpu")
@@ -62,7 +62,7 @@ def test_an_ended_measurement_is_no_zombie(tmp_path: Path) -> None:
         started.append(subprocess.Popen([sys.executable, "-c", ""], **given))
         return started[0]
 
-    Calibration(tmp_path, start).begin("cpu")
+    SpeedMeasurement(tmp_path, start).begin("cpu")
     wait_until(lambda: not psutil.pid_exists(started[0].pid))  # nobody has asked whether it is running
 
 
@@ -70,13 +70,13 @@ def test_an_ended_measurement_is_no_zombie(tmp_path: Path) -> None:
 def test_a_missing_or_damaged_file_is_no_rate(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "machine-cpu.json").write_text(text)
-    assert Calibration(tmp_path).rate("cpu") is None
+    assert SpeedMeasurement(tmp_path).rate("cpu") is None
 
 
 def test_the_rate_is_kept_per_device(tmp_path: Path) -> None:
     (tmp_path / "machine-cpu.json").write_text('{"rate": 2.5e9, "device": "cpu"}')
-    assert Calibration(tmp_path).rate("cpu") == 2.5e9
-    assert Calibration(tmp_path).rate("cuda") is None
+    assert SpeedMeasurement(tmp_path).rate("cpu") == 2.5e9
+    assert SpeedMeasurement(tmp_path).rate("cuda") is None
 
 
 def config(**sections: dict[str, Any]) -> Any:

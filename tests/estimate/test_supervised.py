@@ -81,7 +81,7 @@ def test_padding_costs_where_texts_are_not_packed() -> None:
     assert (packed.read, padded.read) == ((4 * 8, 4 * 14), (4 * 14, 4 * 14)), "of four, the longest is usually the longest of all"
     assert micro_batch(settings("sft", sft={"batch_size": 4, "micro_batch_size": 1}), TOKENS, False).read == (8, 14)
     assert micro_batch(settings("sft"), None, True).read == (4 * 16, 4 * 16)
-    unsure = ExampleTokens(TOKENS.texts, TOKENS.counted, whole=False)
+    unsure = ExampleTokens(TOKENS.texts, TOKENS.counted, complete=False)
     assert micro_batch(settings("sft"), unsure, True).read == (4 * 8, 4 * 16), "one of those not looked at may be as long as is allowed"
     assert table(settings("sft"), device=GPU)["Activations"] == (4 * 14 * SAVED * 2, int(1.6 * 4 * 14 * SAVED * 2))
 

@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
         elif "owner/gated" in path and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             self.send_json({}, 403, "GatedRepo")
         elif match := re.fullmatch(r"/api/datasets/owner/(?:set|gated)/tree/[^/]+(?:/(.*))?", path):
-            self.send_json([self.entry(found) for found in sorted((self.folder / (match[1] or "")).rglob("*"))])
+            self.send_json([self.entry(entry) for entry in sorted((self.folder / (match[1] or "")).rglob("*"))])
         elif (match := re.fullmatch(r"/datasets/owner/(?:set|gated)/resolve/[^/]+/(.+)", path)) and (self.folder / match[1]).is_file():
             self.send_file(self.folder / match[1])
         elif path == "/api/datasets/owner/gated/auth-check":
@@ -55,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_json({}, 404, "RevisionNotFound")
         else:
             facts = {"id": name, "sha": COMMIT, "private": False, "gated": "manual" if name == "owner/gated" else False}
-            self.send_json({**facts, "siblings": [{"rfilename": found.name} for found in self.folder.iterdir()]})
+            self.send_json({**facts, "siblings": [{"rfilename": path.name} for path in self.folder.iterdir()]})
 
     def entry(self, path: Path) -> dict[str, Any]:
         name = path.relative_to(self.folder).as_posix()

@@ -54,7 +54,7 @@ def test_answers_are_found_where_transformers_finds_them() -> None:
     texts, spans = render_jinja_template(
         conversations=TALKS, chat_template=TEMPLATES["marked"], return_assistant_tokens_mask=True, eos_token="<end>"
     )
-    assert [(one.text, one.spans) for one in write_chats(template, TALKS, "marked")] == [
+    assert [(written.text, written.spans) for written in write_chats(template, TALKS, "marked")] == [
         (text, [list(span) for span in own]) for text, own in zip(texts, spans, strict=True)
     ]
     assert [[text[first:end].strip() for first, end in own] for text, own in zip(texts, spans, strict=True)] == [
@@ -72,20 +72,20 @@ def test_answers_are_found_where_transformers_finds_them() -> None:
 )
 def test_answers_of_a_template_without_marks_follow_what_stands_before_them(name: str, answers: list[str]) -> None:
     template = ChatTemplate(TEMPLATES[name], (("eos_token", "<end>"), ("bos_token", "<s>")))
-    found = [(one.text, one.spans) for one in write_chats(template, TALKS, "marked")]
-    assert [text for text, _ in found] == render_chats(template, TALKS, answered=True)
-    assert [[text[first:end] for first, end in spans] for text, spans in found] == [answers[:1], answers]
+    texts_and_spans = [(written.text, written.spans) for written in write_chats(template, TALKS, "marked")]
+    assert [text for text, _ in texts_and_spans] == render_chats(template, TALKS, answered=True)
+    assert [[text[first:end] for first, end in spans] for text, spans in texts_and_spans] == [answers[:1], answers]
 
 
 def test_an_answer_that_is_written_otherwise_once_others_follow_is_refused() -> None:
     source = "{% for m in messages %}{{ m.role }}: {{ m.content if loop.last or m.role == 'user' else '...' }} {% endfor %}"
     ending = source + "{% if add_generation_prompt %}assistant: {% endif %}"
-    assert [[one.text[first:end] for first, end in one.spans] for one in write_chats(ChatTemplate(ending), TALKS[:1], "marked")] == [
+    assert [[chat.text[first:end] for first, end in chat.spans] for chat in write_chats(ChatTemplate(ending), TALKS[:1], "marked")] == [
         ["Hello. "]
     ]
     with pytest.raises(ChatError, match="writes message 3 otherwise once others follow") as caught:
         write_chats(ChatTemplate(ending), TALKS, "marked")
-    assert caught.value.place == 1
+    assert caught.value.index == 1
 
 
 def test_where_the_template_is_kept(make_model: MakeModel) -> None:
@@ -132,7 +132,7 @@ def test_keys_that_a_template_does_not_know_cost_one_more_look(monkeypatch: pyte
         return messages[0]["content"], []
 
     chat = [{"role": "user", "content": "Hi", **{f"key{number}": number for number in range(20)}}]
-    written = chat_module._render(render, "open", 0, 0, chat)
+    written = chat_module._render(render, "open", 0, chat)
     assert written.idle == [f"key{number}" for number in range(20)] and len(looks) == 2
 
 
@@ -153,10 +153,10 @@ FAILURES = {
 
 @pytest.mark.parametrize("case", FAILURES)
 def test_a_template_that_does_not_work_costs_a_sentence(case: str) -> None:
-    source, place, message = FAILURES[case]
+    source, index, message = FAILURES[case]
     with pytest.raises(ChatError, match=message) as caught:
         render_chats(ChatTemplate(source), [[{"role": "user", "content": "Good day"}], HELLO])
-    assert caught.value.place == place
+    assert caught.value.index == index
 
 
 def test_a_template_that_never_ends_or_takes_all_memory(real_helpers: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +189,9 @@ def test_many_conversations_go_to_the_helper_in_parts(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         chat_module, "ask_helper", lambda module, task, **rest: sizes.append(len(task["conversations"])) or usual(module, task, **rest)
     )
-    talks = [[{"role": "user", "content": f"talk {place}"}] for place in range(5)]
+    talks = [[{"role": "user", "content": f"talk {number}"}] for number in range(5)]
     template = ChatTemplate("{{ messages[0].content }}{% if messages[0].content == 'bad' %}{{ raise_exception('no') }}{% endif %}")
-    assert render_chats(template, talks) == [f"talk {place}" for place in range(5)] and sizes == [2, 2, 1]
+    assert render_chats(template, talks) == [f"talk {number}" for number in range(5)] and sizes == [2, 2, 1]
     with pytest.raises(ChatError) as caught:
         render_chats(template, [*talks[:3], [{"role": "user", "content": "bad"}]])
-    assert caught.value.place == 3
+    assert caught.value.index == 3

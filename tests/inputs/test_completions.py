@@ -49,15 +49,15 @@ def test_a_packed_line_without_end_is_never_whole_in_memory(tmp_path: Path) -> N
 def test_a_damaged_archive_gets_one_sentence_wherever_it_is_damaged(tmp_path: Path) -> None:
     rng = random.Random(0)
     rows = [{"prompt": f"p{rng.random()}", "completion": "x"} for _ in range(400)]
-    whole = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), mtime=0)
-    path, told = tmp_path / "c.jsonl.gz", set()
+    archive = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), mtime=0)
+    path, messages = tmp_path / "c.jsonl.gz", set()
     for seed in range(60):
-        rng, damaged = random.Random(seed), bytearray(whole)
+        rng, damaged = random.Random(seed), bytearray(archive)
         for _ in range(3):
             damaged[rng.randrange(20, len(damaged) - 20)] ^= rng.randrange(1, 256)
         path.write_bytes(damaged[: None if seed % 3 else len(damaged) - 9])
-        told.add(wrong(path).removeprefix(str(path)))
-    assert " cannot be read: c.jsonl.gz is damaged: its gzip compression breaks off" in told
+        messages.add(wrong(path).removeprefix(str(path)))
+    assert " cannot be read: c.jsonl.gz is damaged: its gzip compression breaks off" in messages
 
 
 def test_what_is_no_file_is_told_and_never_waited_for(tmp_path: Path) -> None:

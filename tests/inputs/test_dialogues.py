@@ -43,9 +43,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_where_the_last_answer_begins_and_who_says_what(case: str) -> None:
     text, prompt, messages, answer = CASES[case]
-    found = read_dialogue(text)
-    assert found is not None and (found.prompt, found.answer) == (text if prompt is None else prompt, answer)
-    assert [(message["role"], message["content"]) for message in found.messages] == messages
+    dialogue = read_dialogue(text)
+    assert dialogue is not None and (dialogue.prompt, dialogue.answer) == (text if prompt is None else prompt, answer)
+    assert [(message["role"], message["content"]) for message in dialogue.messages] == messages
 
 
 def test_lines_may_end_in_any_way() -> None:
@@ -78,9 +78,9 @@ def test_the_answer_of_a_dialogue_is_no_part_of_the_prompt(tmp_path: Path) -> No
     prompts = prompts_of(path)
     assert prompts.texts == [HH, HH] and prompts.answered == 1
     assert prompts_of(path, dialogue="whole").texts == [HH + " In 1843.", HH]
-    shown = preview_prompts(DataConfig(prompts=str(path), column="chosen"), 5, None)
-    assert [row.text for row in shown.rows] == [HH, HH]
-    assert shown.notes == [
+    preview = preview_prompts(DataConfig(prompts=str(path), column="chosen"), 5, None)
+    assert [row.text for row in preview.rows] == [HH, HH]
+    assert preview.notes == [
         "Not used: the column 'rejected'.",
         "1 text is a dialogue (Human: ... Assistant: ...): what follows the mark of the last answer was left out (data.dialogue).",
         "The last answer of 1 conversation was left out: the policy writes it.",
@@ -90,15 +90,15 @@ def test_the_answer_of_a_dialogue_is_no_part_of_the_prompt(tmp_path: Path) -> No
 def test_with_a_chat_template_the_turns_become_messages(tmp_path: Path) -> None:
     path = write(tmp_path, {"chosen": HH + " In 1843."}, {"chosen": "Just text."})
     first, second = prompts_of(path, chat_template=True).rows
-    assert first.messages == tuple({"role": role, "content": said} for role, said in CASES["hh"][2]) and first.answered
+    assert first.messages == tuple({"role": role, "content": content} for role, content in CASES["hh"][2]) and first.answered
     assert (second.text, second.messages) == ("Just text.", None)
-    whole = prompts_of(path, chat_template=True, dialogue="whole").rows[0]
-    assert (whole.text, whole.messages, whole.answered) == (HH + " In 1843.", None, False)
+    uncut = prompts_of(path, chat_template=True, dialogue="whole").rows[0]
+    assert (uncut.text, uncut.messages, uncut.answered) == (HH + " In 1843.", None, False)
 
 
 def test_pairs_of_message_lists_lose_their_last_answer(tmp_path: Path) -> None:
-    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]
-    path = write(tmp_path, {"chosen": said, "rejected": said, "prompt": "Hi"})
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]
+    path = write(tmp_path, {"chosen": chat, "rejected": chat, "prompt": "Hi"})
     assert prompts_of(path, chat_template=True).rows[0].messages == ({"role": "user", "content": "Hi"},)
     assert prompts_of(path, "prompt").texts == ["Hi"]
 

@@ -56,11 +56,11 @@ def test_lora_where_it_cannot_be(make_config: Any, make_model: Any, tmp_path: Pa
     laguna = make_model("laguna", model_type="laguna", architectures=["LagunaForCausalLM"])
     falcon = make_model("falcon", model_type="falcon_h1", architectures=["FalconH1ForCausalLM"])
     assert _problems(make_config(model__policy=str(laguna)), tmp_path) == {}
-    found = _problems(make_config(model__policy=str(laguna), lora__enabled=True), tmp_path)
-    assert found["lora.enabled"] == f"LoRA cannot be used with a laguna model: {REFUSED_WITH_LORA['laguna']}; train it in full"
+    wrong = _problems(make_config(model__policy=str(laguna), lora__enabled=True), tmp_path)
+    assert wrong["lora.enabled"] == f"LoRA cannot be used with a laguna model: {REFUSED_WITH_LORA['laguna']}; train it in full"
     assert _problems(make_config(model__policy=str(falcon), lora__enabled=True), tmp_path) == {}
-    found = _problems(make_config(model__policy=str(falcon), lora__enabled=True, lora__target_modules="out_proj"), tmp_path)
-    assert found["lora.target_modules"].startswith(("an adapter on out_proj of a falcon_h1 model would do nothing", "no layer is called"))
+    wrong = _problems(make_config(model__policy=str(falcon), lora__enabled=True, lora__target_modules="out_proj"), tmp_path)
+    assert wrong["lora.target_modules"].startswith(("an adapter on out_proj of a falcon_h1 model would do nothing", "no layer is called"))
 
 
 def test_beyond_what_sparse_attention_reads_whole_there_is_nothing_exact(make_config: Any, make_model: Any, tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_beyond_what_sparse_attention_reads_whole_there_is_nothing_exact(make_co
     policy = make_model("sparse", model_type="deepseek_v32", architectures=["DeepseekV32ForCausalLM"], index_topk=24)
     short = make_config(model__policy=str(policy), generation__response_length=8)
     assert _problems(short, tmp_path) == {}  # 3 tokens and 8
-    found = _problems(make_config(model__policy=str(policy), generation__response_length=22), tmp_path)
-    assert found["generation.response_length"].startswith("in texts of more than 24 tokens this model attends only to those that it picks")
-    assert found["generation.response_length"].endswith("3 tokens of prompt leave 21 for the response")
+    wrong = _problems(make_config(model__policy=str(policy), generation__response_length=22), tmp_path)
+    assert wrong["generation.response_length"].startswith("in texts of more than 24 tokens this model attends only to those that it picks")
+    assert wrong["generation.response_length"].endswith("3 tokens of prompt leave 21 for the response")
 
 
 def _problems(config: Any, workspace: Path) -> dict[str, str]:

@@ -47,11 +47,11 @@ def test_a_helper_sees_no_secrets(write_helper: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("https_proxy", "http://proxy.example")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     module = write_helper("import os\nanswer({name: value for name, value in os.environ.items()})")
-    (seen,) = ask(module)
-    assert "canary" not in seen.values() and "https_proxy" not in seen and seen["LC_ALL"] == "C.UTF-8"
-    (seen,) = ask(module, network=True)
-    assert [name for name, value in seen.items() if value == "canary"] == ["HF_TOKEN"]
-    assert seen["https_proxy"] == "http://proxy.example"
+    (environment,) = ask(module)
+    assert "canary" not in environment.values() and "https_proxy" not in environment and environment["LC_ALL"] == "C.UTF-8"
+    (environment,) = ask(module, network=True)
+    assert [name for name, value in environment.items() if value == "canary"] == ["HF_TOKEN"]
+    assert environment["https_proxy"] == "http://proxy.example"
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,9 @@ def test_answers_are_remembered_for_a_minute(server: tuple[FakeHub, Hub], make_m
     refused(hub, "someone/model")
     clock[0] = HUB_MEMORY_SECONDS + 1
     assert check_causal_lm("someone/model", hub=hub).architecture == "GPT2LMHeadModel"
-    asked = len(fake.asked)
+    before = len(fake.asked)
     assert check_causal_lm("someone/model", hub=hub).architecture == "GPT2LMHeadModel"
-    assert len([path for path in fake.asked[asked:] if path.startswith("/api")]) == 0
+    assert len([path for path in fake.asked[before:] if path.startswith("/api")]) == 0
 
 
 def test_a_model_that_does_not_exist(server: tuple[FakeHub, Hub]) -> None:

@@ -16,14 +16,14 @@ from rlhf_studio.inputs.prompts.sources import lines, rows
 
 def test_a_folder_of_too_many_files_is_not_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MOST_FILES", 20)
-    seen = []
+    listed = []
     walk = Path.rglob
-    monkeypatch.setattr(Path, "rglob", lambda self, pattern: (seen.append(entry) or entry for entry in walk(self, pattern)))
+    monkeypatch.setattr(Path, "rglob", lambda self, pattern: (listed.append(entry) or entry for entry in walk(self, pattern)))
     for number in range(50):
         (tmp_path / f"{number}.jsonl").write_text('{"prompt": "a"}\n')
     with pytest.raises(PromptsError, match=f"{tmp_path} holds more than 20 files and folders; name the one that holds the data alone"):
         read_prompts(DataConfig(prompts=str(tmp_path)))
-    assert len(seen) == 21 and state_of(str(tmp_path)) == ()
+    assert len(listed) == 21 and state_of(str(tmp_path)) == ()
 
 
 def test_a_first_row_without_end_is_refused_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

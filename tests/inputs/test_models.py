@@ -224,9 +224,9 @@ def make_adapter(folder: Path, base: Path | str | None, **settings: Any) -> Path
 def test_an_adapter_is_followed_to_its_base(make_model: Any, tmp_path: Path) -> None:
     base = make_model()
     adapter = make_adapter(tmp_path / "adapter", base)
-    facts, whole = check_causal_lm(str(adapter)), check_causal_lm(str(base))
-    assert (facts.base, facts.path, facts.tokenizer) == (str(base), adapter, whole.tokenizer)
-    assert (facts.parameters, facts.vocab_size, facts.tensors) == (whole.parameters, whole.vocab_size, whole.tensors)
+    facts, base_facts = check_causal_lm(str(adapter)), check_causal_lm(str(base))
+    assert (facts.base, facts.path, facts.tokenizer) == (str(base), adapter, base_facts.tokenizer)
+    assert (facts.parameters, facts.vocab_size, facts.tensors) == (base_facts.parameters, base_facts.vocab_size, base_facts.tensors)
     write_tokenizer(adapter)
     assert check_causal_lm(str(adapter)).tokenizer == adapter / "tokenizer.json"
     assert check_causal_lm(str(make_adapter(tmp_path / "second", adapter))).base == str(base)

@@ -79,10 +79,10 @@ def test_a_reward_model_with_labels(tmp_path: Path) -> None:
     ids = torch.tensor([[4, 9, 3]])
     with torch.no_grad():
         expected = AutoModelForSequenceClassification.from_pretrained(source).eval()(ids).logits
-    found = convert(str(pickled(source)), tmp_path / "out")
+    converted = convert(str(pickled(source)), tmp_path / "out")
     with torch.no_grad():
-        assert torch.equal(AutoModelForSequenceClassification.from_pretrained(found.folder).eval()(ids).logits, expected)
-    assert check_reward_model(str(found.folder), label="LABEL_1").labels == ["LABEL_0", "LABEL_1"]
+        assert torch.equal(AutoModelForSequenceClassification.from_pretrained(converted.folder).eval()(ids).logits, expected)
+    assert check_reward_model(str(converted.folder), label="LABEL_1").labels == ["LABEL_0", "LABEL_1"]
 
 
 def test_an_adapter(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ def problems(config: Any, tmp_path: Path) -> list[Problem]:
 
 
 def the_problem(config: Any, tmp_path: Path) -> Problem:
-    found = problems(config, tmp_path)
-    assert len(found) == 1, found
-    return found[0]
+    all_problems = problems(config, tmp_path)
+    assert len(all_problems) == 1, all_problems
+    return all_problems[0]
 
 
 def test_a_good_configuration_has_no_problems(make_config: Any, tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_lora_options_count_in_the_estimates(make_config: Any, make_model: Any, 
     assert values(bias="all") == rank * (12 + 16) + 12
     assert values(bias="lora_only", target_modules="c_attn") == rank * 16 + 12
     assert values(bias="lora_only", target_modules="wte") == rank * 12
-    whole = 4 * (8 * 4 + 4 * 12 + 12)
-    assert values(init_lora_weights="pissa") == rank * (12 + 16) + whole / 36
+    all_weights = 4 * (8 * 4 + 4 * 12 + 12)
+    assert values(init_lora_weights="pissa") == rank * (12 + 16) + all_weights / 36
     copied = inspect_run(make_config(lora__enabled=True, lora__init_lora_weights="pissa"), tmp_path)
     assert "frozen copy of the starting model" in copied.notes[0]
 
@@ -189,10 +189,10 @@ def test_reward_components(make_config: Any, tmp_path: Path) -> None:
         {"kind": "regex", "pattern": "(unclosed"},
         {"kind": "regex", "name": "other", "pattern": r"^\p{Lu}"},
     ]
-    found = problems(make_config(reward__components=components), tmp_path)
-    assert [problem.field for problem in found] == ["reward.components.1.words", "reward.components.2.name", "reward.components.3.pattern"]
-    assert "component 1 is called length too" in found[1].message
-    assert "is not a valid regular expression" in found[2].message
+    fields = problems(make_config(reward__components=components), tmp_path)
+    assert [problem.field for problem in fields] == ["reward.components.1.words", "reward.components.2.name", "reward.components.3.pattern"]
+    assert "component 1 is called length too" in fields[1].message
+    assert "is not a valid regular expression" in fields[2].message
 
 
 # --- disk ------------------------------------------------------------------------------------------------------------------
@@ -202,9 +202,9 @@ def test_no_disk_space(make_config: Any, tmp_path: Path) -> None:
     config = make_config()
     needed = inspect_run(config, tmp_path, free_bytes=lambda _: ROOMY).disk_bytes
     assert inspect_run(config, tmp_path, free_bytes=lambda _: needed).problems == []
-    found = inspect_run(config, tmp_path, free_bytes=lambda _: needed - 1).problems
-    assert [problem.field for problem in found] == ["engine.keep_checkpoints"]
-    assert "do not fit" in found[0].message and str(tmp_path) in found[0].message
+    disk_problems = inspect_run(config, tmp_path, free_bytes=lambda _: needed - 1).problems
+    assert [problem.field for problem in disk_problems] == ["engine.keep_checkpoints"]
+    assert "do not fit" in disk_problems[0].message and str(tmp_path) in disk_problems[0].message
 
 
 def test_the_disk_estimate_counts_the_starting_policy_at_the_probes(make_config: Any) -> None:
@@ -232,17 +232,17 @@ def test_a_run_that_goes_on_counts_only_what_is_added(make_config: Any, tmp_path
     parameters = 8 * 4 + 4 * 12 + 12
     longer = make_config(ppo__steps=80, engine__snapshot_every=10)
     added = 20 * (16 * 32 * 240 + BATCH * (32 * 20 + 24) + 4 * 32 * 84) + 5 * 6 * 32 * 40 + parameters * 12 + 2 * parameters * 4
-    there = OnDisk(steps=60, checkpoints=2)
-    assert inspect_run(longer, tmp_path, there=there).disk_bytes == added
-    assert check_run(longer, tmp_path, there=there) == []
-    assert inspect_run(longer, tmp_path, there=there, free_bytes=lambda _: added).problems == []
-    assert [one.field for one in inspect_run(longer, tmp_path, there=there, free_bytes=lambda _: added - 1).problems] == [
+    on_disk = OnDisk(steps=60, checkpoints=2)
+    assert inspect_run(longer, tmp_path, on_disk=on_disk).disk_bytes == added
+    assert check_run(longer, tmp_path, on_disk=on_disk) == []
+    assert inspect_run(longer, tmp_path, on_disk=on_disk, free_bytes=lambda _: added).problems == []
+    assert [problem.field for problem in inspect_run(longer, tmp_path, on_disk=on_disk, free_bytes=lambda _: added - 1).problems] == [
         "engine.keep_checkpoints"
     ]
     assert inspect_run(longer, tmp_path, free_bytes=lambda _: added).problems, "a new run of 80 steps needs more"
     more_room = make_config(ppo__steps=80, engine__keep_checkpoints=9, engine__checkpoint_every=10)  # written at 70 and 80: none makes room
-    without = disk_bytes(more_room, None, there)
-    assert inspect_run(more_room, tmp_path, there=there).disk_bytes - without == 2 * parameters * 12
+    without = disk_bytes(more_room, None, on_disk)
+    assert inspect_run(more_room, tmp_path, on_disk=on_disk).disk_bytes - without == 2 * parameters * 12
     assert disk_bytes(make_config(), None, OnDisk(60, 2)) == 6 * 32 * 40, "at most the last answers once more"
 
 
@@ -287,22 +287,22 @@ def test_sizes_of_a_model_only_on_the_hub_are_not_guessed(make_config: Any, monk
 
 
 def test_a_workspace_that_does_not_exist_yet_is_measured_at_its_parent(make_config: Any, tmp_path: Path) -> None:
-    asked: list[Path] = []
+    measured: list[Path] = []
 
     def free(folder: Path) -> int:
-        asked.append(folder)
+        measured.append(folder)
         return ROOMY
 
     inspect_run(make_config(), tmp_path / "a" / "b", free_bytes=free)
-    assert asked == [tmp_path]
+    assert measured == [tmp_path]
 
 
 def test_a_workspace_that_cannot_be_used(make_config: Any, tmp_path: Path) -> None:
     def fail(_: Path) -> int:
         raise OSError(5, "Input/output error")
 
-    found = inspect_run(make_config(), tmp_path, free_bytes=fail).problems
-    assert found == [Problem("", f"the workspace {tmp_path} cannot be used: Input/output error")]
+    workspace_problems = inspect_run(make_config(), tmp_path, free_bytes=fail).problems
+    assert workspace_problems == [Problem("", f"the workspace {tmp_path} cannot be used: Input/output error")]
 
 
 # --- numbers, refused by the configuration itself ------------------------------------------------------------------------------
@@ -323,16 +323,16 @@ def test_checking_loads_neither_torch_nor_transformers(make_config: Any, tmp_pat
 
 def test_the_gpus_that_are_given_decide_the_memory_estimate(make_config: Any, tmp_path: Path) -> None:
     """Once for everything: the GPUs are listed one time, and both the checks and the estimate follow that list."""
-    asked: list[int] = []
+    calls: list[int] = []
 
     def gpus() -> tuple[Gpu, ...]:
-        asked.append(1)
+        calls.append(1)
         return (Gpu(0, "small", free=7, total=8), Gpu(1, "large", free=9 * 10**11, total=10**12, bfloat16=True))
 
     for device, (name, free) in {"cuda:1": ("large", 9 * 10**11), "cuda:0": ("small", 7), "auto": ("small", 7)}.items():
-        asked.clear()
+        calls.clear()
         memory = inspect_run(make_config(engine__device=device), tmp_path, gpus=gpus).memory_estimate
-        assert memory is not None and asked == [1]
+        assert memory is not None and calls == [1]
         assert (memory.device.kind, memory.device.name, memory.device.free) == ("cuda", name, free), device
     none = inspect_run(make_config(), tmp_path, gpus=lambda: ()).memory_estimate
     assert none is not None and none.device.kind == "cpu"

@@ -37,7 +37,7 @@ class Words:
 
 def numbers(count: int, first: int = 10) -> str:
     """``count`` tokens: 10 11 12 ..."""
-    return " ".join(str(first + place) for place in range(count))
+    return " ".join(str(first + offset) for offset in range(count))
 
 
 def made(texts: list[str], chat: ChatTemplate | None = None, seed: int = 0, **settings: Any) -> Prepared:
@@ -46,7 +46,7 @@ def made(texts: list[str], chat: ChatTemplate | None = None, seed: int = 0, **se
 
 
 @pytest.mark.parametrize(
-    ("side", "limit", "ids", "kept"),
+    ("side", "limit", "ids", "expected"),
     [
         ("cut_left", 3, [1, 10, 11, 12, 13], [1, 12, 13]),
         ("cut_left", 1, [1, 10, 11], [11]),
@@ -55,8 +55,8 @@ def made(texts: list[str], chat: ChatTemplate | None = None, seed: int = 0, **se
         ("drop", 2, [], []),
     ],
 )
-def test_cutting(side: str, limit: int, ids: list[int], kept: list[int]) -> None:
-    assert cut(ids, limit, side, {START}) == kept
+def test_cutting(side: str, limit: int, ids: list[int], expected: list[int]) -> None:
+    assert cut(ids, limit, side, {START}) == expected
 
 
 def test_too_long_prompts() -> None:
@@ -238,7 +238,7 @@ def test_no_counts_without_a_tokenizer_that_can_be_read(tmp_path: Path) -> None:
 def test_texts_are_encoded_in_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many texts there are, the tokenizer never holds more than a pack; the result is that of one call."""
     texts = [numbers(count) for count in (1, 40, 2, 3, 40, 5)]
-    whole, ticks = made(texts), []
+    at_once, ticks = made(texts), []
     packs: list[int] = []
     encode = Words.encode
 
@@ -249,5 +249,5 @@ def test_texts_are_encoded_in_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Words, "encode", counted)
     monkeypatch.setattr("rlhf_studio.inputs.prompts.prepare.PACK_CHARACTERS", 100)
     prompts = Prompts([Prompt(number, text) for number, text in enumerate(texts, start=1)])
-    assert prepare(prompts, DataConfig(), Words(), None, 0, lambda: ticks.append(1)).ids == whole.ids
+    assert prepare(prompts, DataConfig(), Words(), None, 0, lambda: ticks.append(1)).ids == at_once.ids
     assert packs == [2, 3, 1] and len(ticks) == 3

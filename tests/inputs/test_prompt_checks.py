@@ -18,7 +18,7 @@ from tests.inputs.conftest import write_tokenizer
 from tests.inputs.test_models import make_adapter
 
 
-def asked(config: Any, folder: Path) -> tuple[list[tuple[str, str]], list[str], int | None]:
+def checked(config: Any, folder: Path) -> tuple[list[tuple[str, str]], list[str], int | None]:
     """(problems, notes, number of prompts)."""
     report = inspect_run(config, folder, free_bytes=lambda _: 10**15)
     return [(problem.field, problem.message) for problem in report.problems], report.notes, report.prompts
@@ -28,14 +28,14 @@ def test_what_will_be_left_out_is_said_before_the_start(make_config: Any, tmp_pa
     (tmp_path / "mixed.txt").write_text("the film was\n" * 80 + "film\n" * 20 + "\n")
     config = make_config(data__prompts=str(tmp_path / "mixed.txt"), data__min_prompt_tokens=2)
     note = "21 of 101 rows were left out: 1 blank, 20 with fewer than 2 tokens."
-    assert asked(config, tmp_path) == ([], [note], 80)
+    assert checked(config, tmp_path) == ([], [note], 80)
 
 
 def test_nothing_left(make_config: Any, tmp_path: Path) -> None:
-    problems, _, count = asked(make_config(data__min_prompt_tokens=4), tmp_path)
+    problems, _, count = checked(make_config(data__min_prompt_tokens=4), tmp_path)
     assert problems[0][0] == "data.min_prompt_tokens" and "100 with fewer than 4 tokens" in problems[0][1]
     assert count is None
-    problems, _, _ = asked(make_config(data__max_prompt_tokens=2, data__overlong="drop"), tmp_path)
+    problems, _, _ = checked(make_config(data__max_prompt_tokens=2, data__overlong="drop"), tmp_path)
     assert problems[0][0] == "data.max_prompt_tokens"
 
 
@@ -43,17 +43,17 @@ def test_of_very_many_prompts_only_the_first_are_prepared(make_config: Any, tmp_
     monkeypatch.setattr(preview, "MEASURED_ROWS", 30)
     (tmp_path / "long tail.txt").write_text("film\n" * 90 + "the film was\n" * 10)
     config = make_config(data__prompts=str(tmp_path / "long tail.txt"), data__min_prompt_tokens=2)
-    assert asked(config, tmp_path)[::2] == ([], 100)  # the rest may hold what is wanted
+    assert checked(config, tmp_path)[::2] == ([], 100)  # the rest may hold what is wanted
 
 
 def test_a_policy_without_a_chat_template(make_config: Any, tmp_path: Path) -> None:
     problem = ("data.chat_template", "the tokenizer has no chat template; switch this off, or use a chat model")
-    assert asked(make_config(data__chat_template=True), tmp_path)[0] == [problem]
+    assert checked(make_config(data__chat_template=True), tmp_path)[0] == [problem]
     (tmp_path / "policy" / "tokenizer_config.json").write_text('{"chat_template": ')
-    assert asked(make_config(), tmp_path)[0][0][0] == "model.policy"  # the check of the policy says it first
+    assert checked(make_config(), tmp_path)[0][0][0] == "model.policy"  # the check of the policy says it first
     (tmp_path / "policy" / "tokenizer_config.json").write_text("{}")
     (tmp_path / "policy" / "chat_template.jinja").write_bytes(b"\xff")
-    problems, _, _ = asked(make_config(data__chat_template=True), tmp_path)
+    problems, _, _ = checked(make_config(data__chat_template=True), tmp_path)
     assert problems[0][0] == "data.chat_template" and "cannot be read" in problems[0][1]
 
 
@@ -63,7 +63,7 @@ def test_a_template_that_refuses_the_prompts(make_config: Any, make_model: Any, 
     rows = [{"prompt": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}]
     (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
     config = make_config(model__policy=str(folder), data__chat_template=True, data__prompts=str(tmp_path / "chats.jsonl"))
-    problems, _, _ = asked(config, tmp_path)
+    problems, _, _ = checked(config, tmp_path)
     assert problems[0][0] == "data.chat_template"
     assert problems[0][1].startswith("row 1: the chat template refuses the conversation (Conversation roles must alternate")
 
@@ -73,7 +73,7 @@ def test_positions_count_the_template(make_config: Any, make_model: Any, tmp_pat
     folder = make_model("chatty", n_positions=20)
     (folder / "chat_template.jinja").write_text(CHATML)
     settings = {"model__policy": str(folder), "data__chat_template": True, "generation__response_length": 12}
-    problems, _, _ = asked(make_config(**settings), tmp_path)
+    problems, _, _ = checked(make_config(**settings), tmp_path)
     assert problems == [
         (
             "generation.response_length",
@@ -87,9 +87,9 @@ def test_positions_count_the_query_only(make_config: Any, make_model: Any, tmp_p
     folder = make_model("short", n_positions=20)
     (tmp_path / "long.txt").write_text("the film was good " * 4 + "\n")
     settings = {"model__policy": str(folder), "data__prompts": str(tmp_path / "long.txt"), "generation__response_length": 12}
-    assert asked(make_config(**settings), tmp_path)[0]
+    assert checked(make_config(**settings), tmp_path)[0]
     queries = {"data__query_tokens_min": 2, "data__query_tokens_max": 4}
-    assert asked(make_config(**settings, **queries), tmp_path)[0] == []
+    assert checked(make_config(**settings, **queries), tmp_path)[0] == []
 
 
 def test_an_adapter_writes_chats_with_its_own_template_or_its_bases(make_config: Any, make_model: Any, tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_an_adapter_writes_chats_with_its_own_template_or_its_bases(make_config:
     (base / "chat_template.jinja").write_text("the film {{ messages[0].content }}")
     adapter = make_adapter(tmp_path / "adapter", base)
     tight = {"model__policy": str(adapter), "data__chat_template": True, "generation__response_length": 18}
-    assert "the longest prompt has 5 tokens" in asked(make_config(**tight), tmp_path)[0][0][1]
+    assert "the longest prompt has 5 tokens" in checked(make_config(**tight), tmp_path)[0][0][1]
     write_tokenizer(adapter, chat_template="good {{ messages[0].content }}")
-    assert "the longest prompt has 4 tokens" in asked(make_config(**tight), tmp_path)[0][0][1]
+    assert "the longest prompt has 4 tokens" in checked(make_config(**tight), tmp_path)[0][0][1]
 
 
 def test_without_a_tokenizer_file_lengths_are_left_to_the_run(make_config: Any, make_model: Any, tmp_path: Path) -> None:
@@ -108,24 +108,24 @@ def test_without_a_tokenizer_file_lengths_are_left_to_the_run(make_config: Any, 
     (folder / "vocab.json").write_text("{}")
     base = {"model__policy": str(folder), "ppo__batch_size": 64}
     note = "The policy's tokens cannot be counted here, so what is left out or cut by length shows only when the run starts."
-    assert asked(make_config(**base), tmp_path)[1] == []
+    assert checked(make_config(**base), tmp_path)[1] == []
     for setting in ({"data__min_prompt_tokens": 2}, {"data__overlong": "drop"}, {"data__query_tokens_min": 1, "data__query_tokens_max": 2}):
-        assert asked(make_config(**base, **setting), tmp_path)[1] == [note]
+        assert checked(make_config(**base, **setting), tmp_path)[1] == [note]
 
 
 def test_a_hub_dataset_is_looked_at_but_not_counted(make_config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Prompt(number, "the film was") for number in range(1, 6)]
     monkeypatch.setattr(cached, "_remote", RemoteMemory(lambda data: Prompts(rows, Counter(blank=1), ["prompt"], partial=True)))
-    problems, notes, count = asked(make_config(data__prompts="owner/set"), tmp_path)
+    problems, notes, count = checked(make_config(data__prompts="owner/set"), tmp_path)
     assert (problems, notes, count) == ([], ["1 of 6 rows was left out: 1 blank."], None)
 
     tight = {"data__prompts": "owner/set", "data__max_prompt_tokens": 50, "generation__response_length": 20}
-    assert asked(make_config(**tight), tmp_path)[0][0][1].startswith("prompts may have 50 tokens")  # rows not seen yet may be longer
-    assert asked(make_config(**tight, data__query_tokens_min=2, data__query_tokens_max=8), tmp_path)[0] == []
-    assert asked(make_config(data__prompts="owner/set", data__min_prompt_tokens=9), tmp_path)[0] == []  # or long enough
+    assert checked(make_config(**tight), tmp_path)[0][0][1].startswith("prompts may have 50 tokens")  # rows not seen yet may be longer
+    assert checked(make_config(**tight, data__query_tokens_min=2, data__query_tokens_max=8), tmp_path)[0] == []
+    assert checked(make_config(data__prompts="owner/set", data__min_prompt_tokens=9), tmp_path)[0] == []  # or long enough
 
     def refuse(data: Any) -> Prompts:
         raise PromptsError("data.split", "owner/set has no split 'x'; there are: train")
 
     monkeypatch.setattr(cached, "_remote", RemoteMemory(refuse))
-    assert asked(make_config(data__prompts="owner/set"), tmp_path)[0] == [("data.split", "owner/set has no split 'x'; there are: train")]
+    assert checked(make_config(data__prompts="owner/set"), tmp_path)[0] == [("data.split", "owner/set has no split 'x'; there are: train")]

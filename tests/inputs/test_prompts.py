@@ -295,7 +295,7 @@ def test_memory_is_counted_as_python_takes_it(character: str, tmp_path: Path, mo
 def test_what_the_form_keeps_of_long_prompts_is_bounded_and_the_rest_is_still_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cached, "KEPT_BYTES", 200_000)
+    monkeypatch.setattr(cached, "LOCAL_BYTES", 200_000)
     good = write(tmp_path, "good.txt.gz", gzip.compress((b"x" * 10_000 + b"\n") * 400))
     tracemalloc.start()
     prompts = cached.read_once(data(good))

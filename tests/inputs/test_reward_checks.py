@@ -13,7 +13,7 @@ from rlhf_studio.inputs.checks.rewards import check_component, check_rewards
 from rlhf_studio.inputs.preflight import inspect_run
 
 
-def found(component: dict[str, Any], permissions: Permissions = NOTHING_ALLOWED) -> list[tuple[str, str]]:
+def reward_problems(component: dict[str, Any], permissions: Permissions = NOTHING_ALLOWED) -> list[tuple[str, str]]:
     problems: list[Problem] = []
     (parsed,) = parse_config({"reward": {"components": [component]}}).reward.components
     check_component(parsed, "c", None, problems, permissions)
@@ -36,7 +36,7 @@ def found(component: dict[str, Any], permissions: Permissions = NOTHING_ALLOWED)
     ],
 )
 def test_one_problem_at_its_setting(component: dict[str, Any], field: str, part: str) -> None:
-    ((named, message),) = found(component)
+    ((named, message),) = reward_problems(component)
     assert named == field and part in message
 
 
@@ -49,7 +49,7 @@ def test_one_problem_at_its_setting(component: dict[str, Any], field: str, part:
     ],
 )
 def test_nothing_is_wrong(component: dict[str, Any]) -> None:
-    assert found(component) == []
+    assert reward_problems(component) == []
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_nothing_is_wrong(component: dict[str, Any]) -> None:
 )
 def test_a_pattern_that_would_use_up_the_machine(pattern: str, part: str) -> None:
     for component in ({"kind": "regex"}, {"kind": "answer", "compare": "regex"}):
-        ((named, message),) = found({**component, "pattern": pattern})
+        ((named, message),) = reward_problems({**component, "pattern": pattern})
         assert named == "c.pattern" and part in message
 
 
@@ -79,13 +79,13 @@ def test_a_pattern_that_would_use_up_the_machine(pattern: str, part: str) -> Non
     [r"\d{4}-\d{2}-\d{2}", r"(?:.{1,1000}\n){1,1000}", r"(?:\w{1,20}\s){200}", "[({]{3}" * 100, r"\({3}", "(?x) a{2} # (((", "a{3}?b{4,}+"],
 )
 def test_patterns_of_everyday_size(pattern: str) -> None:
-    assert found({"kind": "regex", "pattern": pattern}) == []
+    assert reward_problems({"kind": "regex", "pattern": pattern}) == []
 
 
 def test_known_servers_are_listed_by_name_only() -> None:
     permissions = Permissions(urls={"judge": "http://x/s3cret", "b": "http://y"})
-    assert found({"kind": "http", "server": "judge"}, permissions) == []
-    ((_, message),) = found({"kind": "http", "server": "jugde"}, permissions)
+    assert reward_problems({"kind": "http", "server": "judge"}, permissions) == []
+    ((_, message),) = reward_problems({"kind": "http", "server": "jugde"}, permissions)
     assert message.endswith("; known here: judge, b") and "s3cret" not in message
 
 
@@ -100,7 +100,7 @@ def test_known_servers_are_listed_by_name_only() -> None:
 def test_a_python_file_is_read_but_not_run(tmp_path: Path, source: bytes, field: str, part: str) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(source)
-    ((named, message),) = found({"kind": "python", "file": str(file)}, permissions_from_flags([str(file)], []))
+    ((named, message),) = reward_problems({"kind": "python", "file": str(file)}, permissions_from_flags([str(file)], []))
     assert named == field and part in message
 
 
@@ -115,9 +115,9 @@ def test_a_function_may_be_named_in_many_ways(tmp_path: Path) -> None:
         "class score: ...",
     ):
         file.write_text(source)
-        assert found({"kind": "python", "file": str(file)}, permissions) == []
+        assert reward_problems({"kind": "python", "file": str(file)}, permissions) == []
     file.unlink()
-    ((_, message),) = found({"kind": "python", "file": str(file)}, permissions)
+    ((_, message),) = reward_problems({"kind": "python", "file": str(file)}, permissions)
     assert "cannot be read: No such file" in message
 
 
@@ -209,10 +209,10 @@ def test_prompts_that_leave_no_room_for_a_response_are_counted(make_config: Any,
     (tmp_path / "prompts.txt").write_text("\n".join(" ".join(["film"] * count) for count in words))
 
     def checked(response: int = 8, **component: Any) -> tuple[list[str], list[str]]:
-        one = {"kind": "reward_model", "model": str(tmp_path / "reward"), **component}
-        other = make_config(reward__components=[one], generation__response_length=response, data__drop_duplicates=False)
-        found = inspect_run(other, tmp_path, free_bytes=lambda _: 10**12)
-        return [problem.field for problem in found.problems], [note for note in found.notes if "score" in note]
+        reward = {"kind": "reward_model", "model": str(tmp_path / "reward"), **component}
+        other = make_config(reward__components=[reward], generation__response_length=response, data__drop_duplicates=False)
+        preflight = inspect_run(other, tmp_path, free_bytes=lambda _: 10**12)
+        return [problem.field for problem in preflight.problems], [note for note in preflight.notes if "score" in note]
 
     assert config.reward.components[0].kind == "reward_model"
     for most in (64, 48):

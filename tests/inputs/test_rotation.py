@@ -38,8 +38,8 @@ def test_which_lengths_lie_on_one_side() -> None:
     assert boundary_problem("m", None, (1, 9000), 500) is None
     assert boundary_problem("m", 4096, (3, 4000), 96) is None
     assert boundary_problem("m", 4096, (4097, 9000), 96) is None
-    found = boundary_problem("m", 4096, (3, 4001), 96)
-    assert found is not None and "prompts of 3 to 4,001 tokens" in found and "keep data.max_prompt_tokens at 4,000 or less" in found
+    problem = boundary_problem("m", 4096, (3, 4001), 96)
+    assert problem is not None and "prompts of 3 to 4,001 tokens" in problem and "keep data.max_prompt_tokens at 4,000 or less" in problem
     assert "keep generation.response_length below 64" in str(boundary_problem("m", 64, (3, 3), 64))
     assert boundary_problem("m", 4096, (4096, 4097), 96) is not None
 

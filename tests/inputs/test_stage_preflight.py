@@ -37,9 +37,9 @@ def problems(made: StageConfig, folder: Path, **named: Any) -> list[Problem]:
     return inspect_run(made, folder, free_bytes=lambda _: ROOMY, gpus=lambda: (), **named).problems
 
 
-def inspected(made: StageConfig, folder: Path, examples: ExampleFacts, there: OnDisk = NEW_RUN, free: int = ROOMY) -> Preflight:
+def inspected(made: StageConfig, folder: Path, examples: ExampleFacts, on_disk: OnDisk = NEW_RUN, free: int = ROOMY) -> Preflight:
     assert is_supervised(made)
-    look = Look(folder, None, NO_PERMISSIONS, there, lambda _: free, ())
+    look = Look(folder, None, NO_PERMISSIONS, on_disk, lambda _: free, ())
     return inspect_supervised(made, look, lambda config, facts: examples)
 
 
@@ -91,9 +91,9 @@ def test_an_untrained_start_needs_no_weights(make_model: MakeModel, tmp_path: Pa
 def test_each_wrong_setting_is_named(
     stage: str, sections: dict[str, Any], field: str, words: str, make_model: MakeModel, tmp_path: Path
 ) -> None:
-    found = problems(config(stage, make_model(), **sections), tmp_path)
-    assert field in [problem.field for problem in found]
-    (message,) = {problem.message for problem in found if problem.field == field and words in problem.message}
+    actual = problems(config(stage, make_model(), **sections), tmp_path)
+    assert field in [problem.field for problem in actual]
+    (message,) = {problem.message for problem in actual if problem.field == field and words in problem.message}
     assert message.count(". ") == 0, "one sentence"
 
 
@@ -104,8 +104,8 @@ def test_the_end_token_must_be_there_to_be_appended(make_model: MakeModel, tmp_p
     assert problem.field == "reward_model.append_eos"
 
 
-def tokens(*lengths: int, whole: bool = True) -> ExampleTokens:
-    return ExampleTokens(tuple(sorted(lengths)), sum(lengths) / len(lengths), whole)
+def tokens(*lengths: int, complete: bool = True) -> ExampleTokens:
+    return ExampleTokens(tuple(sorted(lengths)), sum(lengths) / len(lengths), complete)
 
 
 def test_steps_and_lengths_come_from_the_examples(make_model: MakeModel, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_steps_and_lengths_come_from_the_examples(make_model: MakeModel, tmp_pat
     assert report.problems == [] and report.steps == 21, "7 batches, the last with 2 examples, 3 times"
     (problem,) = inspected(made, tmp_path, ExampleFacts(count=50, tokens=tokens(10, 70))).problems
     assert problem == Problem("data.max_tokens", "the longest example has 70 tokens, but the model has 64 positions; use at most 64")
-    assert inspected(made, tmp_path, ExampleFacts(count=50, tokens=tokens(10, 20, whole=False))).problems, "a longer one may come"
+    assert inspected(made, tmp_path, ExampleFacts(count=50, tokens=tokens(10, 20, complete=False))).problems, "a longer one may come"
     limited = config("sft", tmp_path / "policy", sft={"max_steps": 5, "warmup_steps": 5})
     report = inspected(limited, tmp_path, ExampleFacts(count=50, tokens=tokens(10)))
     assert report.steps == 2 and "the learning rate never reaches its full value" in " ".join(report.notes)
@@ -137,7 +137,7 @@ def test_disk_is_weights_without_a_critic_and_recorded_examples(make_model: Make
     assert inspected(made, tmp_path, facts, there).disk_bytes == weights * 12 + 10 * 400 + (10 // 10 + 2) * 4 * 30 * 240
     needed = inspected(made, tmp_path, facts).disk_bytes
     assert inspected(made, tmp_path, facts, free=needed).problems == []
-    assert [one.field for one in inspected(made, tmp_path, facts, free=needed - 1).problems] == ["engine.keep_checkpoints"]
+    assert [problem.field for problem in inspected(made, tmp_path, facts, free=needed - 1).problems] == ["engine.keep_checkpoints"]
 
 
 def replace_section(made: StageConfig, section: str, values: dict[str, Any]) -> StageConfig:
@@ -256,24 +256,24 @@ def test_an_evaluation_counts_its_steps_memory_and_disk(evaluation: Any, tmp_pat
     (problem,) = problems(evaluation(evaluation={"reference": "./none"}), tmp_path)
     assert problem.field == "evaluation.reference"
     quantized = evaluation(model={"quantization": "4bit"})
-    found = inspect_run(quantized, tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: (Gpu(0, "A"),)).problems
-    assert not any("lora" in problem.message for problem in found), "nothing is trained"
+    preflight = inspect_run(quantized, tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: (Gpu(0, "A"),)).problems
+    assert not any("lora" in problem.message for problem in preflight), "nothing is trained"
 
 
 def test_dropout_that_slows_a_cpu_down_is_told(make_model: MakeModel, tmp_path: Path) -> None:
     shape = {"n_layer": 1, "n_embd": 4, "n_head": 2}
 
-    def told(name: str, **dropout: float) -> bool:
+    def noted(name: str, **dropout: float) -> bool:
         report = inspect_run(config("sft", make_model(name, **shape, **dropout)), tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ())
         return any("dropout of 0.1 in attention" in note for note in report.notes)
 
-    assert told("said", attn_pdrop=0.1) and told("unsaid") and not told("none", attn_pdrop=0.0)
+    assert noted("said", attn_pdrop=0.1) and noted("unsaid") and not noted("none", attn_pdrop=0.0)
 
 
 def test_lengths_are_of_what_was_looked_at() -> None:
     lengths = tokens(*range(1, 101))
     assert (lengths.usual, lengths.longest, lengths.longest_of(1), lengths.longest_of(9)) == (51, 100, 51, 91)
-    assert replace(lengths, whole=False).usual == 51
+    assert replace(lengths, complete=False).usual == 51
 
 
 def test_weights_that_an_untrained_start_throws_away_are_told(make_model: MakeModel, tmp_path: Path) -> None:
@@ -281,11 +281,11 @@ def test_weights_that_an_untrained_start_throws_away_are_told(make_model: MakeMo
     recipe: dict[str, Any] = {"stage": "sft", "model": {"policy": "bundled/world-policy", "fresh": True}, "data": {"max_rows": 50}}
     trained, bare = make_model("trained"), make_model("bare", weights=False)
 
-    def told(**model: Any) -> list[str]:
+    def noted(**model: Any) -> list[str]:
         made = parse_config({**recipe, "model": {**recipe["model"], **model}})
         notes = inspect_run(made, tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ()).notes
         return [note for note in notes if "model.fresh" in note]
 
     note = f"The weights of {trained} are not used: model.fresh draws new ones; set it to false to train {trained} further."
-    assert told(policy=str(trained)) == [note]
-    assert told() == told(policy=str(bare)) == told(policy=str(trained), fresh=False) == []
+    assert noted(policy=str(trained)) == [note]
+    assert noted() == noted(policy=str(bare)) == noted(policy=str(trained), fresh=False) == []

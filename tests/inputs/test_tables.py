@@ -127,14 +127,14 @@ def test_a_parquet_bomb_meets_the_memory_limit(real_helpers: None, tmp_path: Pat
 
 
 def test_rows_that_are_too_long_by_the_files_own_account_are_never_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = write_parquet(tmp_path / "one.parquet", {"prompt": ["short"] * 3 + ["x" * 17_000_000]}, compression="zstd", row_group_size=3)
+    long = write_parquet(tmp_path / "one.parquet", {"prompt": ["short"] * 3 + ["x" * 17_000_000]}, compression="zstd", row_group_size=3)
     many = write_parquet(tmp_path / "many.parquet", {"prompt": [f"{row}" + "x" * 800_000 for row in range(30)]}, compression="zstd")
     beside = write_parquet(tmp_path / "beside.parquet", {"prompt": ["short"], "x": ["x" * 17_000_000]}, compression="zstd")
-    assert max(path.stat().st_size for path in (one, many, beside)) < 10_000
+    assert max(path.stat().st_size for path in (long, many, beside)) < 10_000
     assert drain(open_parquet(beside, COLUMN).rows) == [["short"]]
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("the rows were read"))
     with pytest.raises(PromptsError, match="row 4 is longer than 100,000 characters"):
-        open_parquet(one, COLUMN)
+        open_parquet(long, COLUMN)
     with pytest.raises(PromptsError, match="rows 1 to 30 hold more than 100,000 characters each on average"):
         open_parquet(many, COLUMN)
 
@@ -143,13 +143,13 @@ def test_rows_come_in_packs_of_bounded_size(tmp_path: Path, monkeypatch: pytest.
     """The side that reads the answers holds several packs: 200 rows of 99,990 wide characters would be 240 MB each."""
     rows = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int32()), pa.array(["\U0001f600" * 90_000]))
     path = write_parquet(tmp_path / "p.parquet", {"prompt": rows}, store_schema=False)
-    said: list[str] = []
+    lines: list[str] = []
     monkeypatch.setattr(tables, "read_task", lambda: {"path": str(path), "columns": COLUMN, "usual": [], "limit": None})
-    monkeypatch.setattr(tables, "answer", lambda message: said.append(json.dumps(message)))
+    monkeypatch.setattr(tables, "answer", lambda message: lines.append(json.dumps(message)))
     tables.main()
     assert path.stat().st_size < 20_000
-    assert sum(len(json.loads(pack).get("rows", [])) for pack in said) == 40
-    assert max(map(len, said)) < 12 * (1_000_000 + 2 * 90_000)
+    assert sum(len(json.loads(pack).get("rows", [])) for pack in lines) == 40
+    assert max(map(len, lines)) < 12 * (1_000_000 + 2 * 90_000)
 
 
 # --- a folder as a dataset -------------------------------------------------------------------------------------------------------

@@ -25,11 +25,11 @@ from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter
 
 
-def keep(run: Path, step: int, place: str = "checkpoints", kind: str = "policy", whole: bool = True) -> Path:
-    folder = run / place / f"step-{step:06d}"
+def keep(run: Path, step: int, parent: str = "checkpoints", kind: str = "policy", complete: bool = True) -> Path:
+    folder = run / parent / f"step-{step:06d}"
     (folder / kind).mkdir(parents=True)
     (folder / kind / "config.json").write_text("{}", encoding="utf-8")
-    if whole:
+    if complete:
         (folder / "manifest.json").write_text("{}", encoding="utf-8")
     return folder / kind
 
@@ -44,7 +44,7 @@ def test_a_run_stands_for_the_model_in_its_newest_whole_checkpoint(run: Path) ->
     assert model_of_run(str(run)) == run  # nothing is trained yet: loading it says so
     old, new = keep(run, 4), keep(run, 8)
     snapshot = keep(run, 9, "snapshots")
-    keep(run, 12, whole=False)
+    keep(run, 12, complete=False)
     assert resolve(str(run)) == str(new)
     assert model_of_run(f"{run}@4") == old and model_of_run(f"{run}@9") == snapshot
     assert model_of_run(f"{run}@5") == run
@@ -53,7 +53,7 @@ def test_a_run_stands_for_the_model_in_its_newest_whole_checkpoint(run: Path) ->
 
 def test_a_reward_model_is_found_too(run: Path) -> None:
     assert model_of_run(str(run)) == run
-    assert resolve(str(run)) != (kept := keep(run, 3, kind="reward_model")) and model_of_run(str(run)) == kept
+    assert resolve(str(run)) != (model := keep(run, 3, kind="reward_model")) and model_of_run(str(run)) == model
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bundled/world-policy", "a@3", "/nowhere", "/tmp@x"])
@@ -61,9 +61,9 @@ def test_other_names_are_no_runs(name: str) -> None:
     assert model_of_run(name) is None
 
 
-def written(run: Path, step: int, place: str = "checkpoints", kind: str = "policy") -> Path:
+def written(run: Path, step: int, parent: str = "checkpoints", kind: str = "policy") -> Path:
     """A model with its manifest, as an engine leaves them."""
-    folder = keep(run, step, place, kind)
+    folder = keep(run, step, parent, kind)
     (folder / "model.safetensors").write_bytes(b"weights" * 100)
     (folder.parent / "optimizer.safetensors").write_bytes(b"of the checkpoint, not of the model")
     files = sorted(path for path in folder.parent.rglob("*") if path.is_file() and path.name != "manifest.json")
@@ -80,9 +80,9 @@ def written(run: Path, step: int, place: str = "checkpoints", kind: str = "polic
 
 def flip(file: Path) -> None:
     """Change one bit; size and time of the file stay."""
-    before, found = file.stat(), bytearray(file.read_bytes())
-    found[len(found) // 2] ^= 1
-    file.write_bytes(bytes(found))
+    before, contents = file.stat(), bytearray(file.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    file.write_bytes(bytes(contents))
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
@@ -90,9 +90,9 @@ def load(name: str) -> Path:
     return fetch(name, "main", lambda text, fraction: None, "model.policy")
 
 
-@pytest.mark.parametrize(("place", "kind"), [("checkpoints", "policy"), ("snapshots", "policy"), ("checkpoints", "reward_model")])
-def test_a_damaged_model_of_a_run_is_not_loaded(run: Path, place: str, kind: str) -> None:
-    folder = written(run, 4, place, kind)
+@pytest.mark.parametrize(("parent", "kind"), [("checkpoints", "policy"), ("snapshots", "policy"), ("checkpoints", "reward_model")])
+def test_a_damaged_model_of_a_run_is_not_loaded(run: Path, parent: str, kind: str) -> None:
+    folder = written(run, 4, parent, kind)
     flip(folder / "model.safetensors")
     folder_files("a", folder)  # every size is right: what looks at names and sizes alone finds nothing
     damaged = f"step-000004: {kind}/model.safetensors is damaged: its SHA-256 hash is not the one that it was written with"
@@ -100,7 +100,7 @@ def test_a_damaged_model_of_a_run_is_not_loaded(run: Path, place: str, kind: str
         with pytest.raises(ConfigError) as caught:
             load(name)
         assert str(caught.value.problems[0].message) == f"cannot load {name}: {damaged}; {run} has kept no other step that could be named"
-    other = written(run, 8, place, kind)
+    other = written(run, 8, parent, kind)
     with pytest.raises(ConfigError, match=f"{damaged}; name another step, such as {run}@8"):
         load(f"{run}@4")
     assert load(f"{run}@8") == other
@@ -179,42 +179,42 @@ def test_the_hash_is_that_of_the_files(tmp_path: Path) -> None:
 
 
 def test_what_settings_name_is_found_with_the_run_that_trained_it(run: Path, tmp_path: Path) -> None:
-    kept = keep(run, 4)
+    model = keep(run, 4)
     (tmp_path / "data.jsonl").write_text("{}\n", encoding="utf-8")
     values = {"model": {"policy": "run"}, "data": {"source": "data.jsonl", "eval": "someone/a-dataset"}}
-    found = {one.setting: one for one in ingredients(SFTRunConfig.model_validate(values), tmp_path)}
-    assert list(found) == ["model.policy", "data.source", "data.eval"]
-    policy = found["model.policy"]
-    assert (policy.path, policy.run, policy.step, policy.kind) == (str(kept), "run", 4, "model") and len(policy.sha256) == 64
-    assert found["data.source"].sha256 == hash_of(tmp_path / "data.jsonl")
-    assert (found["data.eval"].path, found["data.eval"].sha256) == ("", "")
+    by_setting = {ingredient.setting: ingredient for ingredient in ingredients(SFTRunConfig.model_validate(values), tmp_path)}
+    assert list(by_setting) == ["model.policy", "data.source", "data.eval"]
+    policy = by_setting["model.policy"]
+    assert (policy.path, policy.run, policy.step, policy.kind) == (str(model), "run", 4, "model") and len(policy.sha256) == 64
+    assert by_setting["data.source"].sha256 == hash_of(tmp_path / "data.jsonl")
+    assert (by_setting["data.eval"].path, by_setting["data.eval"].sha256) == ("", "")
 
 
 def test_an_evaluation_is_made_from_its_policies_its_judge_and_its_text(run: Path, tmp_path: Path) -> None:
-    kept = keep(run, 4)
+    model = keep(run, 4)
     for name in ("said.jsonl", "held.txt", "score.py"):
         (tmp_path / name).write_text("a\n", encoding="utf-8")
-    policies = {"run@4": str(kept), "said": str(tmp_path / "said.jsonl"), "model@v2": "lab/model"}
+    policies = {"run@4": str(model), "said": str(tmp_path / "said.jsonl"), "model@v2": "lab/model"}
     components = [{"kind": "ensemble", "models": "run@4, lab/judge"}, {"kind": "python", "file": "score.py"}]
     values = {
         "data": {"prompts": "lab/prompts"},
         "reward": {"components": components},
         "evaluation": {"reference": "run", "judge": "run@4", "text": "held.txt"},
     }
-    found = ingredients(EvaluationRunConfig.model_validate(values), tmp_path, policies)
-    assert [(one.setting, one.name, one.kind, one.path, one.run, one.step) for one in found[1:]] == [
+    parts = ingredients(EvaluationRunConfig.model_validate(values), tmp_path, policies)
+    assert [(part.setting, part.name, part.kind, part.path, part.run, part.step) for part in parts[1:]] == [
         ("data.prompts", "lab/prompts", "data", "", "", None),
-        ("reward.components.0", "run@4", "model", str(kept), "run", 4),
+        ("reward.components.0", "run@4", "model", str(model), "run", 4),
         ("reward.components.0", "lab/judge", "model", "", "", None),
         ("reward.components.1", "score.py", "code", str(tmp_path / "score.py"), "", None),
-        ("evaluation.policies", "run@4", "model", str(kept), "run", 4),
+        ("evaluation.policies", "run@4", "model", str(model), "run", 4),
         ("evaluation.policies", "said", "data", str(tmp_path / "said.jsonl"), "", None),
         ("evaluation.policies", "model@v2", "model", "", "", None),
-        ("evaluation.reference", "run", "model", str(kept), "run", 4),
-        ("evaluation.judge", "run@4", "model", str(kept), "run", 4),
+        ("evaluation.reference", "run", "model", str(model), "run", 4),
+        ("evaluation.judge", "run@4", "model", str(model), "run", 4),
         ("evaluation.text", "held.txt", "data", str(tmp_path / "held.txt"), "", None),
     ]
-    assert all(len(one.sha256) == 64 for one in found if one.path)
+    assert all(len(part.sha256) == 64 for part in parts if part.path)
 
 
 def test_a_changed_or_lost_file_breaks_the_lineage_visibly(run: Path, tmp_path: Path) -> None:
@@ -222,21 +222,21 @@ def test_a_changed_or_lost_file_breaks_the_lineage_visibly(run: Path, tmp_path: 
     for file in files.values():
         file.write_text("{}\n", encoding="utf-8")
     config = SFTRunConfig.model_validate({"data": {"source": str(files["changed"]), "eval": str(files["gone"])}})
-    made = [asdict(one) for one in ingredients(config)]
+    made = [asdict(part) for part in ingredients(config)]
     made.append({**made[1], "setting": "data.same", "name": "same", "path": str(files["same"])})
     with RunWriter(run) as writer:
         writer.event(EventRecord("info", EVENT, "Made from files.", {EVENT: made}))
-    assert {one.standing for one in sources(RunReader(run), hash_of, bundled_path)} == {"as it was"}
+    assert {part.standing for part in sources(RunReader(run), hash_of, bundled_path)} == {"as it was"}
     files["changed"].write_text('{"prompt": "new"}\n', encoding="utf-8")
     files["gone"].unlink()
-    found = {one.setting: one for one in sources(RunReader(run), hash_of, bundled_path)}
-    assert {setting: one.standing for setting, one in found.items()} == {
+    by_setting = {part.setting: part for part in sources(RunReader(run), hash_of, bundled_path)}
+    assert {setting: part.standing for setting, part in by_setting.items()} == {
         "model.policy": "as it was",
         "data.source": "changed",
         "data.eval": "gone",
         "data.same": "as it was",
     }
-    assert "has changed since the run began (data.source)" in found["data.source"].sentence
+    assert "has changed since the run began (data.source)" in by_setting["data.source"].sentence
     assert json.dumps(made)  # what is kept is plain data
 
 
@@ -244,16 +244,16 @@ def test_what_ships_with_the_project_is_found_in_another_installation(run: Path)
     """By its bundled name, also where an earlier version recorded the path, and where a policy of an evaluation has a name of its own."""
     values = {"model": {"policy": "bundled/world-policy"}, "data": {"prompts": "bundled/world-prompts"}}
     config = EvaluationRunConfig.model_validate(values)
-    made = [asdict(one) for one in ingredients(config, policies={"mine": "bundled/world-policy"})]
-    assert {one["path"] for one in made if one["setting"] != "reward.components.0"} == {"bundled/world-policy", "bundled/world-prompts"}
+    made = [asdict(part) for part in ingredients(config, policies={"mine": "bundled/world-policy"})]
+    assert {part["path"] for part in made if part["setting"] != "reward.components.0"} == {"bundled/world-policy", "bundled/world-prompts"}
     earlier = {**made[0], "setting": "earlier", "path": "/opt/old/assets/world/policy"}
     with RunWriter(run) as writer:
         writer.event(EventRecord("info", EVENT, "Made from files.", {EVENT: [*made, earlier]}))
-    found = sources(RunReader(run), hash_of, bundled_path)
-    assert {one.standing for one in found} == {"as it was"} and len(found) == len(made) + 1
-    assert found[-1].path == str(ASSETS / "world" / "policy")
+    parts = sources(RunReader(run), hash_of, bundled_path)
+    assert {part.standing for part in parts} == {"as it was"} and len(parts) == len(made) + 1
+    assert parts[-1].path == str(ASSETS / "world" / "policy")
     changed = sources(RunReader(run), lambda path: "another", bundled_path)
-    assert {one.standing for one in changed} == {"changed"}
+    assert {part.standing for part in changed} == {"changed"}
 
 
 def test_the_family_of_a_run_is_oldest_first_and_ends_at_a_circle() -> None:

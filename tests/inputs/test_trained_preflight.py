@@ -26,11 +26,11 @@ def config(stage: str, /, **sections: dict[str, Any]) -> StageConfig:
 def trained(folder: Path, make: MakeModel, stage: str = "sft", **data: Any) -> Path:
     """A run of this stage with such data, whose model lies in its checkpoint of step 3."""
     create_run(folder, config(stage, data=data), name=folder.name, state="finished")
-    kept = folder / "checkpoints" / "step-000003"
-    kept.mkdir(parents=True)
+    checkpoint = folder / "checkpoints" / "step-000003"
+    checkpoint.mkdir(parents=True)
     model: Path = make(f"of-{folder.name}")
-    model.rename(kept / ("reward_model" if stage == "reward_model" else "policy"))
-    (kept / "manifest.json").write_text("{}", encoding="utf-8")
+    model.rename(checkpoint / ("reward_model" if stage == "reward_model" else "policy"))
+    (checkpoint / "manifest.json").write_text("{}", encoding="utf-8")
     return folder
 
 
@@ -68,9 +68,9 @@ def test_weights_that_are_drawn_anew_know_no_form(make_model: MakeModel, tmp_pat
 def test_policies_of_an_evaluation_and_reward_models(make_model: MakeModel, make_reward: MakeModel, tmp_path: Path) -> None:
     policy = trained(tmp_path / "chats", make_model, chat_template=True)
     judge = trained(tmp_path / "judge", make_reward, "reward_model", chat_template=True)
-    kept = policy / "checkpoints" / "step-000003" / "policy"
-    shutil.copytree(kept, kept.parents[1] / "step-000004" / "policy")
-    lines = f"{kept}\n{kept.parents[1] / 'step-000004' / 'policy'}\n{make_model('a-folder')}"
+    saved = policy / "checkpoints" / "step-000003" / "policy"
+    shutil.copytree(saved, saved.parents[1] / "step-000004" / "policy")
+    lines = f"{saved}\n{saved.parents[1] / 'step-000004' / 'policy'}\n{make_model('a-folder')}"
     (note,) = warnings(config("evaluation", evaluation={"policies": lines}), tmp_path)
     assert "run chats, which trained evaluation.policies" in note, "once for each run"
 
@@ -113,23 +113,23 @@ def test_a_judge_that_a_policy_learned_from_is_no_independent_one(
     (run / "config.yaml").write_text(config_to_yaml(config("ppo", reward=reward)), encoding="utf-8")
     monkeypatch.chdir("/")
     names = (str(judge), f"{judge}@3", str(judge / "checkpoints" / "step-000003" / "reward_model"), "bundled/world-reward")
-    kept = str(run / "checkpoints" / "step-000003" / "policy")
+    saved = str(run / "checkpoints" / "step-000003" / "policy")
     for name in names:
-        (note,) = judged(tmp_path, name, policies=f"bundled/world-policy\n{kept if name == names[0] else f'{run}@start'}")
+        (note,) = judged(tmp_path, name, policies=f"bundled/world-policy\n{saved if name == names[0] else f'{run}@start'}")
         assert note.startswith("Warning: evaluation.judge is the reward model that the run policy was trained with. It is no independent")
-    assert judged(tmp_path, str(make_reward("another")), policies=kept) == []
+    assert judged(tmp_path, str(make_reward("another")), policies=saved) == []
     (note,) = judged(tmp_path, str(judge), reward=f"{judge}@3")
     assert note.endswith("only says again what the score says.")
     assert judged(tmp_path, str(judge)) == [] == judged(tmp_path, "")
     later = judge / "checkpoints" / "step-000007"  # another step of the same reward model
     shutil.copytree(judge / "checkpoints" / "step-000003", later)
-    (note,) = judged(tmp_path, f"{judge}@7", policies=kept)
+    (note,) = judged(tmp_path, f"{judge}@7", policies=saved)
     assert note.startswith("Warning: evaluation.judge is another step of the reward model that the run policy was trained with.")
     (note,) = judged(tmp_path, str(later / "reward_model"), reward=f"{judge}@3")
     assert note.startswith("Warning: evaluation.judge is another step of a reward model of this evaluation's own reward")
     shutil.rmtree(later)
     (run / "config.yaml").write_text("nonsense", encoding="utf-8")
-    (note,) = judged(tmp_path, str(judge), policies=kept)
+    (note,) = judged(tmp_path, str(judge), policies=saved)
     assert note.startswith("Whether the run policy learned from evaluation.judge is not known: ")
 
 
@@ -138,7 +138,7 @@ def test_the_id_of_a_run_is_never_asked_of_the_hub() -> None:
     for name in ("20261121-025433-k3f9xa", "20261121-025433-k3f9xa@40"):
         with pytest.raises(ModelError) as refused:
             find_model(name)
-        said = (
+        message = (
             f"there is no folder {name} here. It looks like the id of a run: name the run's folder instead, such as WORKSPACE/runs/{name}"
         )
-        assert str(refused.value) == said
+        assert str(refused.value) == message

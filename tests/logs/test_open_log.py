@@ -67,8 +67,8 @@ def full_run(folder: Path) -> RunReader:
         writer.set_state("running", device="cpu")
         score = ProbeScore(0, real(2), np.arange(10, dtype=np.int32).reshape(2, 5), real(2, 5), real(2, 5), real(2, 5))
         writer.probes([Probe(0, "probe \ud800", ["a", "\x00"])], [score])
-        kept = {name: real(3) for name in ("logprobs", "ref_logprobs", "kl", "values", "entropy")}
-        writer.watched(0, [WatchRecord(0, "watch", "first", -0.1, 0.3, 0.0, True, ["a", "b", "c"], kept)])
+        arrays = {name: real(3) for name in ("logprobs", "ref_logprobs", "kl", "values", "entropy")}
+        writer.watched(0, [WatchRecord(0, "watch", "first", -0.1, 0.3, 0.0, True, ["a", "b", "c"], arrays)])
         for step in (1, 2, 4):
             tokens = token_record(4, seed=step, pieces=["\ud800", "\u202e", "a\nb", "</script>"])
             tokens.arrays["ratio"][1:3] = [math.nan, math.inf]
@@ -263,8 +263,8 @@ def test_numbers_of_responses_that_are_not_given_are_their_places(tmp_path: Path
     lines = [{**GOOD, "step": step, "response": name} for step, name in ((2, "a"), (1, "b"), (2, "c"), (1, "d"))]
     lines.insert(2, {**GOOD, "step": 2, "response": "e", "sample": 7})
     _, reader = opened(tmp_path, *lines)
-    assert [(one.sample, one.response) for one in reader.rollouts(2)] == [(0, "a"), (2, "c"), (7, "e")]
-    assert [(one.sample, one.response) for one in reader.rollouts(1)] == [(0, "b"), (1, "d")]
+    assert [(record.sample, record.response) for record in reader.rollouts(2)] == [(0, "a"), (2, "c"), (7, "e")]
+    assert [(record.sample, record.response) for record in reader.rollouts(1)] == [(0, "b"), (1, "d")]
     with pytest.raises(ConfigError, match="line 4, sample: step 2 has a response 2 already"):
         opened(tmp_path, *lines[:2], {**lines[2], "sample": 2}, lines[3])
 
@@ -275,11 +275,11 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     path = log(tmp_path, *(line.replace('"step": 1', f'"step": {step}') for step in range(1000)))
     tracemalloc.start()
     with path.open("rb") as source:
-        found = index.index_of(source, lambda place: None)
-    kept, _ = tracemalloc.get_traced_memory()
+        indexed = index.index_of(source, lambda first_byte: None)
+    in_use, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.rollouts == 1000 and path.stat().st_size > 10_000_000
-    assert kept < 1_000_000, kept
+    assert indexed.rollouts == 1000 and path.stat().st_size > 10_000_000
+    assert in_use < 1_000_000, in_use
 
 
 def test_what_fails_in_the_second_pass_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,15 +323,15 @@ def test_a_file_that_needs_too_much_memory_ends_its_own_process(tmp_path: Path, 
 
 def test_one_who_waits_can_end_it_and_nothing_is_left(tmp_path: Path) -> None:
     path = log(tmp_path, *(json.dumps({**GOOD, "step": step}) for step in range(1, 30_000)))
-    asked: list[int] = []
+    calls: list[int] = []
 
     def tick() -> None:
-        asked.append(1)
+        calls.append(1)
         raise StoreError("The app is closing", "state")
 
     with pytest.raises(StoreError, match="closing"):
         open_log_apart(path, tmp_path / "workspace", tick=tick)
-    assert asked == [1]
+    assert calls == [1]
     runs = tmp_path / "workspace" / "runs"
     assert not runs.exists() or list(runs.iterdir()) == []
 
@@ -339,9 +339,9 @@ def test_one_who_waits_can_end_it_and_nothing_is_left(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = log(tmp_path, BOARD)
     assert main(["open-log", str(path), "--name", "theirs", "--workspace", str(tmp_path / "w")]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     (folder,) = (tmp_path / "w" / "runs").iterdir()
-    assert shown.startswith(f"run: {folder}\n1 steps, 1 responses\n") and RunReader(folder).status().name == "theirs"
+    assert output.startswith(f"run: {folder}\n1 steps, 1 responses\n") and RunReader(folder).status().name == "theirs"
     assert main(["open-log", str(path), "--ppo.steps", "4"]) == 2
     assert main(["open-log", str(log(tmp_path, {**GOOD, "step": "one"}))]) == 2
     assert "line 1, step: 'one' is not a whole number" in capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_a_number_that_one_response_lacks_stays_unknown_and_the_others_count(tmp
     metrics = dict(reader.metrics_since(0))
     assert (metrics[1]["objective/scores"], metrics[1]["objective/kl"], metrics[1]["tokens/cut_off"]) == (2.5, 2.0, 0.5)
     assert reader.non_finite() == [(2, "objective/scores", pytest.approx(math.nan, nan_ok=True))]  # that one says NaN
-    assert not any(one.check == "not-finite" for one in diagnose(reader, until=1).findings)
+    assert not any(finding.check == "not-finite" for finding in diagnose(reader, until=1).findings)
 
 
 def test_errors_count_prompts(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_how_responses_ended_is_not_made_up(tmp_path: Path) -> None:
     for row, line in enumerate(lines):
         line["response_tokens"] = [f"w{row * 7 % 31}", f"w{row * 5 % 29}", " wow" if row % 24 < row // 8 else f"w{row % 23}"]
     _, reader = opened(tmp_path / "unknown", *lines)
-    assert {one.stopped for one in reader.response_tokens(1, 9)} == {None}
+    assert {response.stopped for response in reader.response_tokens(1, 9)} == {None}
     learned = what_was_learned(reader)
     assert "stopped" not in {trait.name for trait in learned.traits}
     assert learned.phrases and not any(phrase.place == "ending" for phrase in learned.phrases)
@@ -114,9 +114,9 @@ def test_the_snippet_for_trl_cuts_responses_at_their_end(tmp_path: Path) -> None
         snippet("TRL", tmp_path)(file, 1, Words(), ids[:, :2], ids, last, logprobs, reference, torch.zeros(3, 8), rewards, scores)
     result = open_log(tmp_path / "log.jsonl", tmp_path / "space")
     reader = RunReader(paths.run_dir(tmp_path / "space", result.run_id))
-    found = [reader.rollout(1, row) for row in range(3)]
-    assert [(one.length, one.stopped, one.kl) for one in found] == [(4, True, 4.0), (1, True, 1.0), (8, False, 8.0)]
-    sums = [float(one.tokens.arrays["rewards"].sum()) for one in found if one.tokens is not None]
+    records = [reader.rollout(1, row) for row in range(3)]
+    assert [(record.length, record.stopped, record.kl) for record in records] == [(4, True, 4.0), (1, True, 1.0), (8, False, 8.0)]
+    sums = [float(record.tokens.arrays["rewards"].sum()) for record in records if record.tokens is not None]
     assert sums == pytest.approx([5 - 0.4, 6 - 0.1, 7 - 0.8]) and not any("above 0" in note for note in result.notes)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.analysis.logs.open_log import open_log
-from rlhf_studio.analysis.logs.shareable import PLACES, PLACES_OF_COMPONENTS, Shareable
+from rlhf_studio.analysis.logs.shareable import PATH_SETTINGS, PATH_SETTINGS_OF_COMPONENTS, Shareable
 from rlhf_studio.analysis.logs.write import lines_of
 from rlhf_studio.config import REWARD_KINDS, RunConfig
 from rlhf_studio.config.io import walk_fields
@@ -63,7 +63,7 @@ def text_of(reader: RunReader) -> str:
     return "".join(lines_of(reader))
 
 
-def told(reader: RunReader) -> list[str]:
+def diary_of(reader: RunReader) -> list[str]:
     return [line["text"] for line in map(json.loads, lines_of(reader)) if line["kind"] == "event"]
 
 
@@ -72,27 +72,29 @@ def test_an_exported_log_names_no_place_of_this_machine(tmp_path: Path, monkeypa
     folder = tmp_path / "my work" / "runs" / "run"
     config = RunConfig.model_validate(SETTINGS)
     create_run(folder, config, name=f"from {HOME}/run")
-    said = rollout(0, prompt=f"read {HOME}/notes", response="/etc/passwd and/or https://example.org/a/b")
+    with_paths = rollout(0, prompt=f"read {HOME}/notes", response="/etc/passwd and/or https://example.org/a/b")
     events = [
         EventRecord("info", "log", f"Read {HOME}/x.txt, wrote '{folder}/checkpoints' (see https://u:p@example.org/a/b), 1/2/3."),
         EventRecord("info", "resume", "again", {"settings": config.model_dump(mode="json"), "path": [f"{HOME}/y"], "value": 0.5}),
     ]
     with RunWriter(folder) as writer:
-        writer.commit_step(StepRecord(1, {"objective/scores": 1.0}, [said], events=events, changes=[SettingChange(1, "x", f"{HOME}/a", 1)]))
+        writer.commit_step(
+            StepRecord(1, {"objective/scores": 1.0}, [with_paths], events=events, changes=[SettingChange(1, "x", f"{HOME}/a", 1)])
+        )
         writer.set_state("finished")
     reader = RunReader(folder)
     lines = [json.loads(line) for line in lines_of(reader)]
-    kept = json.dumps([line for line in lines if line["kind"] != "rollout"])
-    assert "anna" not in kept and str(tmp_path) not in kept and "my work" not in kept
-    assert told(reader)[0] == "Read x.txt, wrote 'checkpoints' (see https://example.org/a/b), 1/2/3."
+    other_lines = json.dumps([line for line in lines if line["kind"] != "rollout"])
+    assert "anna" not in other_lines and str(tmp_path) not in other_lines and "my work" not in other_lines
+    assert diary_of(reader)[0] == "Read x.txt, wrote 'checkpoints' (see https://example.org/a/b), 1/2/3."
     record = next(line for line in lines if line["kind"] == "rollout")
-    assert (record["prompt"], record["response"]) == (said.prompt, said.response), "texts of the data are as they were"
+    assert (record["prompt"], record["response"]) == (with_paths.prompt, with_paths.response), "texts of the data are as they were"
     (tmp_path / "log.jsonl").write_text(text_of(reader))
     opened = open_log(tmp_path / "log.jsonl", tmp_path)
     assert Workspace(tmp_path).reader(opened.run_id).config() == RunConfig.model_validate(SHARED)
-    shown = report(story_of(reader))
-    assert "wrote &#x27;checkpoints&#x27;" in shown and "(bin|lib)/\\d+$" in shown
-    assert "anna" not in shown.replace(f"{HOME}/notes", "")
+    page = report(story_of(reader))
+    assert "wrote &#x27;checkpoints&#x27;" in page and "(bin|lib)/\\d+$" in page
+    assert "anna" not in page.replace(f"{HOME}/notes", "")
 
 
 def test_an_exported_log_holds_no_secret_but_in_texts_of_the_data(tmp_path: Path) -> None:
@@ -106,9 +108,9 @@ def test_an_exported_log_holds_no_secret_but_in_texts_of_the_data(tmp_path: Path
         change = SettingChange(1, "model.policy", both, token)
         writer.commit_step(StepRecord(1, {"objective/scores": 1.0}, [rollout(0, prompt=both)], events=[event], changes=[change]))
     lines = [json.loads(line) for line in lines_of(RunReader(tmp_path / "run"))]
-    kept = json.dumps([line for line in lines if line["kind"] != "rollout"])
-    assert token not in kept and "anna" not in kept and kept.count("example.org/a") == 7
-    assert told(RunReader(tmp_path / "run"))[0] == "Asked hf_\u2026 https://example.org/a"
+    other_lines = json.dumps([line for line in lines if line["kind"] != "rollout"])
+    assert token not in other_lines and "anna" not in other_lines and other_lines.count("example.org/a") == 7
+    assert diary_of(RunReader(tmp_path / "run"))[0] == "Asked hf_\u2026 https://example.org/a"
     assert next(line for line in lines if line["kind"] == "rollout")["prompt"] == both
 
 
@@ -136,11 +138,11 @@ def test_every_setting_that_names_a_file_or_folder_is_known() -> None:
     def speaks(field: Any) -> bool:
         return field.annotation is str and re.search(r"\b(file|folder|path)s?\b", f"{field.title} {field.description}", re.I) is not None
 
-    found = {name for name, field in walk_fields() if speaks(field)} - not_a_place
-    assert found <= {f"{section}.{name}" for section, names in PLACES.items() for name in names}
+    speaking = {name for name, field in walk_fields() if speaks(field)} - not_a_place
+    assert speaking <= {f"{section}.{name}" for section, names in PATH_SETTINGS.items() for name in names}
     of_components = {name for model in REWARD_KINDS.values() for name, field in model.model_fields.items() if speaks(field)}
-    assert of_components <= set(PLACES_OF_COMPONENTS)
-    assert {"policy", "prompts"} <= {name for names in PLACES.values() for name in names} and of_components
+    assert of_components <= set(PATH_SETTINGS_OF_COMPONENTS)
+    assert {"policy", "prompts"} <= {name for names in PATH_SETTINGS.values() for name in names} and of_components
 
 
 @pytest.mark.parametrize(
@@ -166,8 +168,8 @@ def test_events_of_steps_that_were_trained_again_are_left_out(tmp_path: Path) ->
     run = new_run(tmp_path / "run", steps=4)
 
     def step(writer: RunWriter, number: int, name: str) -> None:
-        said = EventRecord("info", "log", f"{name} {number}")
-        writer.commit_step(StepRecord(number, {"objective/scores": 1.0}, [], events=[said]))
+        event = EventRecord("info", "log", f"{name} {number}")
+        writer.commit_step(StepRecord(number, {"objective/scores": 1.0}, [], events=[event]))
         writer.event(EventRecord("info", "checkpoint", f"{name} checkpoint {number}"))
 
     with RunWriter(run) as writer:
@@ -177,10 +179,10 @@ def test_events_of_steps_that_were_trained_again_are_left_out(tmp_path: Path) ->
         writer.go_back(1)
         writer.event(EventRecord("info", "resume", "resumed"))
         reader = RunReader(run)
-        kept = ["loading", "first 1", "first checkpoint 1", "resumed"]
-        assert told(reader) == kept, "steps 2 and 3 wait to be trained again"
+        expected = ["loading", "first 1", "first checkpoint 1", "resumed"]
+        assert diary_of(reader) == expected, "steps 2 and 3 wait to be trained again"
         step(writer, 2, "second")
-    assert told(reader) == [*kept, "second 2", "second checkpoint 2"]
+    assert diary_of(reader) == [*expected, "second 2", "second checkpoint 2"]
     assert [event.text for event in reader.newest_events(3, of="now")] == ["resumed", "second 2", "second checkpoint 2"]
     assert len(reader.events_since(0)) == 10, "the store keeps all of them"
     assert [event.text for event in reader.events_since(0, of="steps")] == ["first 1", "second 2"]

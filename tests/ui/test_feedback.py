@@ -14,7 +14,7 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.config import PairsConfig
-from rlhf_studio.inputs.estimate.speed import Calibration
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.examples import read_pairs
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote
@@ -45,7 +45,7 @@ ROWS = "\n".join(json.dumps({"prompt": f"p{number}", "chosen": "good", "rejected
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TOKEN_VARIABLE, "a-long-secret")
-        patch.setattr(Calibration, "begin", lambda self, device: None)
+        patch.setattr(SpeedMeasurement, "begin", lambda self, device: None)
         install_world(tmp_path_factory.mktemp("world"), patch)
         running = launch(tmp_path_factory.mktemp("workspace"), start=start_stand_in)
         yield running

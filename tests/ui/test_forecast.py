@@ -11,7 +11,7 @@ from rlhf_studio.inputs.estimate.counts import RunModels
 from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.estimate.memory import parts
 from rlhf_studio.inputs.estimate.memory.parts import HELP, MemoryPart
-from rlhf_studio.inputs.estimate.memory.savings import Change
+from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.runs.pace import Pace
@@ -19,7 +19,7 @@ from rlhf_studio.ui.forecast import memory_view, short_count, time_row
 
 CPU = Device("cpu", "CPU", 4_000_000_000, 8_000_000_000, False)
 PARTS = [MemoryPart("Policy", 1_130_000, 4_500_000, 4_500_000), MemoryPart("Logits", 0, 10_000_000, 2_000_000_000, lasting=False)]
-CHANGE = Change("ppo.micro_batch_size", "4", 300_000_000, True, "a little slower, same result")
+CHANGE = MemorySaving("ppo.micro_batch_size", "4", 300_000_000, True, "a little slower, same result")
 
 
 def test_the_table_and_the_total() -> None:
@@ -43,7 +43,7 @@ def test_advice_when_it_does_not_fit(free: int, state: str, start: str) -> None:
     assert view["state"] == state
     assert view["advice"] == f"{start} Cheapest change that fits: Micro-batch size 4 saves 300 MB (a little slower, same result)."
     assert memory_view(memory, None)["advice"] == f"{start} No single change is enough: use a smaller model, or several changes together."
-    lora = Change("lora.enabled", "true", 10**9, True, "trains adapters instead of all weights")
+    lora = MemorySaving("lora.enabled", "true", 10**9, True, "trains adapters instead of all weights")
     assert "Train with LoRA on saves 1.0 GB" in memory_view(memory, lora)["advice"]
 
 

@@ -47,12 +47,12 @@ class Inspector:
     problems: list[Problem] = field(default_factory=list)
     seen: list[Any] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
-    there: list[OnDisk] = field(default_factory=list)
+    on_disk: list[OnDisk] = field(default_factory=list)
 
-    def __call__(self, config: Any, workspace: Path, *, folder: Path, there: OnDisk = NEW_RUN) -> Preflight:
+    def __call__(self, config: Any, workspace: Path, *, folder: Path, on_disk: OnDisk = NEW_RUN) -> Preflight:
         self.seen.append(config)
         self.folders.append(folder)
-        self.there.append(there)
+        self.on_disk.append(on_disk)
         return Preflight(self.problems)
 
 
@@ -315,7 +315,7 @@ def test_more_steps_are_checked_before_the_run_waits_for_them(desk: Desk, worksp
     assert asked(desk.experiments.experiment_start(longer, OPERATOR)) == {"runs": [run], "names": ["a run"]}
     assert workspace.status(run).state == "queued" and workspace.reader(run).config().ppo.steps == 30
     assert [config.ppo.steps for config in inspector.seen] == [30, 30]
-    assert inspector.there == [OnDisk(steps=20, checkpoints=1)] * 2, "only what is added is to be counted"
+    assert inspector.on_disk == [OnDisk(steps=20, checkpoints=1)] * 2, "only what is added is to be counted"
 
 
 def test_what_follows_from_a_run_is_checked_in_its_own_folder(

@@ -101,9 +101,9 @@ def test_every_beginning_of_a_review_can_go_on_and_nonsense_cannot(corpus: list)
 
 def test_lengths(corpus: list) -> None:
     for review in corpus:
-        whole, prompt = (len(parse_review(text).starts) for text in (review.prompt + review.response, review.prompt))
-        assert 3 <= prompt <= 8
-        assert whole >= SHORTEST_REVIEW and whole - prompt <= LONGEST_RESPONSE
+        length, prompt_length = (len(parse_review(text).starts) for text in (review.prompt + review.response, review.prompt))
+        assert 3 <= prompt_length <= 8
+        assert length >= SHORTEST_REVIEW and length - prompt_length <= LONGEST_RESPONSE
         assert review.response.startswith(" ") and review.response[-1] in ".!"
 
 

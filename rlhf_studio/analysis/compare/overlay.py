@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlhf_studio.analysis.compare.records import Band, Line, Overlay
-from rlhf_studio.analysis.compare.runs import check_number, group_places, numbers, plain_settings, what_changed
+from rlhf_studio.analysis.compare.records import Band, MetricLine, Overlay
+from rlhf_studio.analysis.compare.runs import check_number, group_numbers, numbers, plain_settings, what_changed
 from rlhf_studio.analysis.series import MAX_POINTS, thin_rows
 from rlhf_studio.runs.reader import RunReader
 
@@ -24,14 +24,19 @@ def overlay(readers: Sequence[RunReader], metric: str, *, groups: Sequence[int] 
         StoreError: one of them cannot be read.
     """
     check_number(readers)
-    places = groups if groups is not None else group_places([plain_settings(r) for r in readers], [what_changed(r) for r in readers])
+    group_of_run = groups
+    if group_of_run is None:
+        group_of_run = group_numbers([plain_settings(reader) for reader in readers], [what_changed(reader) for reader in readers])
     series = []
     for reader in readers:
         steps, columns = reader.columns([metric])
         known = not np.isnan(columns[metric]).all()
         series.append((steps, columns[metric]) if known else (steps[:0], columns[metric][:0]))
-    lines = [Line(run, *_thin(points, steps, values)) for run, (steps, values) in enumerate(series)]
-    bands = [_band(group, [series[run] for run, place in enumerate(places) if place == group], points) for group in sorted(set(places))]
+    lines = [MetricLine(run, *_thin(points, steps, values)) for run, (steps, values) in enumerate(series)]
+    bands = [
+        _band(group, [own for own, number in zip(series, group_of_run, strict=True) if number == group], points)
+        for group in sorted(set(group_of_run))
+    ]
     return Overlay(metric, lines, [band for band in bands if band is not None])
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One of the runs, and its row of the table. Runs are named by their place in :attr:`Comparison.runs`, from 0.
+    """One of the runs, and its row of the table. Elsewhere a run is its index in :attr:`Comparison.runs`.
 
     Attributes:
         label: the run's name; where several have the same, with what tells them apart.
-        group: place of its group in :attr:`Comparison.groups`.
+        group: index of its group in :attr:`Comparison.groups`.
         stage: what the run does, such as ``ppo``.
         fault: the name of its fault, of a run that is broken on purpose; else empty.
         step, total_steps: the newest step, and how many were planned.
@@ -38,10 +38,11 @@ class ComparedRun:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Runs that have all settings in common but the seed and what is only kept of a run; one whose settings are not all known is alone.
+class RunGroup:
+    """Runs with the same settings, but for the seed and settings that only say what is stored of a run.
 
-    ``runs`` are their places; ``label`` is the name of a single one, of several what their names have in common, or their settings.
+    A run whose settings are not all known is alone. ``runs`` are their indices.
+    ``label``: the name of a single run; of several runs what their names have in common, or their settings.
     """
 
     label: str
@@ -92,7 +93,7 @@ class WatchedPrompt:
 
 
 @dataclass(frozen=True)
-class Line:
+class MetricLine:
     """A metric of one run: ``values`` at ``steps``, thinned for a chart; None where there is no finite value."""
 
     run: int
@@ -102,8 +103,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """A metric of a group of at least two seeds, at each step over those that have a value there, at least two: the mean, the
-    lowest and the highest run."""
+    """A metric of a group of seeds: at each step the mean, the lowest and the highest of the runs that have a value there, at least two."""
 
     group: int
     steps: list[int]
@@ -117,7 +117,7 @@ class Overlay:
     """A metric of all runs, one line each, and one band for each group of seeds."""
 
     metric: str
-    lines: list[Line]
+    lines: list[MetricLine]
     bands: list[Band]
 
 
@@ -126,7 +126,7 @@ class Comparison:
     """Runs side by side.
 
     Attributes:
-        settings: only those that differ.
+        settings: only the settings that differ.
         metrics: names of all metrics that at least one run has recorded, or of different stages all of
             them, for :func:`~rlhf_studio.analysis.compare.overlay`.
         watched: prompts that at least two of the runs watch, or all of a single run's.
@@ -135,7 +135,7 @@ class Comparison:
     """
 
     runs: list[ComparedRun]
-    groups: list[Group]
+    groups: list[RunGroup]
     settings: list[SettingRow]
     metrics: list[str]
     watched: list[WatchedPrompt]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, Group, SettingRow, WatchedAnswer, WatchedPrompt
+from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, RunGroup, SettingRow, WatchedAnswer, WatchedPrompt
 from rlhf_studio.analysis.compare.verdict import judge
-from rlhf_studio.analysis.compare.wording import SEED, fields_of, shown, telling, title, what_teaches
+from rlhf_studio.analysis.compare.wording import SEED, fields_of, telling, title, value_text, what_teaches
 from rlhf_studio.analysis.ends import first_and_last
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config import STAGES, Stage
@@ -25,7 +25,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
 
 MOST_RUNS = 20
-MOST_TOLD = 3
+MOST_IN_LABEL = 3
 """Settings that tell runs of the same name apart."""
 LABELS = ("name", "recipe", "stage")
 """Parts of the configuration that set nothing."""
@@ -52,18 +52,18 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     stages = [reader.config().stage for reader in readers]
     summary = _summary(stages)
     changed = [reader.changes() for reader in readers]
-    places = group_places(settings, [what_changed(reader) for reader in readers])
+    group_of_run = group_numbers(settings, [what_changed(reader) for reader in readers])
     statuses = [reader.status() for reader in readers]
     statuses = [replace(status, name=name) for status, name in zip(statuses, names, strict=True)] if names else statuses
     rows = differing(settings)
     labels = _labels(statuses, rows)
     runs = [
-        _compared(reader, status, label, place, plain, own, stage, summary)
-        for reader, status, label, place, plain, own, stage in zip(
-            readers, statuses, labels, places, settings, changed, stages, strict=True
+        _compared(reader, status, label, group, plain, own, stage, summary)
+        for reader, status, label, group, plain, own, stage in zip(
+            readers, statuses, labels, group_of_run, settings, changed, stages, strict=True
         )
     ]
-    groups = _groups(labels, [status.name for status in statuses], places, rows)
+    groups = _groups(labels, [status.name for status in statuses], group_of_run, rows)
     verdict, notes = judge(readers, runs, groups, rows)
     notes = [*(f"{run.label} is broken on purpose: it has the fault {run.fault}." for run in runs if run.fault), *notes]
     recorded = [set(reader.metric_names()) for reader in readers]
@@ -100,35 +100,36 @@ def plain_settings(reader: RunReader) -> dict[str, Any]:
 
 
 def what_changed(reader: RunReader) -> list[SettingChange]:
-    """The changes while a run went on; for a run that is broken on purpose its fault too, so that it is no seed of a run without one."""
+    """The changes while a run went on. A fault that was put in on purpose counts as one, so that the run is no seed of a sound run."""
     fault = noted_fault(reader.run_dir)
     return [*reader.changes(), *([SettingChange(1, "fault", "", fault)] if fault else [])]
 
 
-def group_places(settings: Sequence[Mapping[str, Any]], changed: Sequence[Sequence[SettingChange]]) -> list[int]:
-    """For each run the place of its group: runs with the same settings but the seed and what is only kept of a run (checkpoints, watched
-    prompts, names of components), and with the same changes while they ran.
+def group_numbers(settings: Sequence[Mapping[str, Any]], changed: Sequence[Sequence[SettingChange]]) -> list[int]:
+    """For each run the number of its group, from 0.
 
-    A run whose settings are not all known is a group of its own: what is not known may differ.
+    Runs of one group have the same settings, but for the seed and settings that only say what is stored of a run (checkpoints, watched
+    prompts, names of components), and the same changes while they ran. A run whose settings are not all known is a group of its own,
+    because the unknown ones may differ.
     """
     known: dict[str, int] = {}
-    places = []
+    group_of_run = []
     for run, (plain, own) in enumerate(zip(settings, changed, strict=True)):
         alone = None if all_known(plain) else run
         key = json.dumps([alone, what_teaches(plain), [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
-        places.append(known.setdefault(key, len(known)))
-    return places
+        group_of_run.append(known.setdefault(key, len(known)))
+    return group_of_run
 
 
-def _groups(labels: Sequence[str], names: Sequence[str], places: Sequence[int], rows: Sequence[SettingRow]) -> list[Group]:
+def _groups(labels: Sequence[str], names: Sequence[str], group_of_run: Sequence[int], rows: Sequence[SettingRow]) -> list[RunGroup]:
     """The groups, in the order in which their first runs come. One of several seeds is called by what the names of its runs have in
     common, or by its settings.
     """
-    members = [[run for run, place in enumerate(places) if place == group] for group in range(max(places) + 1)]
+    members = [[run for run, number in enumerate(group_of_run) if number == group] for group in range(max(group_of_run) + 1)]
     common = _common_names(members, names)
-    found = [_told_apart(runs[0], common, telling(rows)) or names[runs[0]] for runs in members]
-    taken = Counter(found)
-    return [Group(label if taken[label] == 1 else labels[runs[0]], runs) for label, runs in zip(found, members, strict=True)]
+    group_labels = [_distinct_label(runs[0], common, telling(rows)) or names[runs[0]] for runs in members]
+    taken = Counter(group_labels)
+    return [RunGroup(label if taken[label] == 1 else labels[runs[0]], runs) for label, runs in zip(group_labels, members, strict=True)]
 
 
 def _common_names(members: Sequence[Sequence[int]], names: Sequence[str]) -> list[str]:
@@ -144,12 +145,12 @@ def _common_names(members: Sequence[Sequence[int]], names: Sequence[str]) -> lis
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
     """The settings that are not the same in all runs, in the order of the configuration, the seed last.
 
-    Of runs of different stages only those that all of these stages have.
+    Of runs of different stages, only the settings that all of these stages have.
     """
     leaves = [flat(plain) for plain in settings]
     if len({frozenset(plain) for plain in settings}) > 1:
         leaves = [{name: value for name, value in own.items() if all(_has(plain, name) for plain in settings)} for own in leaves]
-    chosen = [flat(plain) for plain in settings if not all_known(plain)]  # what a log gives, somebody wanted to be known
+    chosen = [flat(plain) for plain in settings if not all_known(plain)]  # a log names the settings that somebody found important
     rows = []
     for name in dict.fromkeys(name for own in leaves for name in own):
         known = [is_known(plain, name) for plain in settings]
@@ -161,13 +162,13 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
 
 
 def is_known(settings: Mapping[str, Any], name: str) -> bool:
-    """Whether a run's plain settings say anything of one, by dotted name, or of the list that it is in."""
+    """Whether a run's plain settings hold the setting with this dotted name, or the list that it is in."""
     section, _, rest = name.partition(".")
     return rest.split(".")[0] in settings[section]
 
 
 def _has(settings: Mapping[str, Any], name: str) -> bool:
-    """Whether the stage of a run with these plain settings has one of this dotted name."""
+    """Whether the stage of a run with these plain settings has a setting with this dotted name."""
     section, _, rest = name.partition(".")
     return rest.split(".")[0] in _ALL[frozenset(settings)].get(section, ())
 
@@ -178,20 +179,20 @@ def all_known(settings: Mapping[str, Any]) -> bool:
 
 
 def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[str]:
-    """The runs' names; those that share one are told apart by the settings that differ among them, or by their ids."""
+    """The runs' names. Runs with the same name also get the settings that differ among them, or their ids."""
     names = [status.name for status in statuses]
     seeds = [row for row in rows if row.setting == SEED]
-    labels = [_told_apart(run, names, [*telling(rows), *seeds]) for run in range(len(names))]
+    labels = [_distinct_label(run, names, [*telling(rows), *seeds]) for run in range(len(names))]
     taken = Counter(labels)
     return [label if taken[label] == 1 else f"{label} {status.run_id}" for label, status in zip(labels, statuses, strict=True)]
 
 
-def _told_apart(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> str:
-    """The run's name, with the settings in which it is known to differ from others of that name; these alone where it has none."""
-    same = [place for place, name in enumerate(names) if name == names[run] or not names[run]]
-    known = [row for row in rows if all(row.known[place] for place in same)]
-    apart = [row for row in known if len({shown(row.values[place]) for place in same}) > 1][:MOST_TOLD]
-    parts = ", ".join(f"{title(row.setting)} {shown(row.values[run])}" for row in apart)
+def _distinct_label(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> str:
+    """The run's name, with the settings in which it differs from other runs of that name; only the settings where it has no name."""
+    same = [index for index, name in enumerate(names) if name == names[run] or not names[run]]
+    known = [row for row in rows if all(row.known[index] for index in same)]
+    apart = [row for row in known if len({value_text(row.values[index]) for index in same}) > 1][:MOST_IN_LABEL]
+    parts = ", ".join(f"{title(row.setting)} {value_text(row.values[run])}" for row in apart)
     return f"{names[run]} ({parts})" if names[run] and parts else names[run] or parts
 
 
@@ -224,26 +225,26 @@ def _compared(
 
 
 def _in_order(names: set[str]) -> list[str]:
-    """As the table of metrics has them; those it does not name one by one come last."""
-    order = {metric.name: place for place, metric in enumerate(METRICS)}
+    """In the order of the table of metrics; names that are not in the table come last."""
+    order = {metric.name: index for index, metric in enumerate(METRICS)}
     return sorted(names, key=lambda name: (order.get(name, len(order)), name))
 
 
 def _watched(readers: Sequence[RunReader]) -> list[WatchedPrompt]:
     answers = [_first_and_newest(reader) for reader in readers]
-    prompts = Counter(prompt for found in answers for prompt in found)
-    wanted = [prompt for prompt, times in prompts.items() if times > 1 or len(readers) == 1]
+    prompts = Counter(prompt for own in answers for prompt in own)
+    chosen = [prompt for prompt, times in prompts.items() if times > 1 or len(readers) == 1]
     nothing: tuple[None, None] = (None, None)
-    pairs = {prompt: [found.get(prompt, nothing) for found in answers] for prompt in wanted}
-    return [WatchedPrompt(prompt, [first for first, _ in found], [newest for _, newest in found]) for prompt, found in pairs.items()]
+    pairs = {prompt: [own.get(prompt, nothing) for own in answers] for prompt in chosen}
+    return [WatchedPrompt(prompt, [first for first, _ in own], [newest for _, newest in own]) for prompt, own in pairs.items()]
 
 
 def _first_and_newest(reader: RunReader) -> dict[str, tuple[WatchedAnswer, WatchedAnswer]]:
-    found: dict[str, tuple[WatchedAnswer, WatchedAnswer]] = {}
+    answers: dict[str, tuple[WatchedAnswer, WatchedAnswer]] = {}
     for step, record in reader.watched(ends=True):  # by step
         answer = _answer(step, record)
-        found[record.prompt] = (found[record.prompt][0] if record.prompt in found else answer, answer)
-    return found
+        answers[record.prompt] = (answers[record.prompt][0] if record.prompt in answers else answer, answer)
+    return answers
 
 
 def _answer(step: int, record: WatchRecord) -> WatchedAnswer:

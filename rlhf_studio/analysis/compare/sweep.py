@@ -39,8 +39,8 @@ def _axes(readers: Sequence[RunReader], settings: Sequence[Mapping[str, Any]]) -
     names = names or [row.setting for row in differing(settings)]
     axes = [name for name in names if name != SEED] or names
     if not 1 <= len(axes) <= 2:
-        told = f"differ in {len(axes)}: {', '.join(axes)}" if axes else "do not differ in any"
-        raise ValueError(f"A table of a sweep needs runs that differ in one or two settings; these {told}.")
+        finding = f"differ in {len(axes)}: {', '.join(axes)}" if axes else "do not differ in any"
+        raise ValueError(f"A table of a sweep needs runs that differ in one or two settings; these {finding}.")
     return axes
 
 
@@ -66,8 +66,8 @@ def _ordered(values: Sequence[Any]) -> list[Any]:
     return sorted(different) if plain else different
 
 
-def _cell(values: Sequence[Sequence[Any]], last: Sequence[float | None], wanted: Sequence[Any]) -> Cell | None:
-    runs = [run for run, own in enumerate(values) if [_key(value) for value in own] == [_key(value) for value in wanted]]
+def _cell(values: Sequence[Sequence[Any]], last: Sequence[float | None], of_cell: Sequence[Any]) -> Cell | None:
+    runs = [run for run, own in enumerate(values) if [_key(value) for value in own] == [_key(value) for value in of_cell]]
     if not runs:
         return None
     known = [value for run in runs if (value := last[run]) is not None]

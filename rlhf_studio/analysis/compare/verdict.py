@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlhf_studio.analysis.compare.records import ComparedRun, Group, SettingRow
-from rlhf_studio.analysis.compare.wording import difference, shown, teaches, title
+from rlhf_studio.analysis.compare.records import ComparedRun, RunGroup, SettingRow
+from rlhf_studio.analysis.compare.wording import difference, teaches, title, value_text
 from rlhf_studio.analysis.evaluation.intervals import student_t
 from rlhf_studio.analysis.trend import variance_of_mean
 from rlhf_studio.config import STAGE_TITLES
@@ -28,10 +28,10 @@ from rlhf_studio.runs.rows import tenth
 
 GOLD, SCORE, KL = "gold/score", "objective/scores", "objective/kl"
 NAMES = {GOLD: "gold score", SCORE: "score"} | {
-    metric.name: metric.title.lower() for metric in METRICS if any(metric.name in told.names for told in HEADLINES.values())
+    metric.name: metric.title.lower() for metric in METRICS if any(metric.name in headline.names for headline in HEADLINES.values())
 }
 NAMES[SCORE] = "score"
-FALLS = frozenset(name for told in HEADLINES.values() if told.falls for name in told.names)
+FALLS = frozenset(name for headline in HEADLINES.values() if headline.falls for name in headline.names)
 """Metrics of which the lowest is the best."""
 LEVEL = 0.05
 """Chance of a wrong statement of a comparison."""
@@ -42,11 +42,13 @@ STEPS_FREE = 8
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a group came to: the mean over its seeds that recorded something (``values``), and the variance of that mean. Runs of one seed
-    are no more than one draw of luck, and count as one."""
+class GroupResult:
+    """The result of a group: the mean over its seeds that recorded something (``values``), and the variance of that mean.
 
-    group: Group
+    Runs with the same seed had the same luck, so they count as one.
+    """
+
+    group: RunGroup
     text: str
     runs: list[int]
     value: float
@@ -56,7 +58,7 @@ class Result:
 
 
 def judge(
-    readers: Sequence[RunReader], runs: Sequence[ComparedRun], groups: Sequence[Group], rows: Sequence[SettingRow]
+    readers: Sequence[RunReader], runs: Sequence[ComparedRun], groups: Sequence[RunGroup], rows: Sequence[SettingRow]
 ) -> tuple[str, list[str]]:
     """(the verdict, notes). Every run's figures are those of its last tenth."""
     metric = _common_metric(runs)
@@ -117,7 +119,7 @@ def _plural(name: str) -> str:
     return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("s") else f"{name}s"
 
 
-def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], runs: Sequence[ComparedRun], metric: str) -> str:
+def _sentence(results: Sequence[GroupResult], rows: Sequence[SettingRow], runs: Sequence[ComparedRun], metric: str) -> str:
     best, second, last = results[0], results[1], results[-1]
     margin = _margin(best, second, results)
     sure = abs(best.value - second.value) > margin
@@ -138,7 +140,7 @@ def _sentence(results: Sequence[Result], rows: Sequence[SettingRow], runs: Seque
     return f"{begin}, but {second.text} with {next_to} is too close to tell: {chance}; {end}"
 
 
-def _one_group(result: Result, runs: Sequence[ComparedRun], metric: str) -> str:
+def _one_group(result: GroupResult, runs: Sequence[ComparedRun], metric: str) -> str:
     name = NAMES[metric]
     if len(result.runs) == 1:
         first = runs[result.runs[0]].first[metric]
@@ -152,22 +154,22 @@ def _one_group(result: Result, runs: Sequence[ComparedRun], metric: str) -> str:
     )
 
 
-def _same(result: Result) -> str:
+def _same(result: GroupResult) -> str:
     seeds = len(result.values)
     return f"{seeds} seeds of the same settings" if seeds > 1 else f"{len(result.runs)} runs of the same settings and seed"
 
 
 def _results(
-    readers: Sequence[RunReader], runs: Sequence[ComparedRun], groups: Sequence[Group], there: Sequence[int], metric: str
-) -> list[Result]:
+    readers: Sequence[RunReader], runs: Sequence[ComparedRun], groups: Sequence[RunGroup], there: Sequence[int], metric: str
+) -> list[GroupResult]:
     """What each group came to by this metric, the best first."""
     there = [run for run in there if runs[run].last.get(metric) is not None]
     alone = _alone(readers, there, metric)
-    found = [one for group in groups if (one := _result(group, runs, there, metric, alone)) is not None]
-    return sorted(_pooled(found), key=lambda result: result.value if metric in FALLS else -result.value)
+    results = [result for group in groups if (result := _result(group, runs, there, metric, alone)) is not None]
+    return sorted(_pooled(results), key=lambda result: result.value if metric in FALLS else -result.value)
 
 
-def _result(group: Group, runs: Sequence[ComparedRun], there: Sequence[int], metric: str, alone: dict[int, float]) -> Result | None:
+def _result(group: RunGroup, runs: Sequence[ComparedRun], there: Sequence[int], metric: str, alone: dict[int, float]) -> GroupResult | None:
     mine = [run for run in group.runs if run in there]
     if not mine:
         return None
@@ -177,44 +179,44 @@ def _result(group: Group, runs: Sequence[ComparedRun], there: Sequence[int], met
     seeds = "1 seed" if len(mine) == 1 else f"{len(values)} seeds" if len(values) > 1 else f"{len(mine)} runs of one seed"
     label = f"“{group.label}”" if len(group.runs) == 1 else f"“{group.label}” ({seeds})"
     variance = sum(float(np.mean([alone[run] for run in same])) for same in of_seed) / len(of_seed) ** 2
-    return Result(group, label, mine, float(np.mean(values)), values, float(np.mean(kls)) if kls else None, variance)
+    return GroupResult(group, label, mine, float(np.mean(values)), values, float(np.mean(kls)) if kls else None, variance)
 
 
 def _alone(readers: Sequence[RunReader], there: Sequence[int], metric: str) -> dict[int, float]:
     """The variance of each run's last tenth by the noise from step to step, which no trend moves; infinite where it is not known."""
-    found = {}
+    variances = {}
     for run in there:
         steps, columns = readers[run].columns([metric])
         values, taken = columns[metric][~np.isnan(columns[metric])], tenth(len(steps))
-        found[run] = variance_of_mean(values[-max(RECENT_STEPS, taken) :], taken)
-    return found
+        variances[run] = variance_of_mean(values[-max(RECENT_STEPS, taken) :], taken)
+    return variances
 
 
-def _failed_early(runs: Sequence[ComparedRun], groups: Sequence[Group], there: Sequence[int]) -> list[int]:
+def _failed_early(runs: Sequence[ComparedRun], groups: Sequence[RunGroup], there: Sequence[int]) -> list[int]:
     """Runs that failed before other seeds of their group were as far: their last tenth is that of an earlier policy."""
-    found = []
+    failed = []
     for group in groups:
         steps = {run: runs[run].step for run in group.runs if run in there}
-        found += [run for run, step in steps.items() if runs[run].state == "failed" and step < max(steps.values())]
-    return found
+        failed += [run for run, step in steps.items() if runs[run].state == "failed" and step < max(steps.values())]
+    return failed
 
 
-def _pooled(results: list[Result]) -> list[Result]:
-    """With the variance among seeds where some group has at least two; all groups are taken to scatter alike."""
+def _pooled(results: list[GroupResult]) -> list[GroupResult]:
+    """The results with the variance among seeds, where a group has two seeds or more. All groups are assumed to scatter alike."""
     free = sum(len(result.values) - 1 for result in results)
     if not free:
         return results
     pooled = sum(float(np.var(result.values)) * len(result.values) for result in results) / free
-    return [Result(r.group, r.text, r.runs, r.value, r.values, r.kl, pooled / len(r.values)) for r in results]
+    return [GroupResult(r.group, r.text, r.runs, r.value, r.values, r.kl, pooled / len(r.values)) for r in results]
 
 
-def _margin(one: Result, other: Result, results: Sequence[Result], comparisons: int = 1) -> float:
-    """Half the 95 % interval of the difference of two means; of as many comparisons, all of which are to hold together (Bonferroni)."""
+def _margin(first: GroupResult, second: GroupResult, results: Sequence[GroupResult], comparisons: int = 1) -> float:
+    """Half the 95 % interval of the difference of two means. Several ``comparisons`` are to hold together (Bonferroni)."""
     free = sum(len(result.values) - 1 for result in results)
-    return student_t(free or STEPS_FREE, level=1 - LEVEL / comparisons) * math.sqrt(one.variance + other.variance)
+    return student_t(free or STEPS_FREE, level=1 - LEVEL / comparisons) * math.sqrt(first.variance + second.variance)
 
 
-def _kl(best: Result, other: Result | None = None) -> str:
+def _kl(best: GroupResult, other: GroupResult | None = None) -> str:
     if best.kl is None or (other is not None and other.kl is None):
         return ""
     against = "" if other is None or other.kl is None else f" against {_number(other.kl)}"
@@ -229,9 +231,9 @@ def _number(value: float) -> str:
 
 
 def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> list[str]:
-    missing = [run for place, run in enumerate(runs) if place not in there and (metric in (GOLD, SCORE) or not run.step)]
+    missing = [run for index, run in enumerate(runs) if index not in there and (metric in (GOLD, SCORE) or not run.step)]
     notes = [f"“{run.label}” has recorded nothing to compare yet." for run in missing]
-    unmeasured = [run for place, run in enumerate(runs) if place not in there and run not in missing]
+    unmeasured = [run for index, run in enumerate(runs) if index not in there and run not in missing]
     notes += [f"“{run.label}” was not measured by the {NAMES[metric]}." for run in unmeasured]
     lengths = {runs[run].step for run in there}
     if len(lengths) > 1:
@@ -249,16 +251,16 @@ def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> li
     ]
     for run in runs:
         notes += [
-            f"“{run.label}”: {title(setting)} was changed to {shown(value)} at step {step}, while it ran."
+            f"“{run.label}”: {title(setting)} was changed to {value_text(value)} at step {step}, while it ran."
             for step, setting, value in run.changed
         ]
     return notes
 
 
-def _other_way(results: Sequence[Result], scored: Sequence[Result]) -> list[str]:
-    """Where the score surely names another winner than gold does: what was trained on may be won at the cost of what was wanted."""
-    places = {tuple(result.group.runs): result for result in scored}
-    best = places.get(tuple(results[0].group.runs))
+def _other_way(results: Sequence[GroupResult], scored: Sequence[GroupResult]) -> list[str]:
+    """A note where the score surely names another winner than gold: a policy can win the score at the cost of the true quality."""
+    by_runs = {tuple(result.group.runs): result for result in scored}
+    best = by_runs.get(tuple(results[0].group.runs))
     # The best score is the luckiest too, among all settings but one. Between the best two no correction is needed: luck brings them near.
     if best is None or best is scored[0] or scored[0].value - best.value <= _margin(scored[0], best, scored, len(scored) - 1):
         return []

@@ -1,4 +1,4 @@
-"""Settings as a comparison names them: by their titles, and without those that only say what is kept of a run."""
+"""Settings as a comparison names them: by their titles, and without those that only say what is stored of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlhf_studio.analysis.compare.records import ComparedRun, SettingRow
 from rlhf_studio.config import STAGES, StageConfig, short_name
 
 SEED = "engine.seed"
-KEPT = frozenset(
+ONLY_STORED = frozenset(
     f"engine.{name}"
     for name in (
         *("checkpoint_every", "keep_checkpoints", "keep_best", "snapshot_every", "record_samples"),
@@ -21,7 +21,7 @@ KEPT = frozenset(
         *("device", "processes", "threads", "accelerate_config"),
     )
 )
-"""What is kept and told of a run, and the machine that it ran on. They are no part of what it was asked to learn."""
+"""Settings that say what is stored and reported of a run, and on which machine it ran. They do not change what it learns."""
 COMPONENTS = "reward.components"
 OF_COMPONENT = frozenset({"name", "member_curves"})
 """The same of a reward component."""
@@ -32,19 +32,21 @@ LONGEST_VALUE = 40
 
 def teaches(setting: str) -> bool:
     """Whether a setting, by its dotted name, may change what a run learns."""
-    return setting not in KEPT and not (setting.startswith(f"{COMPONENTS}.") and setting.rpartition(".")[2] in OF_COMPONENT)
+    return setting not in ONLY_STORED and not (setting.startswith(f"{COMPONENTS}.") and setting.rpartition(".")[2] in OF_COMPONENT)
 
 
 def what_teaches(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's configuration as nested mappings without its seed, and without what is only kept of it."""
-    found: dict[str, Any] = {}
+    """The part of a run's configuration that changes what it learns, as nested mappings, without the seed."""
+    teaching: dict[str, Any] = {}
     for section, own in settings.items():
         plain = own if not isinstance(own, Mapping) else {name: value for name, value in own.items() if _counts(f"{section}.{name}")}
-        found[section] = plain
-    if "components" in found.get("reward", {}):  # another stage has none, and a log may not give them
+        teaching[section] = plain
+    if "components" in teaching.get("reward", {}):  # another stage has none, and a log may not give them
         components = settings["reward"]["components"]
-        found["reward"]["components"] = [{name: value for name, value in one.items() if name not in OF_COMPONENT} for one in components]
-    return found
+        teaching["reward"]["components"] = [
+            {name: value for name, value in component.items() if name not in OF_COMPONENT} for component in components
+        ]
+    return teaching
 
 
 def _counts(setting: str) -> bool:
@@ -61,11 +63,11 @@ def fields_of(kind: type[StageConfig], section: str) -> dict[str, FieldInfo]:
 @lru_cache(maxsize=1)
 def _titles() -> dict[str, str]:
     """Of all stages; where two have a setting of one name, PPO's title."""
-    found: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for kind in reversed(STAGES.values()):
         for section in kind.sections:
-            found |= {f"{section}.{name}": field.title or name for name, field in fields_of(kind, section).items()}
-    return found
+            titles |= {f"{section}.{name}": field.title or name for name, field in fields_of(kind, section).items()}
+    return titles
 
 
 def title(setting: str) -> str:
@@ -74,14 +76,14 @@ def title(setting: str) -> str:
     if known is not None:
         return known if known[1:2].isupper() or not known[1:2].isalpha() else known[0].lower() + known[1:]
     if setting.startswith(f"{COMPONENTS}."):
-        place, _, part = setting.removeprefix(f"{COMPONENTS}.").partition(".")
-        named = f"reward component {int(place) + 1}"
+        index, _, part = setting.removeprefix(f"{COMPONENTS}.").partition(".")
+        named = f"reward component {int(index) + 1}"
         return f"{part.replace('_', ' ')} of {named}" if part not in ("", "kind") else named
-    whole = setting.rpartition(".")[0]
-    return title(whole) if whole in _titles() else setting
+    parent = setting.rpartition(".")[0]
+    return title(parent) if parent in _titles() else setting
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A setting's value as people read it: with a minus sign, of a model or a file its name alone, of a long text the beginning."""
     if value is None or value == "":
         return "nothing"
@@ -94,7 +96,7 @@ def shown(value: Any) -> str:
 
 
 def telling(rows: Sequence[SettingRow]) -> list[SettingRow]:
-    """Those that may change what a run learns, without the seed. Of a reward component of another kind only that it is one."""
+    """The rows that may change what a run learns, without the seed. Where a reward component differs in kind, only its kind is named."""
     kinds = {row.setting.removesuffix("kind") for row in rows if row.setting.startswith(f"{COMPONENTS}.") and row.setting.endswith(".kind")}
     parts = [row for row in rows if _counts(row.setting)]
     return [row for row in parts if not any(row.setting.startswith(kind) and row.setting != f"{kind}kind" for kind in kinds)]
@@ -112,7 +114,7 @@ def difference(rows: Sequence[SettingRow], runs: Sequence[ComparedRun], order: S
     titles = list(dict.fromkeys(title(row.setting) for row in named))
     if len(named) == 1:
         given = list(dict.fromkeys(named[0].values[run] for run in order if named[0].known[run]))
-        names = [shown(value) for value in given]
+        names = [value_text(value) for value in given]
         values = names if len(set(names)) == len(given) else [str(value) for value in given]  # two models of one name
         return f"They differ in {titles[0]} ({' against '.join(values)})."
     more = len(titles) - MOST_NAMED

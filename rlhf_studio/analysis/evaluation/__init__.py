@@ -10,5 +10,5 @@ Read in this order:
 - :mod:`.report`: all of it for one run.
 - :mod:`.in_words`: what that comes to, in one sentence.
 
-What is new of it: :func:`~rlhf_studio.analysis.evaluation.report.report_of` is what pages, tables and the command line show.
+Pages, tables and the command line show what :func:`~rlhf_studio.analysis.evaluation.report.report_of` gives.
 """

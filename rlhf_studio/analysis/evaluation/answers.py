@@ -21,7 +21,7 @@ class PolicyAnswers:
     Attributes:
         name: the policy's name within the run.
         records: the N answers, by prompt and draw.
-        places: (N,) of their prompts.
+        prompts: (N,) the number of each answer's prompt.
         measures: by name the scores (N,), float64: ``score``, ``gold``, ``judge`` and ``reward/NAME``; NaN where there is none.
         kl: (N,) in nats; NaN where it is not known.
         lengths: (N,) in the policy's own tokens.
@@ -30,7 +30,7 @@ class PolicyAnswers:
 
     name: str
     records: list[Answer]
-    places: np.ndarray
+    prompts: np.ndarray
     measures: dict[str, np.ndarray]
     kl: np.ndarray
     lengths: np.ndarray
@@ -58,10 +58,10 @@ def _arrays(name: str, records: list[Answer]) -> PolicyAnswers:
     }
     parts = list(dict.fromkeys(part for record in records for part in record.parts))
     measures |= {PART + part: _numbers([record.parts.get(part) for record in records]) for part in parts}
-    places = np.array([record.place for record in records], np.int64)
+    prompts = np.array([record.place for record in records], np.int64)
     lengths = np.array([record.length for record in records], np.float64)
     kl, apart = (_numbers(values) for values in ([record.kl for record in records], [disagreement(record) for record in records]))
-    return PolicyAnswers(name, records, places, measures, kl, lengths, apart)
+    return PolicyAnswers(name, records, prompts, measures, kl, lengths, apart)
 
 
 def known_measures(policies: Mapping[str, PolicyAnswers]) -> list[str]:

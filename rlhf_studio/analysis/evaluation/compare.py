@@ -28,14 +28,14 @@ class WinRate:
     losses: int
 
 
-def difference(one: PolicyAnswers, other: PolicyAnswers, measure: str) -> Interval:
-    """Mean of ``one`` less mean of ``other`` in a measure, over the prompts that both have, paired by prompt."""
-    return paired(_numbers_of(one, measure), one.places, _numbers_of(other, measure), other.places)
+def difference(policy: PolicyAnswers, other: PolicyAnswers, measure: str) -> Interval:
+    """Mean of ``policy`` less mean of ``other`` in a measure, over the prompts that both have, paired by prompt."""
+    return paired(_numbers_of(policy, measure), policy.prompts, _numbers_of(other, measure), other.prompts)
 
 
 def _numbers_of(policy: PolicyAnswers, measure: str) -> np.ndarray:
     own = {"kl": policy.kl, "length": policy.lengths}
-    return own[measure] if measure in own else policy.measures.get(measure, np.full(len(policy.places), np.nan))
+    return own[measure] if measure in own else policy.measures.get(measure, np.full(len(policy.prompts), np.nan))
 
 
 def paired(ours: np.ndarray, our_prompts: np.ndarray, theirs: np.ndarray, their_prompts: np.ndarray) -> Interval:
@@ -46,18 +46,18 @@ def paired(ours: np.ndarray, our_prompts: np.ndarray, theirs: np.ndarray, their_
 
 
 def prompt_means(values: np.ndarray, prompts: np.ndarray) -> dict[int, float]:
-    """The mean of the values (N,) on each prompt, by its place; prompts (N,) without any finite value are left out."""
+    """The mean of the values (N,) on each prompt, by the numbers of the prompts (N,). Prompts without a finite value are left out."""
     known = np.isfinite(values)
     return {int(prompt): float(values[known & (prompts == prompt)].mean()) for prompt in np.unique(prompts[known])}
 
 
 @dataclass(frozen=True)
-class Pairs:
+class AnswerPairs:
     """All pairs of an answer of one policy and one of another (or of the same) to the same prompt.
 
     Attributes:
-        rows, columns: (N,) places among the answers of the one and of the other policy.
-        prompts: (N,) the prompts' places.
+        rows, columns: (N,) indices of the answers of the first policy and of the other one.
+        prompts: (N,) the prompts' numbers.
         same: (N,) whether the two texts are equal.
     """
 
@@ -67,27 +67,27 @@ class Pairs:
     same: np.ndarray
 
 
-def pairs_of(one: PolicyAnswers, other: PolicyAnswers) -> Pairs:
-    """Each answer of ``one`` with each of ``other`` to its prompt; where they are the same policy, each pair of two answers once."""
+def pairs_of(policy: PolicyAnswers, other: PolicyAnswers) -> AnswerPairs:
+    """Each answer of ``policy`` with each of ``other`` to its prompt; where they are the same policy, each pair of two answers once."""
     rows: list[int] = []
     columns: list[int] = []
     theirs: dict[int, list[int]] = {}
-    for column, place in enumerate(other.places.tolist()):
-        theirs.setdefault(place, []).append(column)
-    for row, place in enumerate(one.places.tolist()):
-        partners = [column for column in theirs.get(place, []) if one is not other or column > row]
+    for column, prompt in enumerate(other.prompts.tolist()):
+        theirs.setdefault(prompt, []).append(column)
+    for row, prompt in enumerate(policy.prompts.tolist()):
+        partners = [column for column in theirs.get(prompt, []) if policy is not other or column > row]
         rows += [row] * len(partners)
         columns += partners
-    texts, others = one.texts, other.texts
+    texts, others = policy.texts, other.texts
     same = np.array([texts[row] == others[column] for row, column in zip(rows, columns, strict=True)], bool)
     taken = np.array(rows, np.int64)
-    return Pairs(taken, np.array(columns, np.int64), one.places[taken], same)
+    return AnswerPairs(taken, np.array(columns, np.int64), policy.prompts[taken], same)
 
 
-def win_rate(one: PolicyAnswers, other: PolicyAnswers, measure: str, pairs: Pairs | None = None) -> WinRate:
-    """How often ``one`` is better than ``other`` by a measure. Equal texts and scores that differ by rounding alone are ties."""
-    pairs = pairs or pairs_of(one, other)
-    gap = _numbers_of(one, measure)[pairs.rows] - _numbers_of(other, measure)[pairs.columns]
+def win_rate(policy: PolicyAnswers, other: PolicyAnswers, measure: str, pairs: AnswerPairs | None = None) -> WinRate:
+    """How often ``policy`` is better than ``other`` by a measure. Equal texts and scores that differ by rounding alone are ties."""
+    pairs = pairs or pairs_of(policy, other)
+    gap = _numbers_of(policy, measure)[pairs.rows] - _numbers_of(other, measure)[pairs.columns]
     points = np.where((np.abs(gap) <= TIE) | pairs.same, 0.5, gap > 0)
     known = np.isfinite(gap)
     return of_points(points[known], pairs.prompts[known])
@@ -115,7 +115,7 @@ class Agreement:
     against: Interval
 
 
-def agreement(policy: PolicyAnswers, measure: str, own: Pairs, first: PolicyAnswers, across: Pairs | None) -> Agreement:
+def agreement(policy: PolicyAnswers, measure: str, own: AnswerPairs, first: PolicyAnswers, across: AnswerPairs | None) -> Agreement:
     """How the order of the answers by ``measure`` agrees with gold's. A reward model loses it on answers that it never learned from.
 
     ``own`` are the pairs of the policy's answers, ``across`` those with the answers of ``first``; None where that is the policy itself.
@@ -124,8 +124,8 @@ def agreement(policy: PolicyAnswers, measure: str, own: Pairs, first: PolicyAnsw
     return Agreement(_agreement(policy, policy, measure, own), against)
 
 
-def _agreement(one: PolicyAnswers, other: PolicyAnswers, measure: str, pairs: Pairs) -> Interval:
-    gold, reward = (_numbers_of(one, name)[pairs.rows] - _numbers_of(other, name)[pairs.columns] for name in (GOLD, measure))
+def _agreement(policy: PolicyAnswers, other: PolicyAnswers, measure: str, pairs: AnswerPairs) -> Interval:
+    gold, reward = (_numbers_of(policy, name)[pairs.rows] - _numbers_of(other, name)[pairs.columns] for name in (GOLD, measure))
     counted = np.isfinite(gold) & np.isfinite(reward) & (np.abs(gold) > TIE)
     points = np.where(np.abs(reward) <= TIE, 0.5, (reward > 0) == (gold > 0))
     return share(points[counted], pairs.prompts[counted])

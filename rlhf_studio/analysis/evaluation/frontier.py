@@ -55,11 +55,11 @@ def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Fron
     """The frontier of some policies."""
     points = []
     for policy in policies.values():
-        kl = mean(policy.kl, policy.places)
+        kl = mean(policy.kl, policy.prompts)
         if kl.value is None:
             continue
-        found = {name: mean(policy.measures[name], policy.places) for name in measures if name in policy.measures}
-        points.append(Point(policy.name, kl, math.sqrt(max(kl.value, 0.0)), found))
+        means = {name: mean(policy.measures[name], policy.prompts) for name in measures if name in policy.measures}
+        points.append(Point(policy.name, kl, math.sqrt(max(kl.value, 0.0)), means))
     points.sort(key=lambda point: point.root_kl)
     golden = [(point.measures[GOLD].value or 0.0, point.policy) for point in points if _has(point, GOLD)]
     if len(golden) < 2 or not all(_has(point, SCORE) for point in points):
@@ -79,20 +79,20 @@ def _value(point: Point, measure: str) -> float:
 
 def _over_optimised(policies: list[PolicyAnswers], best: str) -> list[str]:
     """Those with a surely higher score and a surely lower gold than ``best``, in the order given."""
-    prompts = sorted({int(place) for policy in policies for place in policy.places})
+    prompts = sorted({int(prompt) for policy in policies for prompt in policy.prompts})
     tables = {}
     for measure in (GOLD, SCORE):
-        means = [prompt_means(policy.measures[measure], policy.places) for policy in policies]
+        means = [prompt_means(policy.measures[measure], policy.prompts) for policy in policies]
         tables[measure] = np.array([[own.get(prompt, np.nan) for own in means] for prompt in prompts], float)  # (prompts, policies)
-    top = next(place for place, policy in enumerate(policies) if policy.name == best)
+    top = next(index for index, policy in enumerate(policies) if policy.name == best)
     chance = p_values(tables)
     sure = (chance[GOLD][top] <= LEVEL) & (chance[SCORE][top] <= LEVEL)
-    found = []
-    for place in np.flatnonzero(sure).tolist():
-        gold, score = (np.nanmean(table[:, place] - table[:, top]) for table in tables.values())
+    over = []
+    for index in np.flatnonzero(sure).tolist():
+        gold, score = (np.nanmean(table[:, index] - table[:, top]) for table in tables.values())
         if gold < 0 < score:
-            found.append(policies[place].name)
-    return found
+            over.append(policies[index].name)
+    return over
 
 
 def _sentence(points: list[Point], best: str, over: list[str]) -> str:
@@ -118,4 +118,4 @@ def thinned(points: list[Point], most: int) -> list[Point]:
     """At most so many of the points, evenly spread, the first and the last among them."""
     if len(points) <= most:
         return points
-    return [points[round(place)] for place in np.linspace(0, len(points) - 1, most)]
+    return [points[round(index)] for index in np.linspace(0, len(points) - 1, most)]

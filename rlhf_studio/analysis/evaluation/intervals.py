@@ -29,7 +29,7 @@ class Interval:
 
     Attributes:
         value: the estimate; None where nothing is known.
-        low, high: ends of the interval; None where a single prompt, or none, says nothing of it.
+        low, high: ends of the interval; None with fewer than two prompts.
         prompts: how many prompts it rests on.
     """
 
@@ -43,7 +43,7 @@ NOTHING = Interval(None)
 
 
 def by_prompt(numbers: np.ndarray, prompts: np.ndarray) -> np.ndarray:
-    """The sum (G,) of the numbers (N,) of each prompt, in the order of the prompts' places (N,)."""
+    """The sum (G,) of the numbers (N,) of each prompt, in the order of the prompts' numbers (N,)."""
     return np.bincount(np.unique(prompts, return_inverse=True)[1], weights=numbers)
 
 

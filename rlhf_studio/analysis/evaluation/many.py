@@ -46,7 +46,7 @@ def p_values(tables: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, np.nd
         largest = np.maximum(largest, np.abs(signs @ gaps[:, start : start + COLUMNS]).max(axis=1))
     reached = DRAWS - np.searchsorted(np.sort(largest), observed * (1 - 1e-9))
     adjusted = np.split(np.where(observed > 0, (1 + reached) / (1 + DRAWS), 1.0), len(tables))
-    found = {name: np.ones((table.shape[1], table.shape[1])) for name, table in tables.items()}
-    for matrix, values in zip(found.values(), adjusted, strict=True):
+    matrices = {name: np.ones((table.shape[1], table.shape[1])) for name, table in tables.items()}
+    for matrix, values in zip(matrices.values(), adjusted, strict=True):
         matrix[first, second] = matrix[second, first] = values
-    return found
+    return matrices

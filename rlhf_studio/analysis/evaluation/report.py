@@ -93,7 +93,7 @@ def report(policies: Mapping[str, PolicyAnswers], text: Mapping[str, float], fir
     baseline = first or next(iter(policies), "")
     decides = next((name for name in (GOLD, JUDGE, SCORE) if name in measures), SCORE)
     rows = [_row(policy, policies[baseline], measures, text) for policy in policies.values()]
-    prompts = {int(place) for policy in policies.values() for place in policy.places}
+    prompts = {int(prompt) for policy in policies.values() for prompt in policy.prompts}
     return Report(measures, decides, baseline, len(prompts), rows, frontier(policies, measures))
 
 
@@ -110,12 +110,12 @@ def _row(policy: PolicyAnswers, first: PolicyAnswers, measures: list[str], text:
     return PolicyReport(
         name=policy.name,
         answers=len(records),
-        measures={name: mean(policy.measures[name], policy.places) if name in policy.measures else NOTHING for name in measures},
-        length=mean(policy.lengths, policy.places),
+        measures={name: mean(policy.measures[name], policy.prompts) if name in policy.measures else NOTHING for name in measures},
+        length=mean(policy.lengths, policy.prompts),
         stopped=sum(known) / len(known) if known else None,
-        kl=mean(policy.kl, policy.places),
-        disagreement=mean(policy.disagreement, policy.places),
-        perplexity=exponential(ratio(-logprobs, lengths, policy.places)),
+        kl=mean(policy.kl, policy.prompts),
+        disagreement=mean(policy.disagreement, policy.prompts),
+        perplexity=exponential(ratio(-logprobs, lengths, policy.prompts)),
         text_perplexity=None if nats is None else float(np.exp(min(nats, 700.0))),
         distinct=(varied[0], varied[1], varied[2]),
         repetition=sum(repeated) / len(repeated) if repeated else None,

@@ -34,7 +34,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """``rows`` has for each policy its name and a cell for each column."""
 
     columns: list[Column]
@@ -46,12 +46,12 @@ def title_of(measure: str) -> str:
     return TITLES.get(measure, measure.removeprefix(PART))
 
 
-def table_of(report: Report) -> Table:
+def table_of(report: Report) -> ReportTable:
     """All columns in which at least one policy has a number."""
     made = [*_measures(report), *_texts(), *_against(report)]
     rows = [(policy.name, [cell(policy) for _, cell in made]) for policy in report.policies]
-    used = [place for place in range(len(made)) if any(_is_known(cells[place]) for _, cells in rows)]
-    return Table([made[place][0] for place in used], [(name, [cells[place] for place in used]) for name, cells in rows])
+    used = [index for index in range(len(made)) if any(_is_known(cells[index]) for _, cells in rows)]
+    return ReportTable([made[index][0] for index in used], [(name, [cells[index] for index in used]) for name, cells in rows])
 
 
 AGREEMENTS = {"own": "within", "first": "against"}

@@ -32,8 +32,8 @@ def distinct(texts: Sequence[str], n: int) -> float | None:
     It falls with the number of texts: compare it only between policies that gave equally many answers. After Li et al. 2016, "A
     Diversity-Promoting Objective Function for Neural Conversation Models".
     """
-    found = [gram for text in texts for gram in _grams(words(text), n)]
-    return len(set(found)) / len(found) if found else None
+    grams = [gram for text in texts for gram in _grams(words(text), n)]
+    return len(set(grams)) / len(grams) if grams else None
 
 
 def repetition(text: str, n: int = REPEATED) -> float | None:
@@ -41,8 +41,8 @@ def repetition(text: str, n: int = REPEATED) -> float | None:
 
     Welleck et al. 2020, "Neural Text Generation with Unlikelihood Training": seq-rep-n.
     """
-    found = _grams(words(text), n)
-    return 1 - len(set(found)) / len(found) if found else None
+    grams = _grams(words(text), n)
+    return 1 - len(set(grams)) / len(grams) if grams else None
 
 
 def _grams(of: Sequence[str], n: int) -> list[tuple[str, ...]]:
@@ -82,8 +82,8 @@ def _changes(ours: list[str], theirs: list[str]) -> Sequence[tuple[str, int, int
     if sum(counts[part] for part in ours if part.strip()) <= MOST_MATCHES:
         return SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes()
     short = min(len(ours), len(theirs))
-    start = next((place for place in range(short) if ours[place] != theirs[place]), short)
-    end = next((place for place in range(short - start) if ours[-1 - place] != theirs[-1 - place]), short - start)
+    start = next((index for index in range(short) if ours[index] != theirs[index]), short)
+    end = next((index for index in range(short - start) if ours[-1 - index] != theirs[-1 - index]), short - start)
     a, b = len(ours) - end, len(theirs) - end
     changes = [("equal", 0, start, 0, start), ("replace", start, a, start, b), ("equal", a, len(ours), b, len(theirs))]
     return [change for change in changes if change[1] < change[2] or change[3] < change[4]]

@@ -1,4 +1,4 @@
-"""From claims to phrases as people read them: their text where it stands in a response, and responses that have it."""
+"""From claims to phrases as people read them: the text as it stands in a response, and responses that have it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from itertools import islice
 from typing import Literal
 
 from rlhf_studio.analysis.learned.ngrams import ANYWHERE, ENDING, OPENING, is_mark
-from rlhf_studio.analysis.learned.phrases import Claim
+from rlhf_studio.analysis.learned.phrases import ChangedPhrase
 from rlhf_studio.analysis.learned.responses import PARTIAL, Corpus, ResponseSource
 from rlhf_studio.analysis.records import Phrase
 from rlhf_studio.runs.records import ResponseTokens
 
 MOST_EXAMPLES = 3
-Found = tuple[int, ResponseTokens, list[int], int]
+Match = tuple[int, ResponseTokens, list[int], int]
 """Step, response, its ids, and where the phrase begins in it."""
-Place = Literal["anywhere", "opening", "ending"]
-PLACES: tuple[Place, Place, Place] = ("anywhere", "opening", "ending")
+Location = Literal["anywhere", "opening", "ending"]
+LOCATIONS: tuple[Location, Location, Location] = ("anywhere", "opening", "ending")
 
 
 class Examples:
@@ -29,39 +29,39 @@ class Examples:
 
     def legible(self, tokens: tuple[int, ...]) -> bool:
         """Whether these ids of the corpus begin and end with whole characters in the newest recorded response that has them."""
-        return bool(self._text(tokens, list(islice(self._found(tokens, ANYWHERE), 1))))
+        return bool(self._text(tokens, list(islice(self._matches(tokens, ANYWHERE), 1))))
 
-    def as_phrases(self, claims: Sequence[Claim]) -> list[Phrase]:
+    def as_phrases(self, claims: Sequence[ChangedPhrase]) -> list[Phrase]:
         """The claims as records, with examples, the newest first."""
         phrases = []
         for claim in claims:
-            found = list(islice(self._found(claim.tokens, claim.place), MOST_EXAMPLES))
-            phrases.append(_phrase(claim, self._text(claim.tokens, found), [(step, response.sample) for step, response, _, _ in found]))
+            matches = list(islice(self._matches(claim.tokens, claim.location), MOST_EXAMPLES))
+            phrases.append(_phrase(claim, self._text(claim.tokens, matches), [(step, response.sample) for step, response, _, _ in matches]))
         return phrases
 
-    def _found(self, tokens: tuple[int, ...], place: int) -> Iterator[Found]:
-        """One place in each recorded response that has the phrase, newest steps first."""
-        wanted = [int(token) for token in self._corpus.token_ids[list(tokens)]]
+    def _matches(self, tokens: tuple[int, ...], location: int) -> Iterator[Match]:
+        """The first match in each recorded response that has the phrase, newest steps first."""
+        own_ids = [int(token) for token in self._corpus.token_ids[list(tokens)]]
         for step in sorted(self._recorded, reverse=True):
             for response, ids in zip(self._recorded[step], self._numbered[step], strict=True):
-                if place == ENDING and not response.stopped:
+                if location == ENDING and not response.stopped:
                     continue
-                starts = (start for start in range(len(ids) - len(wanted) + 1) if ids[start : start + len(wanted)] == wanted)
-                at = next((start for start in starts if self._is_there(start, start + len(wanted), ids, place)), None)
+                starts = (start for start in range(len(ids) - len(own_ids) + 1) if ids[start : start + len(own_ids)] == own_ids)
+                at = next((start for start in starts if self._is_there(start, start + len(own_ids), ids, location)), None)
                 if at is not None:
                     yield step, response, ids, at
 
-    def _is_there(self, start: int, end: int, ids: list[int], place: int) -> bool:
-        if place == OPENING:
+    def _is_there(self, start: int, end: int, ids: list[int], location: int) -> bool:
+        if location == OPENING:
             return start == 0
         # Behind an ending there are marks, and the token that ended the response.
-        return place == ANYWHERE or all(is_mark(self._pieces[token]) for token in ids[end:-1])
+        return location == ANYWHERE or all(is_mark(self._pieces[token]) for token in ids[end:-1])
 
-    def _text(self, tokens: tuple[int, ...], found: Sequence[Found]) -> str:
+    def _text(self, tokens: tuple[int, ...], matches: Sequence[Match]) -> str:
         """The text, from a response that has it: tokens alone may lack the space before them, or hold a part of a character."""
         text = "".join(self._corpus.pieces[token] for token in tokens)
-        if found:
-            _, response, ids, at = found[0]
+        if matches:
+            _, response, ids, at = matches[0]
             if len(response.pieces) == len(ids):
                 inside = response.pieces[at : at + len(tokens)]
                 cut = inside[-1] == PARTIAL or (at > 0 and response.pieces[at - 1] == PARTIAL)
@@ -69,10 +69,10 @@ class Examples:
         return "" if PARTIAL in text else " ".join(text.split())
 
 
-def _phrase(claim: Claim, text: str, examples: list[tuple[int, int]]) -> Phrase:
+def _phrase(claim: ChangedPhrase, text: str, examples: list[tuple[int, int]]) -> Phrase:
     return Phrase(
         text=text,
-        place=PLACES[claim.place],
+        place=LOCATIONS[claim.location],
         before=claim.before[0],
         before_of=claim.before[1],
         after=claim.after[0],

@@ -22,10 +22,10 @@ MOST_COMPONENTS = 6
 def widest_gaps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> list[Gap]:
     """The widest gaps, widest first.
 
-    Two judges count in different points. Each is therefore put on one scale first: less its mean, over its standard deviation, both over
-    the recorded responses of the first steps (at least :data:`FEWEST_RESPONSES`; of all kept steps for a judge that says the same of
-    all of these), where nobody had learned yet to please one of the two. The gap of a response is the difference of the two values. A
-    response that says word for word what one before it in the list says is left out.
+    Two judges count in different points. Each is therefore put on one scale first: less its mean, over its standard deviation. Both are
+    taken over the recorded responses of the first steps (at least :data:`FEWEST_RESPONSES`), where the policy had not yet learned to please
+    one of the two. For a judge that gives all of these the same value, the responses of all steps count. The gap of a response is the
+    difference of the two values. A response with the same text as one before it in the list is left out.
 
     Args:
         rollouts: (step, response) of the kept steps, in order.
@@ -33,10 +33,10 @@ def widest_gaps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> list[Gap]:
     judges = _judges(rollouts)
     parts = [name for name in judges if name not in ("score", "gold")]
     pairs = [("score", "gold")] if "score" in judges and "gold" in judges else []
-    found: list[tuple[float, Gap]] = []
+    sized_gaps: list[tuple[float, Gap]] = []
     for first, second in [*pairs, *combinations(parts[:MOST_COMPONENTS], 2)]:
-        found += _widest(rollouts, first, judges[first], second, judges[second], _of_first_steps(rollouts))
-    return [gap for _, gap in sorted(found, key=lambda one: -one[0])][:MOST_GAPS]
+        sized_gaps += _widest(rollouts, first, judges[first], second, judges[second], _of_first_steps(rollouts))
+    return [gap for _, gap in sorted(sized_gaps, key=lambda sized: -sized[0])][:MOST_GAPS]
 
 
 def _judges(rollouts: Sequence[tuple[int, RolloutRecord]]) -> dict[str, np.ndarray]:
@@ -69,14 +69,14 @@ def _widest(
     rollouts: Sequence[tuple[int, RolloutRecord]], first: str, left: np.ndarray, second: str, right: np.ndarray, at_first: int
 ) -> list[tuple[float, Gap]]:
     gaps = np.abs(_on_one_scale(left, at_first) - _on_one_scale(right, at_first))
-    found: list[tuple[float, Gap]] = []
-    seen: set[str] = set()
+    widest: list[tuple[float, Gap]] = []
+    texts: set[str] = set()
     for index in np.argsort(-np.nan_to_num(gaps, nan=-1.0), kind="stable"):
         step, record = rollouts[index]
-        if not gaps[index] >= LEAST_GAP or len(found) == MOST_OF_A_PAIR:
+        if not gaps[index] >= LEAST_GAP or len(widest) == MOST_OF_A_PAIR:
             break
-        if record.response not in seen:
-            seen.add(record.response)
+        if record.response not in texts:
+            texts.add(record.response)
             values = float(left[index]), float(right[index])
-            found.append((float(gaps[index]), Gap(step, record.sample, first, second, *values, record.response)))
-    return found
+            widest.append((float(gaps[index]), Gap(step, record.sample, first, second, *values, record.response)))
+    return widest

@@ -37,28 +37,28 @@ class Learning:
             if epoch != self._epoch:
                 self._epoch, self._rollouts = epoch, {}
                 self._source.forget()
-            steps = self._source.kept_steps(step)
-            found = self._source.load(steps)
+            steps = self._source.steps_to_read(step)
+            responses = self._source.load(steps)
             rose, fell = self._shifts(step)
             recorded = self._recorded(step)
-            if not found:
+            if not responses:
                 return Learned((0, 0), (0, 0), [], [], widest_gaps(recorded), rose, fell, enough=False)
-            kept = [tokens.step for tokens in found]
-            side = side_of(len(kept))
-            phrases, traits = self._responses(kept, side)
-        sides = (kept[0], kept[side - 1]), (kept[-side], kept[-1])
-        return Learned(*sides, phrases, traits, widest_gaps(recorded), rose, fell, enough=len(kept) >= STEPS_TO_TELL)
+            read_steps = [tokens.step for tokens in responses]
+            side = side_of(len(read_steps))
+            phrases, traits = self._responses(read_steps, side)
+        sides = (read_steps[0], read_steps[side - 1]), (read_steps[-side], read_steps[-1])
+        return Learned(*sides, phrases, traits, widest_gaps(recorded), rose, fell, enough=len(read_steps) >= STEPS_TO_TELL)
 
-    def _responses(self, kept: list[int], side: int) -> tuple[list[Phrase], list[Trait]]:
+    def _responses(self, read_steps: list[int], side: int) -> tuple[list[Phrase], list[Trait]]:
         source = self._source
-        ends = sorted({*kept[:side], *kept[-side:]})
+        ends = sorted({*read_steps[:side], *read_steps[-side:]})
         with_responses = [step for step in ends if source.recorded_of(ends)[step]]
-        whole = corpus([source.known[step] for step in kept], source.pieces)
-        examples = Examples(whole, source, with_responses)
-        return examples.as_phrases(changed_phrases(whole, side, examples.legible)), changed_traits(whole, side)
+        all_responses = corpus([source.known[step] for step in read_steps], source.pieces)
+        examples = Examples(all_responses, source, with_responses)
+        return examples.as_phrases(changed_phrases(all_responses, side, examples.legible)), changed_traits(all_responses, side)
 
     def _recorded(self, until: int | None) -> list[tuple[int, RolloutRecord]]:
-        steps = self._source.kept_recorded(until)
+        steps = self._source.recorded_steps_to_read(until)
         self._rollouts = {step: self._rollouts[step] if step in self._rollouts else self._reader.rollouts(step) for step in steps}
         return [(step, record) for step, records in self._rollouts.items() for record in records[:MOST_RECORDED]]
 

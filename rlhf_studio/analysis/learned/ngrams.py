@@ -24,20 +24,20 @@ class PhraseTable:
     Attributes:
         first: where in the corpus' ids the phrase stands for the first time, shape (P,).
         length: its tokens, shape (P,).
-        place: :data:`ANYWHERE`, :data:`OPENING` or :data:`ENDING`, shape (P,).
+        location: :data:`ANYWHERE`, :data:`OPENING` or :data:`ENDING`, shape (P,).
         counts: responses, shape (P, S).
         uses: how often the phrase stands there in all, shape (P, S); more than ``counts`` where a response has it twice.
     """
 
     first: np.ndarray
     length: np.ndarray
-    place: np.ndarray
+    location: np.ndarray
     counts: np.ndarray
     uses: np.ndarray
 
     def chosen(self, which: np.ndarray) -> PhraseTable:
-        """These phrases alone, by a mask or by their places."""
-        return PhraseTable(self.first[which], self.length[which], self.place[which], self.counts[which], self.uses[which])
+        """These phrases alone, by a mask or by their indices."""
+        return PhraseTable(self.first[which], self.length[which], self.location[which], self.counts[which], self.uses[which])
 
 
 def count_phrases(corpus: Corpus) -> PhraseTable:
@@ -49,7 +49,7 @@ def count_phrases(corpus: Corpus) -> PhraseTable:
     size, steps, responses = len(corpus.ids), len(corpus.steps), len(corpus.lengths)
     response = np.repeat(np.arange(responses), corpus.lengths)
     left = np.repeat(corpus.starts + corpus.lengths, corpus.lengths) - np.arange(size)  # tokens from here to the end of the response
-    opens, ends = corpus.starts[corpus.lengths > 0], ending_places(corpus)
+    opens, ends = corpus.starts[corpus.lengths > 0], ending_positions(corpus)
     least = max(LEAST_COUNT, LEAST_SHARE * responses)
     grams, at, tables = corpus.ids, np.arange(size), []
     for length in range(1, LONGEST + 1):
@@ -68,24 +68,24 @@ def count_phrases(corpus: Corpus) -> PhraseTable:
         renumbered = np.where(frequent, np.cumsum(frequent) - 1, -1)
         grams = np.full(size, -1)
         grams[at] = renumbered[number]
-        kept = int(frequent.sum())
-        if not kept:
+        count = int(frequent.sum())
+        if not count:
             break
-        found, all_found = frequent[phrase], at[grams[at] >= 0]
-        first = np.zeros(kept, np.int64)
-        first[grams[all_found[::-1]]] = all_found[::-1]  # the last to be written is the first place
-        counts = _by_step(renumbered[phrase[found]], row[found], kept, steps)
-        uses = _by_step(grams[all_found], corpus.row[response[all_found]], kept, steps)
-        tables.append(PhraseTable(first, np.full(kept, length), np.full(kept, ANYWHERE), counts, uses))
-        for place, spots in ((OPENING, opens), (ENDING, ends - length)):
+        is_frequent, starts = frequent[phrase], at[grams[at] >= 0]
+        first = np.zeros(count, np.int64)
+        first[grams[starts[::-1]]] = starts[::-1]  # backwards, so that the first occurrence is written last
+        counts = _by_step(renumbered[phrase[is_frequent]], row[is_frequent], count, steps)
+        uses = _by_step(grams[starts], corpus.row[response[starts]], count, steps)
+        tables.append(PhraseTable(first, np.full(count, length), np.full(count, ANYWHERE), counts, uses))
+        for location, spots in ((OPENING, opens), (ENDING, ends - length)):
             spots = spots[spots >= 0]
-            spots = spots[grams[spots] >= 0]  # at other places no frequent phrase begins that ends within its response
-            counts = _by_step(grams[spots], corpus.row[response[spots]], kept, steps)
-            tables.append(PhraseTable(first, np.full(kept, length), np.full(kept, place), counts, counts))
+            spots = spots[grams[spots] >= 0]  # elsewhere no frequent phrase begins that ends within its response
+            counts = _by_step(grams[spots], corpus.row[response[spots]], count, steps)
+            tables.append(PhraseTable(first, np.full(count, length), np.full(count, location), counts, counts))
     if not tables:
         nothing = np.zeros(0, np.int64)
         return PhraseTable(nothing, nothing, nothing, *np.zeros((2, 0, steps), np.int64))
-    names = ("first", "length", "place", "counts", "uses")
+    names = ("first", "length", "location", "counts", "uses")
     table = PhraseTable(*(np.concatenate([getattr(part, name) for part in tables]) for name in names))
     return table.chosen(table.counts.sum(axis=1) >= least)
 
@@ -102,12 +102,12 @@ def is_mark(piece: str) -> bool:
 
 def marks(corpus: Corpus) -> np.ndarray:
     """Which of the corpus' tokens are marks, shape (T,)."""
-    found: np.ndarray = np.array([is_mark(piece) for piece in corpus.pieces], bool)[corpus.ids]
-    return found
+    are_marks: np.ndarray = np.array([is_mark(piece) for piece in corpus.pieces], bool)[corpus.ids]
+    return are_marks
 
 
-def ending_places(corpus: Corpus) -> np.ndarray:
-    """For each response that ended by itself and has a word: the place behind its last word."""
+def ending_positions(corpus: Corpus) -> np.ndarray:
+    """For each response that ended by itself and has a word: the index behind its last word."""
     full = corpus.lengths > 0
     if not full.any():
         return np.zeros(0, np.int64)

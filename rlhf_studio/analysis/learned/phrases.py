@@ -37,11 +37,11 @@ SPACED = 0.2
 
 
 @dataclass(frozen=True)
-class Claim:
+class ChangedPhrase:
     """A phrase that may be shown. ``tokens`` are ids of the corpus; ``before`` and ``after`` are (responses that have it, of how many)."""
 
     tokens: tuple[int, ...]
-    place: int
+    location: int
     before: tuple[int, int]
     after: tuple[int, int]
     log_odds: float
@@ -63,7 +63,7 @@ def log_odds(before: np.ndarray, before_of: np.ndarray, after: np.ndarray, after
     return np.stack([ratio, ratio / np.sqrt(sum(1 / cell for cell in cells))])
 
 
-def changed_phrases(corpus: Corpus, side: int, legible: Callable[[tuple[int, ...]], bool] = lambda tokens: True) -> list[Claim]:
+def changed_phrases(corpus: Corpus, side: int, legible: Callable[[tuple[int, ...]], bool] = lambda tokens: True) -> list[ChangedPhrase]:
     """The phrases that changed most, strongest first.
 
     Args:
@@ -71,7 +71,7 @@ def changed_phrases(corpus: Corpus, side: int, legible: Callable[[tuple[int, ...
         legible: whether people can read these ids of the corpus; asked of phrases that hold parts of characters.
     """
     table = readable(count_phrases(corpus), corpus)
-    of = np.stack([corpus.per_step(), corpus.per_step(), corpus.per_step(corpus.stopped)])[table.place]
+    of = np.stack([corpus.per_step(), corpus.per_step(), corpus.per_step(corpus.stopped)])[table.location]
     total, all_of = table.counts.sum(axis=1), of.sum(axis=1)
     worth = np.argsort(-_scatter(table.counts, of), kind="stable")[:MOST_TESTED]
     worth = worth[_scatter(table.counts, of)[worth] > SCATTER]
@@ -91,14 +91,14 @@ def changed_phrases(corpus: Corpus, side: int, legible: Callable[[tuple[int, ...
         if occurrences.ends_inside_word(tokens) or (parts and not legible(tokens)):
             continue
         numbers = ((int(before[index]), int(before_of[index])), (int(after[index]), int(after_of[index])))
-        has = occurrences.has(tokens, int(table.place[index]), bool(z[index] > 0))
-        claims.append(Claim(tokens, int(table.place[index]), *numbers, float(ratio[index]), float(z[index]), has))
+        has = occurrences.has(tokens, int(table.location[index]), bool(z[index] > 0))
+        claims.append(ChangedPhrase(tokens, int(table.location[index]), *numbers, float(ratio[index]), float(z[index]), has))
     return distinct(claims)
 
 
 def _changed_per_token(table: PhraseTable, corpus: Corpus, side: int) -> np.ndarray:
     """Whether each phrase's number per token changed, and in the direction of its number per response; of openings and endings: yes."""
-    anywhere = table.place == ANYWHERE
+    anywhere = table.location == ANYWHERE
     tokens = np.bincount(corpus.row, corpus.lengths, len(corpus.steps))
     responses = corpus.per_step()
     rates = table.uses[anywhere] / np.maximum(1, tokens)
@@ -121,12 +121,12 @@ def readable(table: PhraseTable, corpus: Corpus) -> PhraseTable:
     last = table.first + table.length - 1
     runs = np.concatenate([[0], np.cumsum(mark)])
     only_marks = runs[last + 1] - runs[table.first] == table.length
-    whole = ~mark[table.first] & ~mark[last]
+    of_words = ~mark[table.first] & ~mark[last]
     spaced = np.array([piece[:1].isspace() for piece in corpus.pieces], bool)[corpus.ids]
-    begins = spaced[table.first] | (table.place == 1) | (spaced.mean() < SPACED)
+    begins = spaced[table.first] | (table.location == 1) | (spaced.mean() < SPACED)
     blank = np.array([not piece.strip() for piece in corpus.pieces], bool)[corpus.ids]
     empty = (table.length == 1) & blank[table.first]
-    return table.chosen(((whole & begins) | (only_marks & (table.place == ANYWHERE))) & ~empty)
+    return table.chosen(((of_words & begins) | (only_marks & (table.location == ANYWHERE))) & ~empty)
 
 
 def _scatter(counts: np.ndarray, of: np.ndarray) -> np.ndarray:
@@ -154,7 +154,7 @@ class Occurrences:
         spaced = np.array([piece[:1].isspace() for piece in corpus.pieces], bool)[corpus.ids]
         self._has_spaces = spaced.mean() >= SPACED if len(spaced) else False
         rest = np.concatenate([np.cumsum(~mark[::-1])[::-1], [0]]) if len(mark) else np.zeros(1, int)
-        self._words_from = rest  # words from a place to the end of all responses
+        self._words_from = rest  # words from a position to the end of all responses
 
     def _positions(self, which: np.ndarray) -> np.ndarray:
         corpus = self._corpus
@@ -167,15 +167,15 @@ class Occurrences:
             at = at[ids[at + offset] == token]
         return at
 
-    def has(self, tokens: tuple[int, ...], place: int, after: bool) -> np.ndarray:
-        """The responses, by their number, that have the phrase at this place, of the last steps or of the first ones."""
+    def has(self, tokens: tuple[int, ...], location: int, after: bool) -> np.ndarray:
+        """The numbers of the responses that have the phrase at this location, of the last steps (``after``) or of the first ones."""
         at = self._starts(tokens, self._sides[after])
         response = self._response[at]
-        if place == ENDING:
+        if location == ENDING:
             end = self._corpus.starts[response] + self._corpus.lengths[response]
             at_end = self._words_from[at + len(tokens)] == self._words_from[end]
             response = response[at_end & self._corpus.stopped[response]]
-        elif place != ANYWHERE:
+        elif location != ANYWHERE:
             response = response[at == self._corpus.starts[response]]
         return np.unique(response)
 
@@ -188,47 +188,47 @@ class Occurrences:
         return bool(len(at)) and 2 * int(self._continues[followed].sum()) > len(at)
 
 
-def distinct(claims: list[Claim]) -> list[Claim]:
+def distinct(claims: list[ChangedPhrase]) -> list[ChangedPhrase]:
     """Of phrases that overlap, the one that says it best; the strongest first, at most :data:`MOST_PHRASES`."""
-    kept: list[Claim] = []
+    chosen: list[ChangedPhrase] = []
     for claim in claims:
         claim = _widest(claim, claims)
-        if not any(_repeats(claim, one) for one in kept):
-            kept.append(claim)
-        if len(kept) == MOST_PHRASES:
+        if not any(_repeats(claim, stronger) for stronger in chosen):
+            chosen.append(claim)
+        if len(chosen) == MOST_PHRASES:
             break
-    return sorted(kept, key=lambda one: -abs(one.z))
+    return sorted(chosen, key=lambda claim: -abs(claim.z))
 
 
-def _widest(claim: Claim, claims: list[Claim]) -> Claim:
-    """The longest phrase, or the same at a place of its own, that contains this one and is in nearly the same responses."""
+def _widest(claim: ChangedPhrase, claims: list[ChangedPhrase]) -> ChangedPhrase:
+    """The longest phrase that contains this one and is in nearly the same responses; or this phrase as an opening or ending."""
     wider = [
-        one
-        for one in claims
-        if _contains(one.tokens, claim.tokens)
-        and (one.z > 0) == (claim.z > 0)
-        and _share(one.has, of=claim.has) >= SAME
-        and abs(one.z) >= SAME * abs(claim.z)
+        other
+        for other in claims
+        if _contains(other.tokens, claim.tokens)
+        and (other.z > 0) == (claim.z > 0)
+        and _share(other.has, of=claim.has) >= SAME
+        and abs(other.z) >= SAME * abs(claim.z)
     ]
-    return max([claim, *wider], key=lambda one: (len(one.tokens), one.place != ANYWHERE, abs(one.z)))
+    return max([claim, *wider], key=lambda other: (len(other.tokens), other.location != ANYWHERE, abs(other.z)))
 
 
-def _repeats(claim: Claim, kept: Claim) -> bool:
-    if (claim.z > 0) != (kept.z > 0):
+def _repeats(claim: ChangedPhrase, stronger: ChangedPhrase) -> bool:
+    if (claim.z > 0) != (stronger.z > 0):
         return False
-    overlap = _contains(kept.tokens, claim.tokens) or _contains(claim.tokens, kept.tokens) or _meet(claim.tokens, kept.tokens)
-    return overlap and (_share(kept.has, of=claim.has) >= SHARED or _contains(claim.tokens, kept.tokens))
+    overlap = _contains(stronger.tokens, claim.tokens) or _contains(claim.tokens, stronger.tokens) or _meet(claim.tokens, stronger.tokens)
+    return overlap and (_share(stronger.has, of=claim.has) >= SHARED or _contains(claim.tokens, stronger.tokens))
 
 
-def _share(one: np.ndarray, of: np.ndarray) -> float:
-    return float(np.isin(of, one).mean()) if len(of) else 0.0
+def _share(these: np.ndarray, of: np.ndarray) -> float:
+    return float(np.isin(of, these).mean()) if len(of) else 0.0
 
 
 def _contains(longer: tuple[int, ...], shorter: tuple[int, ...]) -> bool:
     return any(longer[start : start + len(shorter)] == shorter for start in range(len(longer) - len(shorter) + 1))
 
 
-def _meet(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _meet(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Whether the end of one is the beginning of the other."""
-    sizes = range(1, min(len(one), len(other)) + 1)
-    return any(one[-size:] == other[:size] or other[-size:] == one[:size] for size in sizes)
+    sizes = range(1, min(len(first), len(second)) + 1)
+    return any(first[-size:] == second[:size] or second[-size:] == first[:size] for size in sizes)

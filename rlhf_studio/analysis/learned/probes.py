@@ -1,4 +1,4 @@
-"""The tokens whose probability rose and fell most at the places of the probes."""
+"""The tokens whose probability rose and fell most at the positions of the probes."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def shifts(
 ) -> tuple[list[TokenShift], list[TokenShift]]:
     """(those that rose, those that fell) between the starting policy and the newest step up to ``until``, the largest change first.
 
-    Looked at are, at each place, the probe's own token and the likeliest tokens of both policies. A token of which no text is known is
-    left out; of one text at most :data:`MOST_OF_A_TOKEN` places are shown, so that others come in.
+    At each position, the probe's own token and the likeliest tokens of both policies are compared. A token without a known text is left
+    out. One text is shown at :data:`MOST_OF_A_TOKEN` positions at most, so that others are shown too.
     """
     start = {score.probe: score for step, score in scores if step == 0}
     last = max((step for step, _ in scores if step > 0 and (until is None or step <= until)), default=0)
     now = {score.probe: score for step, score in scores if step == last}
-    found: dict[tuple[int, int, str], TokenShift] = {}
+    by_position: dict[tuple[int, int, str], TokenShift] = {}
     for probe in probes if last else []:
         if probe.probe in start and probe.probe in now:
             for shift in _of_probe(probe, start[probe.probe], now[probe.probe], pieces):
-                found.setdefault((shift.probe, shift.position, shift.token), shift)
-    ordered = sorted(found.values(), key=lambda shift: -abs(shift.after - shift.before))
+                by_position.setdefault((shift.probe, shift.position, shift.token), shift)
+    ordered = sorted(by_position.values(), key=lambda shift: -abs(shift.after - shift.before))
     large = [shift for shift in ordered if abs(shift.after - shift.before) >= LEAST_SHIFT]
     return _varied(shift for shift in large if shift.after > shift.before), _varied(shift for shift in large if shift.after < shift.before)
 
 
 def _varied(ordered: Iterator[TokenShift]) -> list[TokenShift]:
-    kept: list[TokenShift] = []
+    chosen: list[TokenShift] = []
     for shift in ordered:
-        if len(kept) < MOST_SHIFTS and sum(one.token == shift.token for one in kept) < MOST_OF_A_TOKEN:
-            kept.append(shift)
-    return kept
+        if len(chosen) < MOST_SHIFTS and sum(other.token == shift.token for other in chosen) < MOST_OF_A_TOKEN:
+            chosen.append(shift)
+    return chosen
 
 
 def _of_probe(probe: Probe, start: ProbeScore, now: ProbeScore, pieces: Mapping[int, str]) -> Iterator[TokenShift]:

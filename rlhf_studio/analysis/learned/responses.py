@@ -1,7 +1,7 @@
 """The responses of a run's steps as token ids, read from its records: all episodes where they were kept, else the recorded responses.
 
 A long run is thinned to at most :data:`MOST_STEPS` steps that lie evenly (every second, every fourth ... recorded step), so that what is
-read stays bounded, and so that a run that goes on needs only its newest steps to be read. What has been read is kept.
+read stays bounded, and so that only the newest steps of a growing run must be read. Steps that were read are remembered.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Corpus:
     Attributes:
         steps: the kept steps, in order.
         ids: int64, shape (T,), numbered from 0 without gaps.
-        starts, lengths: place and number of a response's tokens, shape (R,).
+        starts, lengths: index of a response's first token, and number of its tokens, shape (R,).
         stopped: whether a response is known to have ended by itself, shape (R,).
         end_known: whether it is known how a response ended, shape (R,).
         row: which of ``steps`` a response belongs to, shape (R,).
@@ -77,10 +77,13 @@ class Corpus:
 
 @dataclass
 class ResponseSource:
-    """Reads and keeps what :func:`corpus` needs of a run. ``known`` and ``recorded`` are by step."""
+    """Reads and remembers what :func:`corpus` needs of a run. ``known`` and ``recorded`` are by step.
+
+    ``all_episodes``: whether all episodes of a step were stored; else only the recorded responses are read.
+    """
 
     reader: RunReader
-    whole: bool = False
+    all_episodes: bool = False
     known: dict[int, StepTokens] = field(default_factory=dict)
     recorded: dict[int, list[ResponseTokens]] = field(default_factory=dict)
     pieces: dict[int, str] = field(default_factory=dict)
@@ -90,28 +93,28 @@ class ResponseSource:
         """Drop everything: the run has gone back, and its later steps are trained again."""
         self.known, self.recorded, self.pieces, self._own = {}, {}, {}, {}
 
-    def kept_steps(self, until: int | None) -> list[int]:
+    def steps_to_read(self, until: int | None) -> list[int]:
         """The steps that are looked at, at most :data:`MOST_STEPS`; none after ``until``."""
         steps = [int(step) for step in self.reader.columns(())[0] if until is None or step <= until]
         recorded = [step for step in self.reader.rollout_steps() if until is None or step <= until]
         ends = recorded or steps  # a step that failed has no responses at all; a run may also record none of them one by one
-        whole = bool(ends) and all(self.reader.episode_arrays(step, ["lengths"]) for step in (ends[0], ends[-1]))
-        if whole != self.whole:
+        all_episodes = bool(ends) and all(self.reader.episode_arrays(step, ["lengths"]) for step in (ends[0], ends[-1]))
+        if all_episodes != self.all_episodes:
             self.forget()
-            self.whole = whole
-        return thinned(steps) if whole else self.kept_recorded(until)
+            self.all_episodes = all_episodes
+        return thinned(steps) if all_episodes else self.recorded_steps_to_read(until)
 
-    def kept_recorded(self, until: int | None) -> list[int]:
+    def recorded_steps_to_read(self, until: int | None) -> list[int]:
         """The same of the steps that have recorded responses."""
         return thinned([step for step in self.reader.rollout_steps() if until is None or step <= until])
 
     def load(self, steps: Sequence[int]) -> list[StepTokens]:
         """The responses of these steps; steps that have none are left out. Steps that were read before are not read again."""
         unknown = [step for step in steps if step not in self.known]
-        if unknown and self.whole:
+        if unknown and self.all_episodes:
             self.pieces |= {token: piece for token, piece in self.reader.pieces().items() if token not in self.pieces}
         for step in unknown:
-            self.known[step] = self._episodes(step) if self.whole else self._recorded_tokens(step)
+            self.known[step] = self._episodes(step) if self.all_episodes else self._recorded_tokens(step)
         self.known = {step: self.known[step] for step in steps}
         return [tokens for tokens in self.known.values() if len(tokens.lengths)]
 
@@ -130,7 +133,7 @@ class ResponseSource:
     def ids_of(self, step: int, response: ResponseTokens) -> list[int]:
         """The same ids as :meth:`load` gives: of a response whose text alone was recorded, those of its episode."""
         known = self.known[step]
-        if not self.whole or response.ids is not None or response.sample >= len(known.lengths):
+        if not self.all_episodes or response.ids is not None or response.sample >= len(known.lengths):
             return self.numbered(response)
         end = int(known.lengths[: response.sample + 1].sum())
         return [int(token) for token in known.ids[end - int(known.lengths[response.sample]) : end]]
@@ -157,42 +160,42 @@ class ResponseSource:
         return StepTokens(step, arrays["response_ids"].astype(np.int64), lengths, stopped, np.ones(len(stopped), bool))
 
     def _recorded_tokens(self, step: int) -> StepTokens:
-        found = self.reader.response_tokens(step, MOST_RECORDED)
-        return _step_tokens(step, [self.numbered(response) for response in found], [response.stopped for response in found])
+        recorded = self.reader.response_tokens(step, MOST_RECORDED)
+        return _step_tokens(step, [self.numbered(response) for response in recorded], [response.stopped for response in recorded])
 
 
 def _step_tokens(step: int, ids: Sequence[Sequence[int]], stopped: Sequence[bool | None]) -> StepTokens:
-    flat = np.array([token for one in ids for token in one], np.int64)
-    known = np.array([one is not None for one in stopped], bool)
-    return StepTokens(step, flat, np.array([len(one) for one in ids], np.int64), np.array(stopped, bool), known)
+    flat = np.array([token for response_ids in ids for token in response_ids], np.int64)
+    known = np.array([ended is not None for ended in stopped], bool)
+    return StepTokens(step, flat, np.array([len(response_ids) for response_ids in ids], np.int64), np.array(stopped, bool), known)
 
 
 def thinned(steps: Sequence[int], most: int = MOST_STEPS) -> list[int]:
-    """Every first, second, fourth ... of ``steps``, so that at most ``most`` are left: what is kept of a run stays kept or falls away."""
+    """Every first, second, fourth ... of ``steps``, at most ``most``. While a run grows, a step that was left out never comes back."""
     stride = 1
     while len(steps) > most * stride:
         stride *= 2
     return list(steps[::stride])
 
 
-def side_of(kept: int) -> int:
-    """How many of so many kept steps count as the first, and as the last ones: a tenth; at least three, or half of fewer than six."""
-    return max(tenth(kept), min(FEWEST_OF_A_SIDE, kept // 2), 1)
+def side_of(steps: int) -> int:
+    """How many of so many steps count as the first, and as the last ones: a tenth; at least three, or half of fewer than six."""
+    return max(tenth(steps), min(FEWEST_OF_A_SIDE, steps // 2), 1)
 
 
-def corpus(found: Sequence[StepTokens], pieces: dict[int, str]) -> Corpus:
+def corpus(step_tokens: Sequence[StepTokens], pieces: dict[int, str]) -> Corpus:
     """Put the responses of steps together: as many of each as :data:`MOST_TOKENS` allows, and without their stop tokens."""
-    lengths = np.concatenate([tokens.lengths for tokens in found])
-    most = max(FEWEST_RESPONSES, int(MOST_TOKENS / max(1.0, lengths.mean()) / len(found)))
-    taken = [tokens.lengths[:most] for tokens in found]
-    ids = np.concatenate([tokens.ids[: kept.sum()] for tokens, kept in zip(found, taken, strict=True)])
-    stopped, end_known = (np.concatenate([getattr(tokens, name)[:most] for tokens in found]) for name in ("stopped", "end_known"))
-    row = np.repeat(np.arange(len(found)), [len(kept) for kept in taken])
+    lengths = np.concatenate([tokens.lengths for tokens in step_tokens])
+    most = max(FEWEST_RESPONSES, int(MOST_TOKENS / max(1.0, lengths.mean()) / len(step_tokens)))
+    taken = [tokens.lengths[:most] for tokens in step_tokens]
+    ids = np.concatenate([tokens.ids[: own_lengths.sum()] for tokens, own_lengths in zip(step_tokens, taken, strict=True)])
+    stopped, end_known = (np.concatenate([getattr(tokens, name)[:most] for tokens in step_tokens]) for name in ("stopped", "end_known"))
+    row = np.repeat(np.arange(len(step_tokens)), [len(own_lengths) for own_lengths in taken])
     lengths = np.concatenate(taken)
     ids, lengths = without_stop_tokens(ids, lengths, stopped)
     token_ids, dense = np.unique(ids, return_inverse=True)
     return Corpus(
-        steps=[tokens.step for tokens in found],
+        steps=[tokens.step for tokens in step_tokens],
         ids=dense.astype(np.int64),
         starts=np.cumsum(lengths) - lengths,
         lengths=lengths,

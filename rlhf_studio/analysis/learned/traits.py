@@ -60,8 +60,8 @@ def _direction(values: np.ndarray, side: int) -> np.ndarray:
 
 
 def _mean(values: np.ndarray) -> float | None:
-    there = values[~np.isnan(values)]
-    return float(there.mean()) if len(there) else None
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
 
 
 def by_step(corpus: Corpus) -> np.ndarray:
@@ -83,7 +83,7 @@ def by_step(corpus: Corpus) -> np.ndarray:
 
 
 def _spans(corpus: Corpus, response: np.ndarray) -> np.ndarray:
-    """A number for the sequence that begins at each place, shape (T - 2,); -1 where the response ends before."""
+    """A number for the sequence that begins at each position, shape (T - 2,); -1 where the response ends before."""
     size = len(corpus.ids) - SPAN + 1
     if size <= 0:
         return np.zeros(0, np.int64)

@@ -40,13 +40,13 @@ def open_log_apart(file: Path, workspace: Path, name: str = "", tick: Callable[[
     task = {"file": str(Path(file).absolute()), "workspace": str(Path(workspace).absolute()), "name": name, "called": called}
     try:
         with closing(ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=PATIENCE, tick=tick)) as answers:
-            for said in answers:
-                if "problems" in said:
-                    raise ConfigError([Problem(field, message) for field, message in said["problems"]])
-                if "error" in said:
-                    raise StoreError(said["error"], said["reason"])
-                if "opened" in said:
-                    return Opened(**said["opened"])
+            for answered in answers:
+                if "problems" in answered:
+                    raise ConfigError([Problem(field, message) for field, message in answered["problems"]])
+                if "error" in answered:
+                    raise StoreError(answered["error"], answered["reason"])
+                if "opened" in answered:
+                    return Opened(**answered["opened"])
                 tick()
     except HelperError as error:
         raise StoreError(f"The log {Path(file).name} could not be opened: {error}. Open a smaller part of it.") from error
@@ -59,11 +59,11 @@ def open_log_text(text: str, file_name: str, workspace: Path, name: str = "", ti
     """The same for the text of a file, as a page sends it."""
     plain = Path(file_name.replace("\\", "/")).name
     with tempfile.TemporaryDirectory(prefix="rlhf-studio-log-") as folder:
-        place = Path(folder) / "log.jsonl"
-        place.write_bytes(text.encode("utf-8", "surrogatepass"))
-        called = plain[:MAX_NAME] or place.name
+        path = Path(folder) / "log.jsonl"
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        called = plain[:MAX_NAME] or path.name
         return open_log_apart(
-            place, workspace, (name.strip() or visible(Path(plain).stem, lines=False) or "log")[:MAX_NAME], tick, called=called
+            path, workspace, (name.strip() or visible(Path(plain).stem, lines=False) or "log")[:MAX_NAME], tick, called=called
         )
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     """Open the log that the task names; say how far it is, and at the end what became of it."""
     task = read_task()
     try:
-        opened = open_log(Path(task["file"]), Path(task["workspace"]), task["name"], _Teller(), called=task["called"])
+        opened = open_log(Path(task["file"]), Path(task["workspace"]), task["name"], _ProgressAnswers(), called=task["called"])
     except ConfigError as error:
         answer({"problems": [[problem.field, problem.message] for problem in error.problems]})
     except StoreError as error:
@@ -83,8 +83,8 @@ def main() -> None:
         answer({"opened": asdict(opened)})
 
 
-class _Teller:
-    """Says each further hundredth."""
+class _ProgressAnswers:
+    """Answers with the fraction that is done, once for each percent."""
 
     def __init__(self) -> None:
         self._last = -1

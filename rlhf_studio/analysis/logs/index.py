@@ -34,15 +34,15 @@ _TRAINED = ("rollout", "step", "episodes")  # kinds of lines that make a trainin
 _NOT_GIVEN = -1
 
 
-class Index:
-    """What is known of a file after its first pass: some tens of bytes for each line, and what is of the whole run.
+class LogIndex:
+    """What the first pass over a file finds: some tens of bytes for each line, and what concerns the whole run.
 
     Attributes:
         run: the line that says what the run is.
         passed_over: names of fields that are not read, 20 at most, each with what was most likely meant, or an empty text.
         rollouts, tokens: of the whole file.
         shift: 1 where the file counts its steps from 0.
-        steps: those that the run gets, as the file counts them, in order.
+        steps: the steps of the run, as the file counts them, in order.
         without_metrics: those among them without a line of metrics.
         too_likely: responses with a log-probability above 0, which no token has; the line of the first is ``first_too_likely``.
     """
@@ -57,7 +57,7 @@ class Index:
         self.without_metrics: set[int] = set()
         self._pieces_text = self.too_likely = self.first_too_likely = 0
         self._names: dict[str, set[str]] = {"metrics": set(), "components": set()}
-        self._columns = {name: array("q") for name in ("step", "number", "place", "size", "kind", "sample")}
+        self._columns = {name: array("q") for name in ("step", "number", "first_byte", "size", "kind", "sample")}
         self._rows: dict[str, np.ndarray] = {}
 
     @property
@@ -65,7 +65,7 @@ class Index:
         """Whether this program wrote the file."""
         return self.run is not None and self.run.fields.get("format") == FORMAT
 
-    def add(self, line: LogLine, place: int, size: int) -> None:
+    def add(self, line: LogLine, first_byte: int, size: int) -> None:
         """Check one line, and remember where it is. Raises ConfigError."""
         if len(self.passed_over) < 20:
             new = line.fields.keys() - records.READ[line.kind] - self.passed_over.keys()
@@ -75,7 +75,7 @@ class Index:
             _OF_RUN[line.kind](self, line)
         if line.kind in OF_STEPS:
             step, sample = records.step_of(line), _OF_STEP[line.kind](self, line)
-            row = (step, line.number, place, size, OF_STEPS.index(line.kind), _NOT_GIVEN if sample is None else sample)
+            row = (step, line.number, first_byte, size, OF_STEPS.index(line.kind), _NOT_GIVEN if sample is None else sample)
             for column, value in zip(self._columns.values(), row, strict=True):
                 column.append(value)
 
@@ -101,7 +101,7 @@ class Index:
     def lines_of(self, step: int) -> list[tuple[int, int, int]]:
         """(line number, first byte, bytes) of each line of a step, in the order of the file."""
         first, last = np.searchsorted(self._rows["step"], [step, step + 1])
-        columns = (self._rows[name][first:last].tolist() for name in ("number", "place", "size"))
+        columns = (self._rows[name][first:last].tolist() for name in ("number", "first_byte", "size"))
         return list(zip(*columns, strict=True))
 
     def _check_sizes(self) -> None:
@@ -137,7 +137,7 @@ class Index:
         given = line.fields.get("format")
         if given is not None and (given != FORMAT or line.fields.get("version") != VERSION):
             line.fail("format", f"this program reads {FORMAT}, version {VERSION}; open the file with the program that wrote it, or newer")
-        line.whole("total_steps", MOST_STEPS)
+        line.whole_number("total_steps", MOST_STEPS)
         for name in ("name", "model", "device"):
             if len(line.text(name) or "") > 4000:
                 line.fail(name, "it has more than 4,000 characters")
@@ -168,7 +168,7 @@ class Index:
         if records.too_likely(record):
             self.too_likely += 1
             self.first_too_likely = self.first_too_likely or line.number
-        return line.whole("sample", MOST_SAMPLES)
+        return line.whole_number("sample", MOST_SAMPLES)
 
     def _check_metrics(self, line: LogLine) -> None:
         self._count_names(line, "metrics", line.numbers("metrics"))
@@ -177,9 +177,9 @@ class Index:
         self._count(line, len(records.watched(line).pieces))
 
     def _check_episodes(self, line: LogLine) -> None:
-        found = records.episodes(line, {})
-        self._count_names(line, "components", found.parts)
-        self._count(line, len(found.response_ids))
+        episodes = records.episodes(line, {})
+        self._count_names(line, "components", episodes.parts)
+        self._count(line, len(episodes.response_ids))
 
     def _check_probe_score(self, line: LogLine) -> None:
         self._count(line, len(records.probe_score(line, self.probes).logprobs))
@@ -190,9 +190,9 @@ class Index:
     def _check_event(self, line: LogLine) -> None:
         records.event(line)
 
-    def _count_names(self, line: LogLine, field: str, found: Iterable[str]) -> None:
-        """Each name is a curve of its own, with a place for each step."""
-        self._names[field].update(found)
+    def _count_names(self, line: LogLine, field: str, names: Iterable[str]) -> None:
+        """Each name is a curve of its own, with a number for each step."""
+        self._names[field].update(names)
         if len(self._names[field]) > MOST_NAMES:
             line.fail(field, f"the file has more than {MOST_NAMES:,} different names here up to this line; a name is not to be made anew")
 
@@ -202,36 +202,36 @@ class Index:
             line.fail("", f"the file has more than {MOST_TOKENS_IN_ALL:,} tokens up to here; open a part of it")
 
 
-_OF_RUN: dict[str, Callable[[Index, LogLine], None]] = {
-    "run": Index._check_run,
-    "pieces": Index._check_pieces,
-    "probe": Index._check_probe,
+_OF_RUN: dict[str, Callable[[LogIndex, LogLine], None]] = {
+    "run": LogIndex._check_run,
+    "pieces": LogIndex._check_pieces,
+    "probe": LogIndex._check_probe,
 }
 # What a line gives back is the number of its response within the step, where it says one.
-_OF_STEP: dict[str, Callable[[Index, LogLine], int | None]] = {
-    "step": Index._check_metrics,
-    "rollout": Index._check_rollout,
-    "watched": Index._check_watched,
-    "episodes": Index._check_episodes,
-    "probe_score": Index._check_probe_score,
-    "change": Index._check_change,
-    "event": Index._check_event,
+_OF_STEP: dict[str, Callable[[LogIndex, LogLine], int | None]] = {
+    "step": LogIndex._check_metrics,
+    "rollout": LogIndex._check_rollout,
+    "watched": LogIndex._check_watched,
+    "episodes": LogIndex._check_episodes,
+    "probe_score": LogIndex._check_probe_score,
+    "change": LogIndex._check_change,
+    "event": LogIndex._check_event,
 }
 
 
-def index_of(source: BinaryIO, told: Callable[[int], None]) -> Index:
-    """Read a file once. ``told`` hears at which byte it is. Raises ConfigError."""
-    index = Index()
-    for number, place, data in _lines(source):
-        index.add(LogLine(number, data.removeprefix(MARK)), place, len(data))
-        told(place)
+def index_of(source: BinaryIO, progress: Callable[[int], None]) -> LogIndex:
+    """Read a file once. ``progress`` hears at which byte it is. Raises ConfigError."""
+    index = LogIndex()
+    for number, first_byte, data in _lines(source):
+        index.add(LogLine(number, data.removeprefix(MARK)), first_byte, len(data))
+        progress(first_byte)
     index.close()
     return index
 
 
 def _lines(source: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
     """(number, first byte, bytes) of each line that is not blank."""
-    place = 0
+    first_byte = 0
     for number in range(1, MOST_LINES + 2):
         data = source.readline(MOST_LINE_BYTES + 1)
         if not data:
@@ -240,8 +240,8 @@ def _lines(source: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
             limit = f"a line of at most {MOST_LINE_BYTES:,} bytes" if number <= MOST_LINES else f"at most {MOST_LINES:,} lines"
             raise ConfigError([Problem(f"line {number}", f"the file is too long here: {limit} is read")])
         if data.removeprefix(MARK).strip():
-            yield number, place, data
-        place += len(data)
+            yield number, first_byte, data
+        first_byte += len(data)
 
 
 def given_settings(line: LogLine) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One line of a log, as the person or program that wrote it left it: every field is checked, and what is wrong is said with its line."""
+"""One line of a log. Every field is checked, and each error names the line and the field."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class LogLine:
         self.fields = self._object(data)
         self.kind: str = self.fields.get("kind", "rollout")
         if self.kind not in KINDS:
-            self.fail("kind", f"{_shown(self.kind)} is none of {', '.join(KINDS)}; leave it out for a rollout")
+            self.fail("kind", f"{_short(self.kind)} is none of {', '.join(KINDS)}; leave it out for a rollout")
 
     def _object(self, data: bytes) -> dict[str, Any]:
         try:
-            value = json.loads(data.decode("utf-8"), object_pairs_hook=_named_once, parse_int=_whole)
+            value = json.loads(data.decode("utf-8"), object_pairs_hook=_named_once, parse_int=_bounded_integer)
         except UnicodeDecodeError as error:
             self.fail("", f"it is not UTF-8 text (byte {error.start + 1} of the line)")
         except _Unusable as error:
@@ -59,12 +59,12 @@ class LogLine:
         """Whether the line says anything about a field: ``null`` says that it is not known."""
         return self.fields.get(name) is not None
 
-    def missing(self, name: str, wanted: str) -> NoReturn:
-        """Raise the error for a field that is needed, with the one in its place where there is one that looks like it."""
+    def missing(self, name: str, advice: str) -> NoReturn:
+        """Raise the error for a missing field, with ``advice``. It also names a field of the line whose name looks like the missing one."""
         other = next((given for given in self.fields if given != name and meant(given, [name])), "")
-        self.fail(name, f"it is missing; {wanted}" + (f"; if that is {_shown(other)}, call it {name}" if other else ""))
+        self.fail(name, f"it is missing; {advice}" + (f"; if that is {_short(other)}, call it {name}" if other else ""))
 
-    def whole(self, name: str, most: int, least: int = 0) -> int | None:
+    def whole_number(self, name: str, most: int, least: int = 0) -> int | None:
         """A whole number; None when it is not given."""
         value = self.fields.get(name)
         if value is None:
@@ -72,7 +72,7 @@ class LogLine:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if type(value) is not int or not least <= value <= most:
-            self.fail(name, f"{_shown(value)} is not a whole number from {least} to {most}")
+            self.fail(name, f"{_short(value)} is not a whole number from {least} to {most}")
         return value
 
     def number_of(self, name: str) -> float | None:
@@ -84,7 +84,7 @@ class LogLine:
         if isinstance(value, str) and value in SPECIAL:
             return SPECIAL[value]
         if type(value) not in (int, float):
-            self.fail(field, f"{_shown(value)} is not a number")
+            self.fail(field, f"{_short(value)} is not a number")
         try:
             return float(value)
         except OverflowError:
@@ -94,7 +94,7 @@ class LogLine:
         """True or false; None when it is not given."""
         value = self.fields.get(name)
         if value is not None and type(value) is not bool:
-            self.fail(name, f"{_shown(value)} is neither true nor false")
+            self.fail(name, f"{_short(value)} is neither true nor false")
         return value
 
     def text(self, name: str) -> str | None:
@@ -113,7 +113,7 @@ class LogLine:
             self.fail(name, f"it must be a list of at most {most:,} texts")
         for index, item in enumerate(value):
             if not isinstance(item, str):
-                self.fail(f"{name}[{index}]", f"{_shown(item)} is not a text")
+                self.fail(f"{name}[{index}]", f"{_short(item)} is not a text")
         if sum(map(len, value)) > MOST_TEXT:
             self.fail(name, f"it holds more than {MOST_TEXT:,} characters")
         return value
@@ -129,19 +129,19 @@ class LogLine:
 
     def numbers(self, name: str) -> dict[str, float]:
         """An object of numbers; an empty one when it is not given. A member that is ``null`` is left out."""
-        found = self.members(name)
-        if len(found) > MOST_MEMBERS:
+        members = self.members(name)
+        if len(members) > MOST_MEMBERS:
             self.fail(name, f"it has more than {MOST_MEMBERS} members")
-        return {key: self._number(f"{name}.{key[:60]}", value) for key, value in found.items() if value is not None}
+        return {key: self._number(f"{name}.{key[:60]}", value) for key, value in members.items() if value is not None}
 
     def pieces(self, name: str) -> dict[int, str]:
         """An object of texts by token id."""
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for key, piece in self.members(name).items():
             if not (key.isascii() and key.isdecimal() and len(key) < 10) or not isinstance(piece, str):
-                self.fail(name, f"{_shown(key)}: {_shown(piece)} is not a token id and its text")
-            found[int(key)] = piece
-        return found
+                self.fail(name, f"{_short(key)}: {_short(piece)} is not a token id and its text")
+            texts[int(key)] = piece
+        return texts
 
     def flags(self, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """As :meth:`reals`, where each number says yes or no: true and false are 1 and 0."""
@@ -160,20 +160,20 @@ class LogLine:
         value = (self.fields if of is None else of).get(name)
         if value is None:
             return None
-        found = self._array(name, value, np.float64, shape)
-        if np.any(np.abs(found[np.isfinite(found)]) > LARGEST_FLOAT32):
+        numbers = self._array(name, value, np.float64, shape)
+        if np.any(np.abs(numbers[np.isfinite(numbers)]) > LARGEST_FLOAT32):
             self.fail(name, f"a number is beyond {LARGEST_FLOAT32:.3g}, the largest of float32")
-        return found.astype(np.float32)
+        return numbers.astype(np.float32)
 
     def ids(self, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray | None:
         """The same for token ids, as int32."""
         value = self.fields.get(name)
         if value is None:
             return None
-        found = self._array(name, value, np.int64, shape)
-        if np.any(found < 0) or np.any(found > 2**31 - 1):
+        numbers = self._array(name, value, np.int64, shape)
+        if np.any(numbers < 0) or np.any(numbers > 2**31 - 1):
             self.fail(name, "a number is below 0 or too large for a token id")
-        return found.astype(np.int32)
+        return numbers.astype(np.int32)
 
     def _array(self, name: str, value: Any, kind: type[np.generic], shape: tuple[int, ...] | None) -> np.ndarray:
         dimensions = 1 if shape is None else len(shape)
@@ -186,11 +186,11 @@ class LogLine:
             table = [np.array(self._plain(name, row, kind), dtype=kind) for row in rows]
         except OverflowError:
             self.fail(name, "a number is too large")
-        found = table[0] if dimensions == 1 else np.array(table, dtype=kind).reshape(len(rows), -1 if rows and rows[0] else 0)
-        if shape is not None and any(want not in (-1, have) for want, have in zip(shape, found.shape, strict=True)):
-            wanted = " × ".join("any number" if want < 0 else str(want) for want in shape)
-            self.fail(name, f"it has {' × '.join(map(str, found.shape))} numbers, and this line needs {wanted}")
-        return found
+        numbers = table[0] if dimensions == 1 else np.array(table, dtype=kind).reshape(len(rows), -1 if rows and rows[0] else 0)
+        if shape is not None and any(want not in (-1, have) for want, have in zip(shape, numbers.shape, strict=True)):
+            expected = " × ".join("any number" if want < 0 else str(want) for want in shape)
+            self.fail(name, f"it has {' × '.join(map(str, numbers.shape))} numbers, and this line needs {expected}")
+        return numbers
 
     def _plain(self, name: str, row: list[Any], kind: type[np.generic]) -> list[Any]:
         types = set(map(type, row))
@@ -198,7 +198,7 @@ class LogLine:
             return row
         if kind is np.int64:
             index = next(index for index, item in enumerate(row) if type(item) is not int)
-            self.fail(f"{name}[{index}]", f"{_shown(row[index])} is not a whole number")
+            self.fail(f"{name}[{index}]", f"{_short(row[index])} is not a whole number")
         return [math.nan if item is None else self._number(f"{name}[{index}]", item) for index, item in enumerate(row)]
 
 
@@ -207,15 +207,15 @@ class _Unusable(ValueError):
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
-            raise _Unusable(f"{_shown(name)} stands twice in one object")
-        found[name] = value
-    return found
+        if name in members:
+            raise _Unusable(f"{_short(name)} stands twice in one object")
+        members[name] = value
+    return members
 
 
-def _whole(digits: str) -> int:
+def _bounded_integer(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
         raise _Unusable(f"a number has {len(digits):,} digits; the most are {MOST_DIGITS}")
     return int(digits)
@@ -227,7 +227,7 @@ def _depth(value: Any) -> int:
     depth = 0
     while level and depth <= MOST_DEPTH:
         depth += 1
-        inner: Iterable[Any] = (item for one in level for item in (one.values() if isinstance(one, dict) else one))
+        inner: Iterable[Any] = (item for container in level for item in (container.values() if isinstance(container, dict) else container))
         level = [item for item in inner if isinstance(item, dict | list)]
     return depth
 
@@ -237,7 +237,7 @@ def _type(value: Any) -> str:
     return names.get(type(value), "null")
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     return ascii(value)[:60]
 
 

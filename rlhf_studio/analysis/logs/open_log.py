@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from rlhf_studio.analysis.logs import records
-from rlhf_studio.analysis.logs.index import MARK, OF_STEPS, Index, given_settings, index_of, wrong
+from rlhf_studio.analysis.logs.index import MARK, OF_STEPS, LogIndex, given_settings, index_of, wrong
 from rlhf_studio.analysis.logs.line import LogLine, plain_name
 from rlhf_studio.analysis.logs.shape import MOST_FILE_BYTES, MOST_STEPS
 from rlhf_studio.config import SECTIONS, RunConfig
@@ -32,7 +32,7 @@ UNKNOWN = "unknown"
 """The model of a run whose log does not name it."""
 PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zX")  # gzip, zip, zstandard, bzip2, xz
 
-Told = Callable[[float], None]
+ReportProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Opened:
     notes: list[str]
 
 
-def open_log(file: Path, workspace: Path, name: str = "", told: Told = lambda fraction: None, *, called: str = "") -> Opened:
-    """Make a run of a file of JSON Lines (``docs/logs.md``). ``told`` hears how far it is, from 0 to 1.
+def open_log(file: Path, workspace: Path, name: str = "", progress: ReportProgress = lambda fraction: None, *, called: str = "") -> Opened:
+    """Make a run of a file of JSON Lines (``docs/logs.md``). ``progress`` hears how far it is, from 0 to 1.
 
     ``called`` is what a person calls the file where it has another name here, as one that a page has sent.
 
@@ -63,13 +63,13 @@ def open_log(file: Path, workspace: Path, name: str = "", told: Told = lambda fr
         raise wrong(str(error)) from error
     with _opened(Path(file)) as source:
         size = os.fstat(source.fileno()).st_size
-        index = index_of(source, lambda done: told(0.5 * done / max(1, size)))
+        index = index_of(source, lambda done: progress(0.5 * done / max(1, size)))
         _refuse_without_room(Path(workspace), size)
         config, origin = _settings_of(index, title, visible(called or Path(file).name, lines=False))
         run_id = paths.new_run_id()
         with new_folder(paths.run_dir(Path(workspace), run_id)) as building:
             create_run(building, config, name=title, origin=origin)
-            notes = _second_pass(source, index, building, origin, lambda done: told(0.5 + 0.5 * done))
+            notes = _second_pass(source, index, building, origin, lambda done: progress(0.5 + 0.5 * done))
     return Opened(run_id, len(index.steps), index.rollouts, notes)
 
 
@@ -94,34 +94,34 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _refuse_without_room(workspace: Path, size: int) -> None:
-    place = Path(os.path.abspath(workspace))
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    existing = Path(os.path.abspath(workspace))
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
     if free < size:
-        raise StoreError(f"The disk is too full: the log has {size:,} bytes, and {free:,} are free at {place}.", "full")
+        raise StoreError(f"The disk is too full: the log has {size:,} bytes, and {free:,} are free at {existing}.", "full")
 
 
 # --- second pass -----------------------------------------------------------------------------------------------------------------
 
 
-def _settings_of(index: Index, title: str, file_name: str) -> tuple[RunConfig, Origin]:
+def _settings_of(index: LogIndex, title: str, file_name: str) -> tuple[RunConfig, Origin]:
     """The run's settings as far as the log gives them, and an origin that says whether it gives them all."""
     given = given_settings(index.run) if index.run else {}
-    whole = all(isinstance(given.get(section), dict) for section in SECTIONS)
+    complete = all(isinstance(given.get(section), dict) for section in SECTIONS)
     model = (index.run.text("model") if index.run else None) or UNKNOWN
     data = dict(given)
-    if not whole:
+    if not complete:
         data["model"] = {"policy": model, **given.get("model", {})}
         data["data"] = {"prompts": UNKNOWN, **given.get("data", {})}
         data["ppo"] = {"steps": index.steps[-1] + index.shift, **given.get("ppo", {})}
         data["name"] = title
     named = [f"{section}.{name}" for section in SECTIONS if isinstance(given.get(section), dict) for name in given[section]]
     named += ["model.policy"] if model != UNKNOWN and "model.policy" not in named else []
-    return parse_ppo(data), Origin(imported=file_name, settings_known=whole, settings_given=[] if whole else named)
+    return parse_ppo(data), Origin(imported=file_name, settings_known=complete, settings_given=[] if complete else named)
 
 
-def _second_pass(source: BinaryIO, index: Index, folder: Path, origin: Origin, told: Told) -> list[str]:
+def _second_pass(source: BinaryIO, index: LogIndex, folder: Path, origin: Origin, progress: ReportProgress) -> list[str]:
     """Store the run. Returns what people should know of it."""
     computed: set[str] = set()
     lock = EngineLock(folder)
@@ -130,16 +130,16 @@ def _second_pass(source: BinaryIO, index: Index, folder: Path, origin: Origin, t
         with RunWriter(folder, wait_for_disk=False) as writer:  # nothing is lost: the log is still there
             device = index.run.text("device") if index.run else None
             writer.set_state("running", "Reading the log", device=device)
-            told_steps = index.run.whole("total_steps", MOST_STEPS) if index.run else None
-            writer.plan(max(index.steps[-1] + index.shift, told_steps or 0))
+            total_steps = index.run.whole_number("total_steps", MOST_STEPS) if index.run else None
+            writer.plan(max(index.steps[-1] + index.shift, total_steps or 0))
             _store_beginning(source, index, writer)
             pieces = index.pieces
             for count, step in enumerate(index.steps, 1):
-                found = _read_step(source, index, step)
-                computed |= found.complete(index.is_ours, step in index.without_metrics)
-                writer.commit_step(found.record(step + index.shift, pieces))
-                pieces = {} if found.episodes else pieces
-                told(count / len(index.steps))
+                lines = _read_step(source, index, step)
+                computed |= lines.complete(index.is_ours, step in index.without_metrics)
+                writer.commit_step(lines.record(step + index.shift, pieces))
+                pieces = {} if lines.episodes else pieces
+                progress(count / len(index.steps))
             _store_rest(source, index, writer)
             notes = _notes(index, origin, computed)
             writer.event(EventRecord("info", "import", " ".join([f"Opened from the log {origin.imported}.", *notes])))
@@ -150,12 +150,12 @@ def _second_pass(source: BinaryIO, index: Index, folder: Path, origin: Origin, t
 
 
 @dataclass
-class _Step:
+class _StepLines:
     """The lines of one step."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     rollouts: list[RolloutRecord] = field(default_factory=list)
-    given: list[records.Given] = field(default_factory=list)
+    given: list[records.LoggedResponse] = field(default_factory=list)
     watched: list[WatchRecord] = field(default_factory=list)
     events: list[EventRecord] = field(default_factory=list)
     probes: list[ProbeScore] = field(default_factory=list)
@@ -163,7 +163,9 @@ class _Step:
     episodes: LogLine | None = None
 
     def complete(self, ours: bool, none_given: bool) -> set[str]:
-        """Add the metrics that the log does not give and its responses do. Returns their names where the log gives others of the step.
+        """Add the metrics that the log does not give and that follow from its responses.
+
+        Returns their names where the log gives other metrics of the step.
 
         A line of our own export has all metrics that there are, and may stand beside a part of its step's responses.
         """
@@ -187,60 +189,60 @@ class _Step:
         )
 
 
-def _read_step(source: BinaryIO, index: Index, step: int) -> _Step:
-    found = _Step()
-    for number, place, size in index.lines_of(step):
-        source.seek(place)
+def _read_step(source: BinaryIO, index: LogIndex, step: int) -> _StepLines:
+    lines = _StepLines()
+    for number, first_byte, size in index.lines_of(step):
+        source.seek(first_byte)
         line = LogLine(number, source.read(size).removeprefix(MARK))
         if line.kind not in OF_STEPS or records.step_of(line) != step:
             _changed(line)
         if line.kind == "step":
-            found.metrics |= line.numbers("metrics")
+            lines.metrics |= line.numbers("metrics")
         elif line.kind == "rollout":
-            found.rollouts.append(records.rollout(line, len(found.rollouts)))
-            found.given.append(records.given(line, found.rollouts[-1]))
+            lines.rollouts.append(records.rollout(line, len(lines.rollouts)))
+            lines.given.append(records.logged_response(line, lines.rollouts[-1]))
         elif line.kind == "watched":
-            found.watched.append(records.watched(line))
+            lines.watched.append(records.watched(line))
         elif line.kind == "episodes":
-            found.episodes = line
+            lines.episodes = line
         elif line.kind == "probe_score":
-            found.probes.append(records.probe_score(line, index.probes))
+            lines.probes.append(records.probe_score(line, index.probes))
         elif line.kind == "change":
-            found.changes.append(records.change(line))
+            lines.changes.append(records.change(line))
         else:
-            found.events.append(records.event(line))
-    return found
+            lines.events.append(records.event(line))
+    return lines
 
 
 def _changed(line: LogLine) -> NoReturn:
     line.fail("", "the file changed while it was read; try again when nothing writes to it")
 
 
-def _store_beginning(source: BinaryIO, index: Index, writer: RunWriter) -> None:
+def _store_beginning(source: BinaryIO, index: LogIndex, writer: RunWriter) -> None:
     """What is of step 0, where the file has no training step of that number: the starting policy's answers."""
     if 0 in index.other_steps():
-        found = _read_step(source, index, 0)
-        writer.watched(0, found.watched)
-        for event in found.events:
+        lines = _read_step(source, index, 0)
+        writer.watched(0, lines.watched)
+        for event in lines.events:
             writer.event(event, 0)
-        writer.probes(list(index.probes.values()), found.probes)
+        writer.probes(list(index.probes.values()), lines.probes)
     elif index.probes:
         writer.probes(list(index.probes.values()), [])
 
 
-def _store_rest(source: BinaryIO, index: Index, writer: RunWriter) -> None:
+def _store_rest(source: BinaryIO, index: LogIndex, writer: RunWriter) -> None:
     """Answers and diary lines of steps that have neither metrics nor responses."""
     for step in index.other_steps():
         if step == 0:
             continue
-        found = _read_step(source, index, step)
-        if found.watched:
-            writer.watched(step + index.shift, found.watched)
-        for event in found.events:
+        lines = _read_step(source, index, step)
+        if lines.watched:
+            writer.watched(step + index.shift, lines.watched)
+        for event in lines.events:
             writer.event(event, step + index.shift)
 
 
-def _notes(index: Index, origin: Origin, computed: set[str]) -> list[str]:
+def _notes(index: LogIndex, origin: Origin, computed: set[str]) -> list[str]:
     """What people should know of a run that was read from a log; ``computed`` are metrics that it lacks beside others."""
     notes = []
     if index.shift:
@@ -259,6 +261,6 @@ def _notes(index: Index, origin: Origin, computed: set[str]) -> list[str]:
         notes.append("The log does not give all settings; those that it does not give are defaults, not what was trained with.")
     if index.passed_over:
         hints = {name: f" (if that is the {other}, call it {other})" if other else "" for name, other in index.passed_over.items()}
-        said = [plain_name(name) + hint for name, hint in hints.items()]
-        notes.append(f"Fields that are not read: {', '.join(sorted(said))}.")
+        names = [plain_name(name) + hint for name, hint in hints.items()]
+        notes.append(f"Fields that are not read: {', '.join(sorted(names))}.")
     return notes

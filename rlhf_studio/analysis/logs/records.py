@@ -61,14 +61,14 @@ def known(value: float | None) -> float:
 
 def step_of(line: LogLine, least: int = 0) -> int:
     """The step of a line. Raises ConfigError without one."""
-    step = line.whole("step", MOST_STEPS, least)
+    step = line.whole_number("step", MOST_STEPS, least)
     return line.missing("step", "every response needs the training step it belongs to") if step is None else step
 
 
 def rollout(line: LogLine, sample: int) -> RolloutRecord:
     """A response; ``sample`` is its number within the step where the line gives none. Raises ConfigError."""
     pieces, ids = line.texts("response_tokens", MOST_TOKENS), line.ids("response_ids")
-    count = line.whole("length", MOST_TOKENS)
+    count = line.whole_number("length", MOST_TOKENS)
     if pieces is None:
         for key in (*TOKEN_KEYS, "top_ids", "ref_top_ids"):
             if line.has(key):
@@ -98,7 +98,7 @@ def rollout(line: LogLine, sample: int) -> RolloutRecord:
 
 
 def _sample(line: LogLine, otherwise: int | None = None) -> int:
-    sample = line.whole("sample", MOST_SAMPLES - 1)
+    sample = line.whole_number("sample", MOST_SAMPLES - 1)
     sample = otherwise if sample is None else sample
     return line.missing("sample", "say which it is, from 0") if sample is None else sample
 
@@ -138,7 +138,7 @@ def _tokens(line: LogLine, pieces: list[str]) -> TokenRecord:
 
 
 def too_likely(record: RolloutRecord) -> bool:
-    """Whether a token has a log-probability above 0 by more than rounding: such a number is none."""
+    """Whether a token has a log-probability above 0 by more than rounding: that is no log-probability."""
     arrays = {} if record.tokens is None else record.tokens.arrays
     return any(np.any(arrays[name] > ROUNDING) for name in ("logprobs", "ref_logprobs", "new_logprobs") if name in arrays)
 
@@ -209,7 +209,7 @@ def episodes(line: LogLine, pieces: dict[int, str]) -> StepEpisodes:
 
 def probe(line: LogLine) -> Probe:
     """A probe sentence. Raises ConfigError."""
-    number, prompt, pieces = line.whole("probe", MOST_SAMPLES), line.text("prompt"), line.texts("pieces", MOST_TOKENS)
+    number, prompt, pieces = line.whole_number("probe", MOST_SAMPLES), line.text("prompt"), line.texts("pieces", MOST_TOKENS)
     if number is None or prompt is None or pieces is None:
         line.missing("probe, prompt or pieces", "a probe needs all three")
     return Probe(number, prompt, pieces)
@@ -217,7 +217,7 @@ def probe(line: LogLine) -> Probe:
 
 def probe_score(line: LogLine, probes: dict[int, Probe]) -> ProbeScore:
     """What a step's policy gives to a probe. Raises ConfigError, also for a probe that no line before it has named."""
-    number = line.whole("probe", MOST_SAMPLES)
+    number = line.whole_number("probe", MOST_SAMPLES)
     if number is None or number not in probes:
         line.fail("probe", "no line before this one has a probe of this number")
     count = len(probes[number].pieces)
@@ -259,7 +259,7 @@ def _with_numbers(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Given:
+class LoggedResponse:
     """What a line says of a response as a whole; None for what it does not say. :class:`RolloutRecord` has NaN there."""
 
     prompt: str
@@ -270,40 +270,40 @@ class Given:
     stopped: bool | None
 
 
-def given(line: LogLine, record: RolloutRecord) -> Given:
+def logged_response(line: LogLine, record: RolloutRecord) -> LoggedResponse:
     """The same of the line that ``record`` was read from."""
     score = None if math.isnan(record.score) and not line.has("reward") else record.score
     knows_kl = line.has("kl") or (record.tokens is not None and "kl" in record.tokens.arrays)
     kl = None if math.isnan(record.kl) and not knows_kl else record.kl
-    return Given(record.prompt, score, record.gold, kl, record.length, record.stopped)
+    return LoggedResponse(record.prompt, score, record.gold, kl, record.length, record.stopped)
 
 
-def metrics_of(responses: Sequence[Given]) -> dict[str, float]:
+def metrics_of(responses: Sequence[LoggedResponse]) -> dict[str, float]:
     """What the responses of one step say of its metrics: means over those of which a number is known, and the errors of these means.
 
     None where no response has the number, NaN where one says NaN.
     """
     rows: dict[str, list[tuple[str, float | None]]] = {
-        "objective/scores": [(one.prompt, one.score) for one in responses],
-        "objective/kl": [(one.prompt, one.kl) for one in responses],
-        "gold/score": [(one.prompt, one.gold) for one in responses],
-        "tokens/response_length": [(one.prompt, float(one.length)) for one in responses],
-        "tokens/cut_off": [(one.prompt, None if one.stopped is None else float(not one.stopped)) for one in responses],
+        "objective/scores": [(response.prompt, response.score) for response in responses],
+        "objective/kl": [(response.prompt, response.kl) for response in responses],
+        "gold/score": [(response.prompt, response.gold) for response in responses],
+        "tokens/response_length": [(response.prompt, float(response.length)) for response in responses],
+        "tokens/cut_off": [(response.prompt, None if response.stopped is None else float(not response.stopped)) for response in responses],
     }
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name, pairs in rows.items():
-        told = [(prompt, value) for prompt, value in pairs if value is not None]
-        values = np.array([value for _, value in told], np.float64)
+        known_values = [(prompt, value) for prompt, value in pairs if value is not None]
+        values = np.array([value for _, value in known_values], np.float64)
         if not len(values):
             continue
-        found[name] = float(values.mean())
+        metrics[name] = float(values.mean())
         if name in ("objective/scores", "gold/score") and np.isfinite(values).all():
-            error = standard_error([prompt for prompt, _ in told], values)
-            found |= {} if error is None else {ERRORS[name]: error}
+            error = standard_error([prompt for prompt, _ in known_values], values)
+            metrics |= {} if error is None else {ERRORS[name]: error}
         if name == "objective/scores" and np.isfinite(values).all():
-            found |= {"objective/scores_min": float(values.min()), "objective/scores_max": float(values.max())}
-            found |= {"objective/scores_std": float(values.std(ddof=1))} if len(values) > 1 else {}
-    return found
+            metrics |= {"objective/scores_min": float(values.min()), "objective/scores_max": float(values.max())}
+            metrics |= {"objective/scores_std": float(values.std(ddof=1))} if len(values) > 1 else {}
+    return metrics
 
 
 def standard_error(prompts: Sequence[str], values: np.ndarray) -> float | None:
@@ -313,9 +313,9 @@ def standard_error(prompts: Sequence[str], values: np.ndarray) -> float | None:
     √(n / (n - 1) · Σ (s_i - k_i m)²) / N. With one value for each prompt that is the standard deviation over √N, and with k for each the
     standard deviation of the prompts' means over √n.
     """
-    number, place = np.unique(np.array(prompts, dtype=object), return_inverse=True)
-    n = len(number)
+    different, prompt_of_value = np.unique(np.array(prompts, dtype=object), return_inverse=True)
+    n = len(different)
     if n < 2:
         return None
-    sums = np.bincount(place, values - values.mean(), n)
+    sums = np.bincount(prompt_of_value, values - values.mean(), n)
     return float(np.sqrt(n / (n - 1) * np.sum(sums**2)) / len(values))

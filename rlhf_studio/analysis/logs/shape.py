@@ -93,7 +93,7 @@ def plain_array(array: np.ndarray) -> Any:
 def _with_specials(listed: Any, values: np.ndarray) -> Any:
     if values.ndim > 1:
         return [_with_specials(row, array) for row, array in zip(listed, values, strict=True)]
-    return [plain_number(float(value)) if kept is None else kept for kept, value in zip(listed, values, strict=True)]
+    return [plain_number(float(value)) if plain is None else plain for plain, value in zip(listed, values, strict=True)]
 
 
 def encode(line: dict[str, Any]) -> str:

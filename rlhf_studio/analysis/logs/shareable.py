@@ -9,9 +9,9 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 
-PLACES = {"model": ("policy", "reference"), "data": ("prompts", "eval"), "critic": ("model",), "engine": ("accelerate_config",)}
+PATH_SETTINGS = {"model": ("policy", "reference"), "data": ("prompts", "eval"), "critic": ("model",), "engine": ("accelerate_config",)}
 """Settings that may name a folder or a file of this machine, by section."""
-PLACES_OF_COMPONENTS = ("model", "models", "file")
+PATH_SETTINGS_OF_COMPONENTS = ("model", "models", "file")
 """The same of reward components; ``models`` holds several, separated by commas or line breaks."""
 
 _SECRET = re.compile(r"\b(hf_|sk-|ghp_)[A-Za-z0-9_-]{8,}")
@@ -37,21 +37,21 @@ def shareable(value: str) -> str:
 
 
 def shareable_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """A configuration as ``model_dump`` gives it, without secrets in its texts, and with what :data:`PLACES` name made :func:`shareable`.
+    """A configuration as ``model_dump`` gives it, without secrets in its texts. Paths in :data:`PATH_SETTINGS` are made :func:`shareable`.
 
-    It stays a valid one.
+    It stays a valid configuration.
     """
-    found: dict[str, Any] = _each_text(settings, without_secrets)
-    for section in PLACES.keys() & found.keys():
-        names = PLACES[section]
-        found[section] |= {name: shareable(found[section][name]) for name in names if name in found.get(section, {})}
-    if "reward" in found:
-        found["reward"]["components"] = [_shareable_component(component) for component in found["reward"].get("components", [])]
-    return found
+    safe: dict[str, Any] = _each_text(settings, without_secrets)
+    for section in PATH_SETTINGS.keys() & safe.keys():
+        names = PATH_SETTINGS[section]
+        safe[section] |= {name: shareable(safe[section][name]) for name in names if name in safe.get(section, {})}
+    if "reward" in safe:
+        safe["reward"]["components"] = [_shareable_component(component) for component in safe["reward"].get("components", [])]
+    return safe
 
 
 def _shareable_component(component: dict[str, Any]) -> dict[str, Any]:
-    given = {name: component[name] for name in PLACES_OF_COMPONENTS if name in component}
+    given = {name: component[name] for name in PATH_SETTINGS_OF_COMPONENTS if name in component}
     return component | {name: "".join(map(shareable, re.split(r"(\s*[,\n]\s*)", value))) for name, value in given.items()}
 
 
@@ -76,7 +76,7 @@ class Shareable:
         self._paths = re.compile(rf"{_BEFORE}(?:(?:{'|'.join(map(re.escape, known))}|~)(?![\w-]){_PART}*|{_PART}{{2,}})/?")
 
     def text(self, text: str) -> str:
-        """A text, with what stands around its paths as it is."""
+        """The text with its paths shortened; everything around them stays."""
         return self._paths.sub(lambda match: PurePosixPath(match[0]).name, without_secrets(text))
 
     def settings(self, settings: dict[str, Any]) -> dict[str, Any]:

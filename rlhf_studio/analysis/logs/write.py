@@ -18,12 +18,12 @@ from rlhf_studio.analysis.logs.shareable import Shareable
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ProbeScore, RolloutRecord, StepEpisodes, TokenRecord, WatchRecord
 
-Line = dict[str, Any]
+LogFields = dict[str, Any]
 AT_ONCE = 200  # steps whose metrics are read together
 
 
-def lines_of(reader: RunReader, told: Callable[[float], None] = lambda fraction: None) -> Iterator[str]:
-    """The lines of a run up to its present step, one after the other; ``told`` hears how far it is, from 0 to 1.
+def lines_of(reader: RunReader, progress: Callable[[float], None] = lambda fraction: None) -> Iterator[str]:
+    """The lines of a run up to its present step, one after the other; ``progress`` hears how far it is, from 0 to 1.
 
     A step that is trained meanwhile is not in it. Raises StoreError.
     """
@@ -54,7 +54,7 @@ def lines_of(reader: RunReader, told: Callable[[float], None] = lambda fraction:
             }
             yield encode({"kind": "step", "step": step, "metrics": numbers})
             yield from map(encode, _of_step(reader, step))
-            told(step / max(1, status.step))
+            progress(step / max(1, status.step))
         first = rows[-1][0]
 
 
@@ -62,7 +62,7 @@ def _specials(reader: RunReader) -> dict[tuple[int, str], float]:
     return {(step, name): value for step, name, value in reader.non_finite()}
 
 
-def _of_no_step(reader: RunReader, last: int, leaving: Shareable) -> Iterator[Line]:
+def _of_no_step(reader: RunReader, last: int, leaving: Shareable) -> Iterator[LogFields]:
     """What is small enough to be read at once: events, changes, watched answers, probes, the text of tokens."""
     yield from _events(reader, last, leaving)
     for change in reader.changes():
@@ -79,11 +79,11 @@ def _of_no_step(reader: RunReader, last: int, leaving: Shareable) -> Iterator[Li
         yield {"kind": "pieces", "pieces": {str(token): piece for token, piece in pieces.items()}}
 
 
-def _events(reader: RunReader, last: int, leaving: Shareable) -> Iterator[Line]:
+def _events(reader: RunReader, last: int, leaving: Shareable) -> Iterator[LogFields]:
     """The diary of the run as it goes now: not of steps that were trained again since."""
     after = 0
-    while found := reader.events_since(after, of="now"):
-        for event in found:
+    while events := reader.events_since(after, of="now"):
+        for event in events:
             if event.step > last:
                 continue
             yield {
@@ -95,7 +95,7 @@ def _events(reader: RunReader, last: int, leaving: Shareable) -> Iterator[Line]:
                 "data": _plain(leaving.data(event.data)),
                 "time": event.time,
             }
-        after = found[-1].id
+        after = events[-1].id
 
 
 def _plain(value: Any) -> Any:
@@ -106,16 +106,16 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def _of_step(reader: RunReader, step: int) -> Iterator[Line]:
+def _of_step(reader: RunReader, step: int) -> Iterator[LogFields]:
     for record in reader.rollouts(step):
         yield {"kind": "rollout", "step": step, **rollout(reader.rollout(step, record.sample))}
     for episodes in reader.episodes(step).values():
         yield {"kind": "episodes", "step": step, **_episodes(episodes)}
 
 
-def rollout(record: RolloutRecord) -> Line:
+def rollout(record: RolloutRecord) -> LogFields:
     """One recorded response under the names of :mod:`.shape`."""
-    line: Line = {
+    line: LogFields = {
         "sample": record.sample,
         "prompt": record.prompt,
         "response": record.response,
@@ -129,9 +129,9 @@ def rollout(record: RolloutRecord) -> Line:
     return line | ({} if record.tokens is None else _tokens(record.tokens))
 
 
-def _tokens(tokens: TokenRecord) -> Line:
+def _tokens(tokens: TokenRecord) -> LogFields:
     names = {ours: key for key, ours in TOKEN_KEYS.items()}
-    line: Line = {
+    line: LogFields = {
         "prompt_tokens": tokens.prompt_pieces,
         "response_tokens": tokens.response_pieces,
         **{names[name]: plain_array(array) for name, array in tokens.arrays.items() if name in names},
@@ -145,19 +145,19 @@ def _tokens(tokens: TokenRecord) -> Line:
     return line | {name: plain_number(value) for name, value in settings.items()}
 
 
-def _watched(answer: WatchRecord) -> Line:
-    line: Line = {"sample": answer.sample, "prompt": answer.prompt, "response": answer.response, "reward": plain_number(answer.score)}
+def _watched(answer: WatchRecord) -> LogFields:
+    line: LogFields = {"sample": answer.sample, "prompt": answer.prompt, "response": answer.response, "reward": plain_number(answer.score)}
     known = {"gold": plain_number(answer.gold), "kl": plain_number(answer.kl), "stopped": answer.stopped, "pieces": answer.pieces or None}
     line |= {name: value for name, value in known.items() if value is not None}
     return line | ({"arrays": {name: plain_array(array) for name, array in answer.arrays.items()}} if answer.arrays else {})
 
 
-def _probe_score(score: ProbeScore) -> Line:
+def _probe_score(score: ProbeScore) -> LogFields:
     arrays = ("logprobs", "top_ids", "top_logprobs", "start_logprobs", "logprobs_of_start")
     return {"probe": score.probe, **{name: plain_array(getattr(score, name)) for name in arrays}}
 
 
-def _episodes(episodes: StepEpisodes) -> Line:
+def _episodes(episodes: StepEpisodes) -> LogFields:
     return {
         "lengths": plain_array(episodes.lengths),
         "response_ids": plain_array(episodes.response_ids),

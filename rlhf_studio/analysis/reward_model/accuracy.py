@@ -18,7 +18,7 @@ LENGTH_BINS = ("much shorter", "shorter", "equally long", "longer", "much longer
 
 
 @dataclass(frozen=True)
-class Share:
+class PairShare:
     """How many of ``pairs`` were right; an equal score counts one half.
 
     Attributes:
@@ -46,7 +46,7 @@ class Fit:
         ties: pairs that people found equally good, which count in none of the above.
     """
 
-    accuracy: Share
+    accuracy: PairShare
     log_loss: float | None
     margin: float | None
     chosen_mean: float | None
@@ -67,7 +67,7 @@ class LengthBias:
         correlation: Pearson's, of score and length over all responses; None where one of them does not vary.
     """
 
-    bins: list[Share]
+    bins: list[PairShare]
     middle: float
     longer_chosen: float | None
     longer_scored: float | None
@@ -85,23 +85,23 @@ class GoldAgreement:
         correlation: Spearman's rank correlation of score and gold over all responses.
     """
 
-    order: Share
-    people: Share
+    order: PairShare
+    people: PairShare
     correlation: float | None
 
 
-def share_of(name: str, right: Numbers) -> Share:
+def share_of(name: str, right: Numbers) -> PairShare:
     """The share with its interval; ``right`` (N,) is 1, 0 or ½ for each pair.
 
     Source of the interval: Wilson 1927. It stays inside [0, 1] and holds for few pairs too.
     """
     count, total = len(right), float(right.sum())
     if not count:
-        return Share(name, 0, 0.0, None, None, None)
+        return PairShare(name, 0, 0.0, None, None, None)
     share, square = total / count, Z95**2
     centre = (share + square / (2 * count)) / (1 + square / count)
     half = Z95 / (1 + square / count) * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
-    return Share(name, count, total, share, max(0.0, centre - half), min(1.0, centre + half))
+    return PairShare(name, count, total, share, max(0.0, centre - half), min(1.0, centre + half))
 
 
 def rightness(margins: Numbers) -> Numbers:
@@ -133,7 +133,7 @@ def length_bias(pairs: ScoredPairs) -> LengthBias:
     unequal = longer != 0
     middle = float(np.median(np.abs(longer[unequal]))) if unequal.any() else 0.0
     inside = [longer < -middle, (longer < 0) & (longer >= -middle), ~unequal, (longer > 0) & (longer <= middle), longer > middle]
-    bins = [share_of(name, right[kept]) for name, kept in zip(LENGTH_BINS, inside, strict=True)]
+    bins = [share_of(name, right[of_bin]) for name, of_bin in zip(LENGTH_BINS, inside, strict=True)]
     wins = np.where(longer > 0, right, 1 - right)[unequal]  # whether the longer one scores higher
     differ = wins - (longer[unequal] > 0)
     return LengthBias(
@@ -146,7 +146,7 @@ def length_bias(pairs: ScoredPairs) -> LengthBias:
     )
 
 
-def by_group(pairs: ScoredPairs) -> list[Share]:
+def by_group(pairs: ScoredPairs) -> list[PairShare]:
     """Accuracy in each group, the largest groups first, the smallest together at the end; none where the pairs have no groups."""
     decided = pairs.without_ties()
     counts = Counter(group for group in decided.groups if group)

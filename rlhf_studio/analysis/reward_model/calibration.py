@@ -71,12 +71,12 @@ def calibration(pairs: ScoredPairs) -> Calibration:
             [CalibrationBin(float(low), float(high), 0, None, None) for low, high in zip(edges, edges[1:], strict=False)], *[None] * 5
         )
     sure, right = 1 / (1 + np.exp(-np.abs(margins))), rightness(margins)
-    place = np.minimum(((sure - 0.5) * 2 * BINS).astype(int), BINS - 1)
+    bin_of_pair = np.minimum(((sure - 0.5) * 2 * BINS).astype(int), BINS - 1)
     bins = []
     for number in range(BINS):
-        kept = place == number
-        means = (float(sure[kept].mean()), float(right[kept].mean())) if kept.any() else (None, None)
-        bins.append(CalibrationBin(float(edges[number]), float(edges[number + 1]), int(kept.sum()), *means))
+        of_bin = bin_of_pair == number
+        means = (float(sure[of_bin].mean()), float(right[of_bin].mean())) if of_bin.any() else (None, None)
+        bins.append(CalibrationBin(float(edges[number]), float(edges[number + 1]), int(of_bin.sum()), *means))
     error = sum(part.pairs * abs(part.predicted - part.right) for part in bins if part.predicted is not None and part.right is not None)
     temperature = best_temperature(margins)
     least = None if temperature is None else float(log_losses(margins / temperature).mean())

@@ -69,18 +69,18 @@ def rewritten(name: str, before: Numbers, after: Numbers, deviation: float, othe
 
 
 def consistency(record: Mapping[str, Any], deviation: float) -> Consistency | None:
-    """From what a measurement has recorded; None where it has not looked.
+    """The consistency that a measurement has recorded; None where it did not measure it.
 
     ``record`` maps each rewriting to its lists ``before``, ``after`` and ``others``, under ``rewrites``, and has the number ``padding``.
     """
     if not record:
         return None
-    found = []
+    rewrites = []
     for name, lists in record.get("rewrites", {}).items():
         before, after, others = (np.asarray(lists[key], dtype=np.float64) for key in ("before", "after", "others"))
-        found.append(rewritten(str(name), before, after, deviation, others))
+        rewrites.append(rewritten(str(name), before, after, deviation, others))
     padding = record.get("padding")
-    return Consistency(found, None if padding is None else float(padding))
+    return Consistency(rewrites, None if padding is None else float(padding))
 
 
 def disagreement(held_out: Numbers, elsewhere: Numbers) -> Disagreement:

@@ -24,8 +24,8 @@ class ScoredPairs:
         ties: (N,) bool: people found both equally good; such a pair has no right answer and counts in no accuracy.
         groups: (N,) a group's name for each pair, empty where there is none.
         chosen_gold, rejected_gold: (N,) the gold reward of each response, in a world that has one; None elsewhere.
-        scale: the scores times this are on the scale of the Bradley-Terry model, P(chosen) = sigmoid(scale · (chosen − rejected)). It is 1
-            as training leaves them, and the standard deviation that normalising has divided by afterwards.
+        scale: what the scores must be multiplied by for the Bradley-Terry model, P(chosen) = sigmoid(scale · (chosen − rejected)). It is 1
+            after training; after normalising it is the standard deviation that the scores were divided by.
     """
 
     chosen: Numbers
@@ -48,17 +48,17 @@ class ScoredPairs:
         """The pairs of which one response was preferred."""
         return self.where(~self.ties)
 
-    def where(self, kept: NDArray[np.bool_]) -> ScoredPairs:
-        """The pairs for which ``kept`` (N,) is true."""
-        gold = [None if values is None else values[kept] for values in (self.chosen_gold, self.rejected_gold)]
+    def where(self, selected: NDArray[np.bool_]) -> ScoredPairs:
+        """The pairs for which ``selected`` (N,) is true."""
+        gold = [None if values is None else values[selected] for values in (self.chosen_gold, self.rejected_gold)]
         return ScoredPairs(
-            self.chosen[kept],
-            self.rejected[kept],
-            self.chosen_tokens[kept],
-            self.rejected_tokens[kept],
-            self.numbers[kept],
-            self.ties[kept],
-            tuple(group for group, keep in zip(self.groups, kept, strict=True) if keep),
+            self.chosen[selected],
+            self.rejected[selected],
+            self.chosen_tokens[selected],
+            self.rejected_tokens[selected],
+            self.numbers[selected],
+            self.ties[selected],
+            tuple(group for group, keep in zip(self.groups, selected, strict=True) if keep),
             gold[0],
             gold[1],
             self.scale,
@@ -88,7 +88,7 @@ def _rounded(values: Numbers) -> list[float]:
 
 
 def normalised_record(record: Mapping[str, Any], mean: float, std: float) -> dict[str, Any]:
-    """A measurement's record as it is once every score s has become (s − mean) / std. Probabilities stay what they were."""
+    """A measurement's record after every score s has become (s − mean) / std. Probabilities do not change."""
 
     def moved(scores: Sequence[float]) -> list[float]:
         return _rounded((_numbers(scores) - mean) / std)
@@ -106,7 +106,7 @@ def scored_pairs(record: Mapping[str, Any]) -> ScoredPairs:
     try:
         count = len(record["chosen"])
         ties = np.zeros(count, dtype=bool)
-        ties[[int(place) for place in record.get("ties", [])]] = True
+        ties[[int(index) for index in record.get("ties", [])]] = True
         pairs = ScoredPairs(
             chosen=_numbers(record["chosen"]),
             rejected=_numbers(record["rejected"]),

@@ -13,7 +13,7 @@ from rlhf_studio.analysis.reward_model.accuracy import (
     Fit,
     GoldAgreement,
     LengthBias,
-    Share,
+    PairShare,
     by_group,
     fit,
     gold_agreement,
@@ -37,7 +37,7 @@ class WrongPair:
     """A pair that the model gets wrong.
 
     Attributes:
-        place: among the pairs, from 0.
+        place: its index among the pairs, from 0.
         number: the row of the data.
         chosen, rejected: both scores.
         probability: what the model gives to what people chose.
@@ -62,7 +62,7 @@ class RewardReport:
     calibration: Calibration
     histogram: Histogram
     length: LengthBias
-    groups: list[Share]
+    groups: list[PairShare]
     gold: GoldAgreement | None
     consistency: Consistency | None
     wrong: list[WrongPair]
@@ -101,28 +101,28 @@ def reward_report(record: Mapping[str, Any]) -> RewardReport:
 def most_wrong(pairs: ScoredPairs, texts: Mapping[str, Any] | None = None, most: int = MOST_WRONG) -> list[WrongPair]:
     """The pairs whose preferred response the model finds least probable, worst first; none that it gets right, and no ties.
 
-    ``texts`` maps the place of a pair, as a word, to its prompt and both responses.
+    ``texts`` maps the index of a pair, as text, to its prompt and both responses.
     """
     margins = np.where(pairs.ties, np.inf, pairs.margins)
-    order = [place for place in np.argsort(margins, kind="stable")[:most].tolist() if margins[place] < 0]
+    order = [index for index in np.argsort(margins, kind="stable")[:most].tolist() if margins[index] < 0]
     return [
         WrongPair(
-            place,
-            int(pairs.numbers[place]),
-            float(pairs.chosen[place]),
-            float(pairs.rejected[place]),
-            float(1 / (1 + np.exp(-margins[place]))),
-            pairs.groups[place],
-            _texts(texts or {}, place),
+            index,
+            int(pairs.numbers[index]),
+            float(pairs.chosen[index]),
+            float(pairs.rejected[index]),
+            float(1 / (1 + np.exp(-margins[index]))),
+            pairs.groups[index],
+            _texts(texts or {}, index),
         )
-        for place in order
+        for index in order
     ]
 
 
-def _texts(texts: Mapping[str, Any], place: int) -> tuple[str, str, str] | None:
-    if str(place) not in texts:
+def _texts(texts: Mapping[str, Any], index: int) -> tuple[str, str, str] | None:
+    if str(index) not in texts:
         return None
-    prompt, chosen, rejected = texts[str(place)]
+    prompt, chosen, rejected = texts[str(index)]
     return str(prompt), str(chosen), str(rejected)
 
 

@@ -31,9 +31,9 @@ from rlhf_studio.engine.stages.build import build_stage, refuse
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
-from rlhf_studio.inputs.places import pinned
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.provenance import ingredients
+from rlhf_studio.inputs.relative_paths import pinned
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
 from rlhf_studio.runs.create import complete_config

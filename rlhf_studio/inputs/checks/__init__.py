@@ -4,7 +4,7 @@ Each check gives :class:`rlhf_studio.config.io.Problem` records: the setting to 
 :mod:`rlhf_studio.inputs.preflight` asks all of them.
 
 :mod:`policy`               policy, reference, LoRA settings and lengths fit together
-:mod:`critic`               a separate critic can start as what is asked
+:mod:`critic`               a separate critic can start from the model that the settings name
 :mod:`rewards`              each reward component has what it needs
 :mod:`prompts`              the prompts can be used with this policy
 :mod:`machine`              the settings ask for nothing that this machine lacks

@@ -9,7 +9,10 @@ from rlhf_studio.inputs.models.files import Hub, ModelError
 
 
 def check_critic(config: RunConfig, policy: ModelFacts | None, hub: Hub | None, problems: list[Problem]) -> ModelFacts | None:
-    """Facts of a separate critic's start; what is wrong goes to ``problems``. None when the policy's trunk is shared, or unusable."""
+    """Facts about the model that a separate critic starts from. What is wrong is added to ``problems``.
+
+    None when the critic shares the policy's trunk, or when the model cannot be used.
+    """
     if config.critic.kind == "shared":
         return None
     if config.critic.start == "policy":
@@ -40,13 +43,13 @@ def _facts(config: RunConfig, hub: Hub | None) -> ModelFacts | None:
 
 
 def _misfits(config: RunConfig, policy: ModelFacts | None, facts: ModelFacts, field: str) -> list[Problem]:
-    found = []
+    problems = []
     own, others = facts.vocab_size, None if policy is None else policy.vocab_size
     if own is not None and others is not None and others > own:
         message = f"this critic knows {own:,} tokens and the policy {others:,}; it must read the policy's tokens"
-        found.append(Problem(field, message))
+        problems.append(Problem(field, message))
     needed = config.generation.response_length + 1
     if facts.max_positions is not None and facts.max_positions < needed:
         message = f"this critic has {facts.max_positions:,} positions, too few for responses of {needed - 1:,} tokens"
-        found.append(Problem(field, message))
-    return found
+        problems.append(Problem(field, message))
+    return problems

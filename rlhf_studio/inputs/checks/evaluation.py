@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, DataConfig, EvaluationConfig, RewardConfig
 from rlhf_studio.config.io import Problem
-from rlhf_studio.inputs.checks.reward_texts import TextReader
+from rlhf_studio.inputs.checks.reward_texts import RewardTextReader
 from rlhf_studio.inputs.checks.rewards import check_component
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.models.reward_models import read_reward_file
@@ -25,18 +25,18 @@ def judge_settings(name: str) -> RewardConfig:
     return RewardConfig.model_validate({"components": [judge]})
 
 
-def check_judge(name: str, hub: Hub | None, problems: list[Problem], data: DataConfig) -> list[TextReader]:
-    """The judge of answers to the prompts of ``data``, where there is one that can be used; what is wrong goes to ``problems``."""
+def check_judge(name: str, hub: Hub | None, problems: list[Problem], data: DataConfig) -> list[RewardTextReader]:
+    """The reward models of the judge, who judges answers to the prompts of ``data``. What is wrong is added to ``problems``."""
     if not name:
         return []
-    found: list[Problem] = []
-    readers: list[TextReader] = []
+    component_problems: list[Problem] = []
+    readers: list[RewardTextReader] = []
     try:
         for component in judge_settings(name).components:
-            readers += check_component(component, JUDGE, hub, found, NOTHING_ALLOWED, data)
+            readers += check_component(component, JUDGE, hub, component_problems, NOTHING_ALLOWED, data)
     except ModelError as error:
-        found.append(Problem(JUDGE, str(error)))
-    problems += [Problem(JUDGE, problem.message) for problem in found]
+        component_problems.append(Problem(JUDGE, str(error)))
+    problems += [Problem(JUDGE, problem.message) for problem in component_problems]
     return readers
 
 
@@ -46,7 +46,7 @@ def text_settings(settings: EvaluationConfig) -> DataConfig:
 
 
 def text_error(error: PromptsError) -> PromptsError:
-    """An error of :func:`text_settings`, at the setting that a person wrote."""
+    """An error about :func:`text_settings`, with the name of the setting that a person wrote."""
     return PromptsError(TEXT_COLUMN if error.field == "data.column" else TEXT, error.message)
 
 

@@ -20,13 +20,13 @@ class ExampleTokens:
 
     Attributes:
         texts: tokens of each text that was looked at, ascending.
-        counted: of a text, the tokens that the loss is taken over, on average; all of them where that is not known.
-        whole: whether every example was looked at; else a longer one may come, of up to ``data.max_tokens``.
+        counted: how many tokens of a text count in the loss, on average; all of them where that is not known.
+        complete: whether every example was looked at; else a longer one may come, of up to ``data.max_tokens``.
     """
 
     texts: tuple[int, ...]
     counted: float
-    whole: bool = True
+    complete: bool = True
 
     @property
     def usual(self) -> int:
@@ -35,11 +35,11 @@ class ExampleTokens:
 
     @property
     def longest(self) -> int:
-        """Of those that were looked at."""
+        """Tokens of the longest text that was looked at."""
         return self.texts[-1]
 
     def longest_of(self, count: int) -> int:
-        """What the longest of so many texts usually has: the length that a share of count / (count + 1) of all do not exceed."""
+        """Tokens of the longest of ``count`` texts, as a rule: the quantile count / (count + 1) of all lengths."""
         return self.texts[min(len(self.texts) - 1, len(self.texts) * count // (count + 1))]
 
 
@@ -48,7 +48,7 @@ class ExampleFacts:
     """What is known of the examples.
 
     Attributes:
-        count: how many training learns from; None when unknown, or they are the problem.
+        count: how many training learns from; None when that is unknown, or the examples cannot be read.
         held_out: how many are held out; None when unknown.
         tokens: None when they could not be counted.
     """
@@ -64,22 +64,22 @@ class ExamplesCheck(Protocol):
     """Reads a stage's examples as far as that is quick, and prepares the first of them as the engine will. Raises nothing."""
 
     def __call__(self, config: SupervisedConfig, facts: ModelFacts | None) -> ExampleFacts:
-        """``facts``: of the model, whose tokenizer counts; None where it is the problem."""
+        """``facts``: about the model, whose tokenizer counts the tokens; None when the model cannot be used."""
 
 
 def examples_facts(config: SupervisedConfig, facts: ModelFacts | None) -> ExampleFacts:
     """What is known of a stage's examples, by reading them."""
-    found = check_examples(config, facts)
-    tokens = ExampleTokens(found.texts, found.counted, found.whole) if found.texts else None
-    return ExampleFacts(found.problems, found.notes, found.count, found.held_out, tokens)
+    checked = check_examples(config, facts)
+    tokens = ExampleTokens(checked.texts, checked.counted, checked.complete) if checked.texts else None
+    return ExampleFacts(checked.problems, checked.notes, checked.count, checked.held_out, tokens)
 
 
 def length_problems(config: SupervisedConfig, facts: ModelFacts, tokens: ExampleTokens | None) -> Iterator[Problem]:
-    """Examples that have more tokens than the model has positions for, and lengths that it cannot have beside each other."""
+    """Examples that have more tokens than the model has positions, or that lie on both sides of its rotation boundary."""
     limit, most = facts.max_positions, config.data.max_tokens
-    longest = most if tokens is None or not tokens.whole else min(most, tokens.longest)
+    longest = most if tokens is None or not tokens.complete else min(most, tokens.longest)
     if limit is not None and longest > limit:
-        has = "examples may have" if tokens is None or not tokens.whole else "the longest example has"
+        has = "examples may have" if tokens is None or not tokens.complete else "the longest example has"
         if facts.attends_to == limit:
             yield Problem("data.max_tokens", f"in texts of more than {limit:,} tokens this model attends only to those that it picks; "
                           f"use at most {limit:,}")  # fmt: skip

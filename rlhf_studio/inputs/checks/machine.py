@@ -1,4 +1,4 @@
-"""The settings that ask for more than this machine has, found out without loading torch."""
+"""Settings that ask for more than this machine has. Checked without loading torch."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def _quantized_base_problems(lora: LoraConfig) -> Iterator[Problem]:
         yield Problem("model.quantization", "quantized weights cannot be trained; turn on lora.enabled, or use none")
     elif not lora.off_is_start:
         setting = "init_lora_weights" if lora.changes_base else "bias"
-        wanted = "default, gaussian or orthogonal" if lora.changes_base else "none"
-        yield Problem(f"lora.{setting}", f"a quantized base cannot be changed or copied; use {wanted}")
+        allowed = "default, gaussian or orthogonal" if lora.changes_base else "none"
+        yield Problem(f"lora.{setting}", f"a quantized base cannot be changed or copied; use {allowed}")
 
 
 def device_problems(engine: EngineConfig, gpus: int | None) -> Iterator[Problem]:
-    """A GPU that is asked for and not there. ``gpus``: as for :func:`machine_problems`."""
+    """A GPU that the settings name and this machine does not have. ``gpus``: as for :func:`machine_problems`."""
     if engine.device in ("auto", "cpu") or gpus is None:
         return
     if gpus == 0:
         yield Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")
     elif engine.gpu_index is not None and engine.gpu_index >= gpus:
-        there = "the only one is cuda:0" if gpus == 1 else f"there are cuda:0 to cuda:{gpus - 1}"
-        yield Problem("engine.device", f"there is no GPU {engine.device}; {there}")
+        choices = "the only one is cuda:0" if gpus == 1 else f"there are cuda:0 to cuda:{gpus - 1}"
+        yield Problem("engine.device", f"there is no GPU {engine.device}; {choices}")
 
 
 def _process_problems(config: StageConfig, gpus: int | None) -> Iterator[Problem]:

@@ -41,7 +41,7 @@ def stop_problems(generation: GenerationConfig, policy: ModelFacts, *, chat: boo
 
 
 def stop_note(generation: GenerationConfig, policy: ModelFacts, *, chat: bool) -> str | None:
-    """Where answers end, unless that is at the tokenizer's own end token alone, as most expect, or not known before the start."""
+    """A sentence that says where answers end; None when that is the tokenizer's end token alone, or is not known before the start."""
     ends = _ends(policy, chat)
     if ends is None or not ends.ids or next(stop_problems(generation, policy, chat=chat), None):
         return None
@@ -66,7 +66,7 @@ def adapter_problems(model: TrainedModelConfig, lora: LoraConfig, policy: ModelF
 
 
 def sampling_warning(settings: GenerationConfig) -> str | None:
-    """What a person must know who samples from less than the policy's whole distribution; None when nothing is cut off."""
+    """A warning for those who sample from less than the policy's whole distribution; None when nothing is cut off."""
     cuts = [f"top-k {settings.top_k}"] if settings.top_k else []
     cuts += [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
     if not cuts:
@@ -103,13 +103,13 @@ def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
         message = "lm_head is tied to the embedding in this model: the two are one weight, and an adapter would part them"
         yield Problem("lora.target_modules", f"{message}; name layers of the blocks instead, or write auto")
     elif missing or not names:
-        there = sorted({layer.rsplit(".", 1)[-1] for layer in layers})
+        names_of_layers = sorted({layer.rsplit(".", 1)[-1] for layer in layers})
         wrong = f"no layer is called {missing[0][:60]}" if missing else "no layer is named"
-        yield Problem("lora.target_modules", f"{wrong}; this model has: {', '.join(there[:20])}; or write auto")
+        yield Problem("lora.target_modules", f"{wrong}; this model has: {', '.join(names_of_layers[:20])}; or write auto")
 
 
 def _start_problems(lora: LoraConfig, policy: ModelFacts, names: list[str]) -> Iterator[Problem]:
-    """Starts, and other settings of adapters, that need a matrix of a layer's own where the model has none."""
+    """Settings of adapters that need a matrix for each layer, in models whose layers or experts share one."""
     start, auto = lora.init_lora_weights, names == ["auto"]
     if policy.model_type in SHARES_BLOCKS and lora.changes_base and auto:
         message = f"{start} changes matrices that several blocks of a {policy.model_type} model use; use default"
@@ -144,9 +144,9 @@ def check_reference(
 
 
 def rotation_problems(config: RunConfig, policy: ModelFacts, prompts: PromptTokens | None) -> Iterator[Problem]:
-    """Where the frequencies of a model's rotary positions change with the length, all texts must lie on one side.
+    """Texts that lie on both sides of the length at which the frequencies of the model's rotary positions change.
 
-    What the prompts that were counted do not show is found when the run starts, before anything is trained.
+    Only the prompts that were counted are checked here. The run checks all of them when it starts, before it trains anything.
     """
     if prompts is None:
         return

@@ -35,7 +35,7 @@ class PromptFacts:
     """What is known of the prompts.
 
     Attributes:
-        count: how many there are; None when unknown or they are the problem.
+        count: how many there are; None when that is unknown, or the prompts cannot be read.
         longest: tokens of the longest, before the cut; None when unknown.
         tokens: lengths after the cut; None when unknown.
     """
@@ -60,19 +60,19 @@ def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
         prepared = measure(prompts, data, policy.tokenizer, chat, config.engine.seed)
         if prepared is None and data.chat_template and prompts.rows:
             chat_texts(prompts.rows[:1], data, chat)  # says what is wrong with the template
-        whole = measures_all(prompts) and not prompts.partial
-        if prepared is not None and not prepared.ids and whole:
+        complete = measures_all(prompts) and not prompts.partial
+        if prepared is not None and not prepared.ids and complete:
             raise nothing_left(data, prepared.left_out)
         longest = _longest(config, policy, prompts, chat)
-        held_out = _held_out(config, prompts, prepared if whole else None)
+        held_out = _held_out(config, prompts, prepared if complete else None)
     except PromptsError as error:
         return PromptFacts([Problem(error.field, error.message)])
     except ChatError as error:
         return PromptFacts([Problem("data.chat_template", str(error))])
     unmeasured = [*prompts.notes, *dialogue_notes(prompts.dialogues, data), *_notes(config)]
     notes = [*(unmeasured if prepared is None else prepared.notes(data)), *held_out]
-    left = None if prompts.partial else len(prompts) if prepared is None or not whole else len(prepared.ids)
-    return PromptFacts([], notes, left, longest, _tokens(prepared, data, whole, left))
+    left = None if prompts.partial else len(prompts) if prepared is None or not complete else len(prepared.ids)
+    return PromptFacts([], notes, left, longest, _tokens(prepared, data, complete, left))
 
 
 def _held_out(config: RunConfig, prompts: Prompts, prepared: Prepared | None) -> list[str]:
@@ -90,13 +90,13 @@ def _held_out(config: RunConfig, prompts: Prompts, prepared: Prepared | None) ->
     return [SAME_PROMPTS] if same_source(data) else []  # else it is as the settings say
 
 
-def _tokens(prepared: Prepared | None, data: DataConfig, whole: bool, count: int | None) -> PromptTokens | None:
+def _tokens(prepared: Prepared | None, data: DataConfig, complete: bool, count: int | None) -> PromptTokens | None:
     if prepared is None or not prepared.ids:
         return None
     counts = [len(ids) for ids in prepared.ids]
     texts = prepared.lengths if data.overlong == "cut_left" else counts
-    most = max(counts) if whole else data.max_prompt_tokens
-    return PromptTokens(_mean(counts), (max(counts), most), count, _mean(texts), max(texts) if whole else None, min(counts))
+    most = max(counts) if complete else data.max_prompt_tokens
+    return PromptTokens(_mean(counts), (max(counts), most), count, _mean(texts), max(texts) if complete else None, min(counts))
 
 
 def _mean(counts: list[int]) -> int:
@@ -105,8 +105,8 @@ def _mean(counts: list[int]) -> int:
 
 
 def _notes(config: RunConfig) -> Iterator[str]:
-    wanted = [name for name in ("min_prompt_tokens", "query_tokens_max") if getattr(config.data, name)]
-    if wanted or config.data.overlong == "drop":
+    limits = [name for name in ("min_prompt_tokens", "query_tokens_max") if getattr(config.data, name)]
+    if limits or config.data.overlong == "drop":
         yield "The policy's tokens cannot be counted here, so what is left out or cut by length shows only when the run starts."
 
 

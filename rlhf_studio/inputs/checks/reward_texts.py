@@ -1,4 +1,4 @@
-"""Whether prompt and response together fit into what each reward model reads: what is longer loses its beginning, the prompt first."""
+"""Whether prompt and response together fit into what each reward model reads. A longer text loses its beginning, which is the prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlhf_studio.inputs.tokens import count_tokens
 
 
 @dataclass(frozen=True)
-class TextReader:
+class RewardTextReader:
     """A reward model that reads texts.
 
     Attributes:
@@ -48,11 +48,11 @@ class TextReader:
         return int(min(self.settings.max_tokens, self.able))
 
 
-def reward_text_problems(config: RunConfig, readers: Sequence[TextReader]) -> Iterator[Problem]:
-    """A response alone can fill what a reward model reads, so that it is scored without its prompt, and a setting would change that.
+def reward_text_problems(config: RunConfig, readers: Sequence[RewardTextReader]) -> Iterator[Problem]:
+    """Reward models that could score a response without its prompt, because the response alone fills ``max_tokens``.
 
-    Where the model can read no more, :func:`reward_text_notes` says so, and nothing is refused: responses may end early. Here and there a
-    response is taken to have as many tokens for the reward model as for the policy; what it really has, each step counts (the metric
+    A model that cannot read more is not refused, because responses may end early: :func:`reward_text_notes` says so. Both functions assume
+    that a response has as many tokens for the reward model as for the policy. Each step counts what was really cut (the metric
     ``tokens/reward_cut``).
     """
     response = config.generation.response_length
@@ -65,7 +65,7 @@ def reward_text_problems(config: RunConfig, readers: Sequence[TextReader]) -> It
             )
 
 
-def reward_text_notes(config: RunConfig, policy: ModelFacts | None, readers: Sequence[TextReader]) -> Iterator[str]:
+def reward_text_notes(config: RunConfig, policy: ModelFacts | None, readers: Sequence[RewardTextReader]) -> Iterator[str]:
     """One sentence for each reward model that cannot read all texts whole."""
     response = config.generation.response_length
     for reader in readers:
@@ -86,7 +86,7 @@ def reward_text_notes(config: RunConfig, policy: ModelFacts | None, readers: Seq
             )
 
 
-def _prompt_tokens(config: RunConfig, policy: ModelFacts | None, reader: TextReader) -> tuple[int, ...]:
+def _prompt_tokens(config: RunConfig, policy: ModelFacts | None, reader: RewardTextReader) -> tuple[int, ...]:
     """Tokens of the prompts as the reward model reads them; none where they cannot be counted here."""
     tokenizer, data = reader.facts.tokenizer, config.data
     if policy is None or policy.tokenizer is None or tokenizer is None:

@@ -1,5 +1,7 @@
-"""What can be known to be wrong with the reward components before anything is loaded. What is wrong with one kind's own settings, its
-class says (``Component.problems``); here are names, references and reward models."""
+"""What is wrong with the reward components, as far as that shows before anything is loaded: names, references and reward models.
+
+Each kind of component checks its own settings (``Component.problems``).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Sequence
 from rlhf_studio.config import NOTHING_ALLOWED, ClassifierReward, DataConfig, Finding, Permissions, RewardComponent, RunConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
-from rlhf_studio.inputs.checks.reward_texts import TextReader
+from rlhf_studio.inputs.checks.reward_texts import RewardTextReader
 from rlhf_studio.inputs.checks.text_form import form_findings, is_chat
 from rlhf_studio.inputs.models.facts import check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
@@ -17,17 +19,18 @@ from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
 
 def check_rewards(
     config: RunConfig, hub: Hub | None, problems: list[Problem], permissions: Permissions = NOTHING_ALLOWED
-) -> list[TextReader]:
+) -> list[RewardTextReader]:
     """The reward models that can be used; what is wrong goes to ``problems``."""
     readers = []
-    seen: dict[str, int] = {}
+    first_index: dict[str, int] = {}
     for index, component in enumerate(config.reward.components):
         field_name = f"reward.components.{index}"
         name = component.name or component.kind
-        if name in seen:
-            message = f"component {seen[name] + 1} is called {name} too; give each its own name, so that their curves can be told apart"
+        if name in first_index:
+            earlier = first_index[name] + 1
+            message = f"component {earlier} is called {name} too; give each its own name, so that their curves can be told apart"
             problems.append(Problem(f"{field_name}.name", message))
-        seen.setdefault(name, index)
+        first_index.setdefault(name, index)
         readers += check_component(component, field_name, hub, problems, permissions, config.data)
         problems += [_problem(field_name, finding) for finding in component.problems_with_batches(config.ppo.batch_size)]
         if component.asks_people and (config.engine.processes > 1 or config.engine.accelerate_config):
@@ -40,7 +43,7 @@ def check_rewards(
 
 
 def refuse_without_permission(components: Sequence[RewardComponent], permissions: Permissions) -> None:
-    """Code and servers of the person's own must be allowed at each start: asked here before anything large is loaded.
+    """Refuse a person's own code and servers that this start does not allow, before anything large is loaded.
 
     Raises :class:`ConfigError`.
     """
@@ -59,28 +62,28 @@ def check_component(
     problems: list[Problem],
     permissions: Permissions,
     data: DataConfig | None = None,
-) -> list[TextReader]:
-    """The same for one component by itself; ``data`` are the prompts that it is to score, where they are known."""
+) -> list[RewardTextReader]:
+    """As :func:`check_rewards`, for one component. ``data``: the prompts that it will score, where they are known."""
     problems += [_problem(field_name, finding) for finding in component.problems(permissions)]
     return _models(component, field_name, hub, problems, data) if isinstance(component, ClassifierReward) else []
 
 
 def _models(
     component: ClassifierReward, field_name: str, hub: Hub | None, problems: list[Problem], data: DataConfig | None
-) -> list[TextReader]:
+) -> list[RewardTextReader]:
     readers = []
     for name in dict.fromkeys(component.model_names()):
         try:
             facts = check_reward_model(name, component.revision, component.label, hub)
             saved = None if facts.path is None else read_reward_file(facts.path)
             trained = None if saved is None else saved.trained_on
-            readers.append(TextReader(field_name, name, component, facts, chat=is_chat(component, trained)))
+            readers.append(RewardTextReader(field_name, name, component, facts, chat=is_chat(component, trained)))
             template = find_template(facts.tokenizer_files) if readers[-1].chat else None
             if component.chat_template == "own" and template is None:
                 message = f"{name} has no chat template; use policy, or a model trained on chats"
                 problems.append(Problem(f"{field_name}.chat_template", message))
-            found = form_findings(name, component, trained, None if template is None else template.source, data)
-            problems += [_problem(field_name, finding) for finding in found]
+            findings = form_findings(name, component, trained, None if template is None else template.source, data)
+            problems += [_problem(field_name, finding) for finding in findings]
             problems += _end_token_problems(component, name, saved, field_name)
         except ChatError as error:
             problems.append(Problem(f"{field_name}.chat_template", str(error)))
@@ -91,7 +94,7 @@ def _models(
 
 
 def _end_token_problems(component: ClassifierReward, name: str, saved: RewardFile | None, field_name: str) -> list[Problem]:
-    """A model that was trained here says whether its texts ended with the end token; used otherwise, its scores are of other texts."""
+    """A model that was trained here says whether its texts ended with the end token. Its scores hold only for such texts."""
     if saved is None or saved.append_eos == component.append_eos:
         return []
     what, use = ("with", "on") if saved.append_eos else ("without", "off")

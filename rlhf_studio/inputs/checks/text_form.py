@@ -15,7 +15,7 @@ MOST_LOOKED_AT = 200
 
 
 def is_chat(component: ClassifierReward, trained: TrainedText | None) -> bool:
-    """Whether the model reads whole chats in its own template's form: as it is told to, or as it was trained."""
+    """Whether the model reads whole chats in its own template's form, because the setting says so or because it was trained so."""
     return component.chat_template == "own" or (component.chat_template == "auto" and trained is not None and trained.chat_template)
 
 
@@ -25,8 +25,8 @@ def form_findings(
     """What keeps the model ``name`` from reading texts in the form that it was trained on; nothing where that is not on record.
 
     Args:
-        template: of the model's tokenizer, None where it has none.
-        data: the prompts that it is to score; None where they come one by one, and each is looked at when it is there.
+        template: the chat template of the model's tokenizer; None where the tokenizer has no template.
+        data: the prompts that it will score; None where prompts come one by one, and each is checked when it comes.
     """
     if trained is None:
         return
@@ -51,7 +51,7 @@ def form_findings(
 
 
 def _opens_all(trained: TrainedText, data: DataConfig) -> bool:
-    """Whether the prompts are chats that the template has written already; what is wrong with a file, its own check tells."""
+    """Whether the prompts are chats that the template has written already. True for a file that cannot be read: another check says so."""
     try:
         prompts = prompt_texts(read_once(data).rows[:MOST_LOOKED_AT], data, None)
     except PromptsError:

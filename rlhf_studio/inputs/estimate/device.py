@@ -38,16 +38,16 @@ def find_device(engine: EngineConfig, gpus: Callable[[], tuple[Gpu, ...] | None]
 
     Of several GPUs that train together, the one with the least free memory: every process must fit its own.
     """
-    there = () if engine.device == "cpu" else gpus() or ()
+    used = () if engine.device == "cpu" else gpus() or ()
     if engine.gpu_index is not None:
-        there = tuple(gpu for gpu in there if gpu.index == engine.gpu_index) or there
+        used = tuple(gpu for gpu in used if gpu.index == engine.gpu_index) or used
     elif engine.processes == 1 and not engine.accelerate_config:
-        there = there[:1]
+        used = used[:1]
     elif engine.processes and not engine.accelerate_config:
-        there = there[: engine.processes]
-    if not there:
+        used = used[: engine.processes]
+    if not used:
         return processor()
-    gpu = min(there, key=lambda gpu: gpu.free or 0)
+    gpu = min(used, key=lambda gpu: gpu.free or 0)
     return Device("cuda", gpu.name, gpu.free, gpu.total, gpu.bfloat16)
 
 

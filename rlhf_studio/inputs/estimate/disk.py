@@ -26,7 +26,7 @@ BYTES_PER_TRAINED_WEIGHT = 12  # in a checkpoint: a float32 weight and AdamW's t
 
 @dataclass(frozen=True)
 class OnDisk:
-    """What a run that goes on has on its disk already: how many steps are on record, and how many complete checkpoints there are."""
+    """What a resumed run has on its disk already: how many recorded steps, and how many complete checkpoints."""
 
     steps: int = 0
     checkpoints: int = 0
@@ -35,37 +35,37 @@ class OnDisk:
 NEW_RUN = OnDisk()
 
 
-def disk_bytes(config: RunConfig, policy: ModelFacts | None, there: OnDisk = NEW_RUN) -> int:
-    """Upper estimate of what the run adds to what is ``there``.
+def disk_bytes(config: RunConfig, policy: ModelFacts | None, on_disk: OnDisk = NEW_RUN) -> int:
+    """Upper estimate of what the run adds to what is ``on_disk``.
 
-    That is kept checkpoints and one more meanwhile, snapshots, and what is recorded of each step. A checkpoint that makes room for a new
-    one gives its space back, but only when the new one is written.
+    That is checkpoints, snapshots and the records of each step. There is one checkpoint more than the setting says: the oldest one is
+    removed only when the new one is written.
     """
     engine, steps = config.engine, config.ppo.steps
     trained = trained_in_files(config, policy) if policy is not None else None
     checkpoint = 0 if trained is None else trained * BYTES_PER_TRAINED_WEIGHT
-    added, snapshots = checkpoints_added(engine, steps, there), snapshots_added(engine, steps, there)
+    added, snapshots = checkpoints_added(engine, steps, on_disk), snapshots_added(engine, steps, on_disk)
     snapshot = 0 if trained is None else trained * BYTES_PER_SAVED_WEIGHT
     lora = config.lora  # an adapter whose base exists only in memory is saved together with that base
-    saves_base = policy is not None and lora.enabled and (lora.changes_base or policy.base) and not there.steps
+    saves_base = policy is not None and lora.enabled and (lora.changes_base or policy.base) and not on_disk.steps
     base = 4 * (policy.parameters or 0) if policy is not None and saves_base else 0
     start = 0  # the starting policy's distribution at the probes, in each checkpoint, unless the adapters can be switched off
     if policy is not None and policy.shape and not (lora.enabled and lora.off_is_start):
         start = 4 * policy.shape.vocabulary * probe_tokens(config)
-    return added * (checkpoint + start) + snapshots * snapshot + base + recorded_bytes(config, there.steps)
+    return added * (checkpoint + start) + snapshots * snapshot + base + recorded_bytes(config, on_disk.steps)
 
 
-def checkpoints_added(engine: EngineConfig, steps: int, there: OnDisk) -> int:
-    """How many checkpoints more there are at one time, at most, than now; ``steps``: of the whole run."""
+def checkpoints_added(engine: EngineConfig, steps: int, on_disk: OnDisk) -> int:
+    """How many checkpoints there are at one time, at most, beyond those that exist now. ``steps``: of the whole run."""
     every = engine.checkpoint_every or max(steps, 1)
-    written = max(0, -(-steps // every) - there.steps // every)
-    at_once = min(engine.keep_checkpoints + 1 + (engine.keep_best != "none"), there.checkpoints + written)
-    return max(at_once - there.checkpoints, min(written, 1))
+    written = max(0, -(-steps // every) - on_disk.steps // every)
+    at_once = min(engine.keep_checkpoints + 1 + (engine.keep_best != "none"), on_disk.checkpoints + written)
+    return max(at_once - on_disk.checkpoints, min(written, 1))
 
 
-def snapshots_added(engine: EngineConfig, steps: int, there: OnDisk) -> int:
+def snapshots_added(engine: EngineConfig, steps: int, on_disk: OnDisk) -> int:
     """How many snapshots the steps that are left add."""
-    return max(0, steps // engine.snapshot_every - there.steps // engine.snapshot_every) if engine.snapshot_every else 0
+    return max(0, steps // engine.snapshot_every - on_disk.steps // engine.snapshot_every) if engine.snapshot_every else 0
 
 
 def probe_tokens(config: RunConfig) -> int:
@@ -75,17 +75,17 @@ def probe_tokens(config: RunConfig) -> int:
 
 
 def recorded_bytes(config: RunConfig, recorded: int = 0) -> int:
-    """Upper estimate of what the run's database grows by, where ``recorded`` steps are in it; metrics and events are small beside it."""
+    """Upper estimate of the bytes by which the database grows, without metrics and events. ``recorded``: steps that are in it already."""
     engine, episodes, length = config.engine, config.ppo.batch_size, config.generation.response_length
     steps = max(0, config.ppo.steps - recorded)
     value = 0 if config.ppo.has_critic else BYTES_PER_QUANTITY  # that is left out
     samples = min(engine.record_samples, episodes) * length * (BYTES_PER_RECORDED_TOKEN - 3 * value)
-    whole = episodes * (length * (BYTES_PER_EPISODE_TOKEN - value) + BYTES_PER_EPISODE + 4 * len(config.reward.components))
+    responses = episodes * (length * (BYTES_PER_EPISODE_TOKEN - value) + BYTES_PER_EPISODE + 4 * len(config.reward.components))
     probes = probe_tokens(config) * BYTES_PER_PROBE_TOKEN
     answered = max(0, config.ppo.steps // engine.watch_every - recorded // engine.watch_every) + 1  # every so many steps, and at the end
     answered += not recorded  # by the starting policy
     watched = answered * engine.watch_prompts * length * (BYTES_PER_WATCHED_TOKEN - value)
-    return steps * (samples + whole + probes) + (0 if recorded else probes) + watched
+    return steps * (samples + responses + probes) + (0 if recorded else probes) + watched
 
 
 def disk_problems(disk: int, download: int, workspace: Path, free_bytes: Callable[[Path], int]) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ from rlhf_studio.inputs.estimate.disk import BYTES_PER_EPISODE, BYTES_PER_EPISOD
 from rlhf_studio.inputs.estimate.memory.lasting import BITS, CPU_FRAMEWORK, GPU_FRAMEWORK
 from rlhf_studio.inputs.estimate.memory.parts import FRAMEWORK, POLICY, REFERENCE, REFERENCE_PASS, REWARD_MODELS, SCORING, MemoryPart
 from rlhf_studio.inputs.estimate.memory.phases import read_per_token, sampling_parts
-from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, whole
+from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_of_parts
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 
@@ -28,7 +28,7 @@ def estimate_evaluation_memory(
     size = bytes_per_number(config, device)
     longest = config.data.max_prompt_tokens
     prompt = (min(prompts.usual, longest), min(prompts.longest[1], longest)) if prompts else (longest, longest)
-    return whole(device, [*_lasting(config, models, device, size), *_phases(config, models, prompt, device, size)])
+    return estimate_of_parts(device, [*_lasting(config, models, device, size), *_phases(config, models, prompt, device, size)])
 
 
 def _lasting(config: EvaluationRunConfig, models: RunModels, device: Device, size: int) -> Iterable[MemoryPart]:
@@ -58,7 +58,7 @@ def _phases(config: EvaluationRunConfig, models: RunModels, prompt: tuple[int, i
     readers = [component for component in config.reward.components if isinstance(component, ClassifierReward)]
     each = [
         min(component.batch_size, rows) * component.max_tokens * read_per_token(facts.shape) * size
-        for component, facts in zip((one for one in readers for _ in one.model_names()), models.rewards, strict=False)
+        for component, facts in zip((component for component in readers for _ in component.model_names()), models.rewards, strict=False)
         if facts.shape
     ]
     if each:
@@ -66,7 +66,7 @@ def _phases(config: EvaluationRunConfig, models: RunModels, prompt: tuple[int, i
 
 
 def evaluation_disk_bytes(config: EvaluationRunConfig, steps: int | None, policies: int) -> int:
-    """Upper estimate of what an evaluation records: every answer, and of some every token. 0 where nobody knows how many there are."""
+    """Upper estimate of what an evaluation records: every answer, and of some every token. 0 where the number of steps is unknown."""
     if steps is None:
         return 0
     engine, length = config.engine, config.generation.response_length

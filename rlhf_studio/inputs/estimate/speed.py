@@ -28,7 +28,7 @@ def launches_per_block(model: ModelFacts, *, adapted: bool) -> int:
     return LAUNCHES_PER_BLOCK.get(model.model_type, OTHER_LAUNCHES)[adapted]
 
 
-class Calibration:
+class SpeedMeasurement:
     """The measurement of one workspace.
 
     Args:

@@ -11,7 +11,7 @@ from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.examples.cached import read_first
 from rlhf_studio.inputs.examples.encoded import PreparedDemonstrations, PreparedPairs
 from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings, same_contents, same_source
-from rlhf_studio.inputs.examples.preview import Measured, held_out_notes, held_out_of, measure, notes_of
+from rlhf_studio.inputs.examples.preview import MeasuredExamples, held_out_notes, held_out_of, measure, notes_of
 from rlhf_studio.inputs.examples.reading.table import nothing_left_of
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.prompts.errors import PromptsError
@@ -39,7 +39,7 @@ class CheckedExamples:
         texts: tokens of each text that was looked at after the cut, ascending; a pair is two texts, each with the prompt. Empty when they
             could not be counted.
         counted: of a text, the tokens that the loss is taken over, on average.
-        whole: whether every example was looked at.
+        complete: whether every example was looked at.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -48,7 +48,7 @@ class CheckedExamples:
     held_out: int | None = None
     texts: tuple[int, ...] = ()
     counted: float = 0.0
-    whole: bool = True
+    complete: bool = True
 
 
 def check_examples(config: StageWithExamples, facts: ModelFacts | None) -> CheckedExamples:
@@ -74,17 +74,17 @@ def _checked(config: StageWithExamples, facts: ModelFacts | None) -> CheckedExam
     held_out_rows = {id(row) for row in held_out_of(measured, data, config.engine.seed)}
     used = measured.read.rows if measured.prepared is None else measured.prepared.rows
     aside = sum(id(row) in held_out_rows for row in used)
-    if measured.whole and len(used) == aside:
+    if measured.complete and len(used) == aside:
         raise _nothing_to_learn(config, measured, aside)
     notes = [*measured.read.notes, *notes_of(measured, data), *held_out_notes(measured, data, len(held_out_rows))]
     notes += [SAME_EXAMPLES] if data.eval and same_source(data) else [COPIED_EXAMPLES] if data.eval and same_contents(data) else []
     texts, counted = _tokens(measured, isinstance(config, RewardModelRunConfig))
-    known = measured.whole
+    known = measured.complete
     held_out = evals if data.eval else aside if known or not data.eval_share else None
     return CheckedExamples([], notes, len(used) - aside if known else None, held_out, texts, counted, known)
 
 
-def _nothing_to_learn(config: StageWithExamples, measured: Measured, aside: int) -> PromptsError:
+def _nothing_to_learn(config: StageWithExamples, measured: MeasuredExamples, aside: int) -> PromptsError:
     if aside:
         return PromptsError("data.eval_share", f"all {aside:,} examples are held out, so none is left to train on; use less, or more data")
     out = Counter() if measured.prepared is None else measured.prepared.left_out
@@ -104,8 +104,8 @@ def _held_out(config: StageWithExamples) -> int | None:
     return None if held_out.partial else len(held_out)
 
 
-def _tokens(measured: Measured, scored: bool) -> tuple[tuple[int, ...], float]:
-    """(tokens of each text, mean of those that count). ``scored``: a reward model reads them, which has a loss on whole texts."""
+def _tokens(measured: MeasuredExamples, scored: bool) -> tuple[tuple[int, ...], float]:
+    """(tokens of each text, ascending; mean number of tokens that count). ``scored``: for a reward model, whose loss is on whole texts."""
     prepared = measured.prepared
     texts: list[int] = []
     counted = 0

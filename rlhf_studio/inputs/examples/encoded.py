@@ -61,7 +61,7 @@ class PreparedDemonstrations:
 
     Attributes:
         items: the examples.
-        rows: the demonstration behind each item; a long text that was divided stands behind several.
+        rows: the demonstration that each item comes from; a long text that was divided gives several items.
         lengths: tokens of each demonstration that is left, before anything is cut.
         texts: prompt (or the front of a chat) and response of each demonstration that is left, as they were encoded.
         left_out: demonstrations left out here, by reason.

@@ -12,7 +12,7 @@ from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
 from rlhf_studio.inputs.prompts.cached import state_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.held_out import MOST_EVAL_ROWS, set_aside
+from rlhf_studio.inputs.prompts.held_out import MOST_EVAL_ROWS, name_the_same, set_aside
 from rlhf_studio.inputs.prompts.messages import key_of
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.inputs.trained import resolve
@@ -31,7 +31,7 @@ def split_held_out(rows: Sequence[Row], data: DemonstrationsConfig | PairsConfig
     """
     share = 0.0 if data.eval else data.eval_share
     aside = set(set_aside([_together(row) for row in rows], share, seed, most=MOST_SET_ASIDE, fewest=0))
-    return [row for place, row in enumerate(rows) if place not in aside], [rows[place] for place in sorted(aside)]
+    return [row for index, row in enumerate(rows) if index not in aside], [rows[index] for index in sorted(aside)]
 
 
 def held_out_settings(data: Config) -> Config | None:
@@ -44,7 +44,7 @@ def held_out_settings(data: Config) -> Config | None:
 
 
 def held_out_error(error: PromptsError) -> PromptsError:
-    """An error in the examples of ``data.eval``, at one of its own settings: the others may be right for the examples themselves."""
+    """An error in the examples of ``data.eval``, at one of its own settings: all other settings are shared with the training examples."""
     field = "data.eval_split" if error.field == "data.split" else "data.eval"
     own = error.field in ("data.source", "data.split")
     return PromptsError(field, error.message if own else f"in the held-out data: {error.message}")
@@ -52,11 +52,8 @@ def held_out_error(error: PromptsError) -> PromptsError:
 
 def same_source(data: DemonstrationsConfig | PairsConfig) -> bool:
     """Whether ``data.eval`` names what training reads: the same file, or the same split of a folder or hub dataset."""
-    source, held_out = resolve(data.source), resolve(data.eval)
-    here = os.path.exists(source) and os.path.exists(held_out)
-    if not (os.path.samefile(source, held_out) if here else source == held_out):
-        return False
-    return os.path.isfile(source) or data.source.startswith("bundled/") or data.split == data.eval_split
+    same_split = data.source.startswith("bundled/") or data.split == data.eval_split
+    return name_the_same(data.source, data.eval, same_split=same_split)
 
 
 def same_contents(data: DemonstrationsConfig | PairsConfig) -> bool:
@@ -70,10 +67,10 @@ def same_contents(data: DemonstrationsConfig | PairsConfig) -> bool:
     if sorted(size for *_, size in states[0]) != sorted(size for *_, size in states[1]):
         return False
     try:
-        one, other = (_hash(path, state) for path, state in zip((source, held_out), states, strict=True))
+        source_hash, held_out_hash = (_hash(path, state) for path, state in zip((source, held_out), states, strict=True))
     except OSError:  # it is gone since; whoever reads it says so
         return False
-    return bool(one) and one == other
+    return bool(source_hash) and source_hash == held_out_hash
 
 
 @lru_cache(maxsize=8)
@@ -83,11 +80,12 @@ def _hash(path: str, state: tuple[tuple[str, int, int], ...]) -> str:
 
 
 def _together(row: Demonstration | Pair) -> tuple[object, ...]:
-    """What examples on the same side share: their prompt; without one their block of compared responses, or their own texts.
+    """A key that is equal for examples that must be on the same side.
 
-    A pair that stands there the other way round too shares its texts with that one.
+    It is the prompt; without a prompt, the block of compared responses, or the example's own texts. A pair and the same pair the other way
+    round have the same key.
     """
-    said = key_of(row.messages)
+    messages = key_of(row.messages)
     if isinstance(row, Demonstration):
-        return (row.prompt, said and said[:-1]) if row.prompt else (row.completion,)
-    return (row.prompt, said) if row.prompt else (row.block,) if row.block else tuple(sorted((row.chosen, row.rejected)))
+        return (row.prompt, messages and messages[:-1]) if row.prompt else (row.completion,)
+    return (row.prompt, messages) if row.prompt else (row.block,) if row.block else tuple(sorted((row.chosen, row.rejected)))

@@ -8,24 +8,24 @@ from rlhf_studio.inputs.examples.texts import Tick
 from rlhf_studio.inputs.prompts.prepare import Encoder, encoded
 
 BEFORE = ("\n", ".", "so\n", "so.", "so")
-"""Texts to put in front of one that shall be encoded as what stands behind others."""
+"""Texts that are put in front of another text, to learn which ids it has behind a text."""
 
 
 def encode_pieces(texts: Sequence[Sequence[str]], encoder: Encoder, special: bool, tick: Tick) -> list[list[list[int]]]:
     """The ids of each piece of each text; the tokenizer's special tokens only in front of the first.
 
-    A first piece has the ids that it has alone, as PPO gives a prompt to a policy. The next have those that they have behind it. With
-    most tokenizers these are the same as alone; for those that mark the beginning of every text the pieces so far are encoded as one,
-    unless the tokenizer melts two pieces at their border.
+    The first piece has the ids that it has alone, as PPO gives a prompt to a policy. The next pieces have the ids that they have behind it.
+    With most tokenizers these are the same as alone. Some tokenizers mark the beginning of every text. For them all pieces so far are
+    encoded as one text, unless the tokenizer joins two pieces at their border.
     """
     alone = _pieces_join(encoder)
     keys = [
-        [(piece if alone else "".join(pieces[: place + 1]), special and (place == 0 or not alone)) for place, piece in enumerate(pieces)]
+        [(piece if alone else "".join(pieces[: index + 1]), special and (index == 0 or not alone)) for index, piece in enumerate(pieces)]
         for pieces in texts
     ]
     ids = _encoded(keys, encoder, tick)
     if alone:
-        return [[ids[key] if key[0] or not place else [] for place, key in enumerate(row)] for row in keys]
+        return [[ids[key] if key[0] or not index else [] for index, key in enumerate(row)] for row in keys]
     return [_differences([ids[key] for key in row], pieces, encoder) for row, pieces in zip(keys, texts, strict=True)]
 
 
@@ -38,7 +38,7 @@ def encode_whole(texts: Sequence[str], encoder: Encoder, special: bool, tick: Ti
 def _pieces_join(encoder: Encoder) -> bool:
     """Whether a text has the same ids when it is encoded in two pieces, divided before a space or behind a line break.
 
-    A tokenizer that puts a mark like a space in front of every text may pass the first, where the space is there already.
+    Both are tried: a tokenizer that puts a mark like a space in front of every text may pass the first, which has a space already.
     """
     spaced, line, so, space_it, so_line, it = encoder.encode(["so it", "so\nit", "so", " it", "so\n", "it"], special=False)
     return spaced == [*so, *space_it] and line == [*so_line, *it]
@@ -52,24 +52,24 @@ def encode_behind(texts: Sequence[str], encoder: Encoder) -> list[list[int]]:
 
 
 def _behind(text: str, encoder: Encoder) -> list[int]:
-    """The ids of a text behind one that does not melt with it; those that it has alone where there is none such."""
+    """The ids of a text behind another one that does not join with it; its ids alone where all texts of :data:`BEFORE` do."""
     alone = encoder.encode([text, *BEFORE, *(before + text for before in BEFORE)], special=False)
     befores, wholes = alone[1 : 1 + len(BEFORE)], alone[1 + len(BEFORE) :]
-    return next((whole[len(before) :] for before, whole in zip(befores, wholes, strict=True) if whole[: len(before)] == before), alone[0])
+    return next((both[len(before) :] for before, both in zip(befores, wholes, strict=True) if both[: len(before)] == before), alone[0])
 
 
 def _encoded(keys: Sequence[Sequence[tuple[str, bool]]], encoder: Encoder, tick: Tick) -> dict[tuple[str, bool], list[int]]:
     """(text, with special tokens) -> ids, each asked for once."""
-    wanted = list(dict.fromkeys(key for row in keys for key in row))
+    unique = list(dict.fromkeys(key for row in keys for key in row))
     ids: dict[tuple[str, bool], list[int]] = {}
     for special in (True, False):
-        part = [key for key in wanted if key[1] == special]
+        part = [key for key in unique if key[1] == special]
         ids.update(zip(part, encoded([text for text, _ in part], encoder, special, tick), strict=True))
     return ids
 
 
 def _differences(ids: list[list[int]], pieces: Sequence[str], encoder: Encoder) -> list[list[int]]:
-    """What each text of a growing row adds to the one before."""
+    """The ids that each piece adds. ``ids``: of the first piece, of the first two together, and so on."""
     result = [ids[0]]
     for before, now, piece in zip(ids, ids[1:], pieces[1:], strict=False):
         if now[: len(before)] == before:

@@ -37,7 +37,7 @@ def prepare_demonstrations(
     tick: Tick = lambda: None,
     keep_texts: int = 0,
 ) -> PreparedDemonstrations:
-    """Demonstrations as training reads them; none may be left.
+    """Demonstrations as training reads them. The result may be empty.
 
     Args:
         chat: the model's template, needed when ``data.chat_template`` is on.
@@ -58,7 +58,7 @@ def prepare_demonstrations(
             if not parts:
                 done.left_out["silent"] += 1
                 continue
-            last = _last_answer(parts)
+            last = last_answer(parts)
             pieces[last] = _ended(pieces[last], end)
             if _add_demonstration(done, row, parts, pieces, data, encoder, loss_on, numbers):
                 done.counts["special"] += finds_special(row.prompt, row.completion)
@@ -79,7 +79,7 @@ def prepare_pairs(
     tick: Tick = lambda: None,
     keep_texts: int = 0,
 ) -> PreparedPairs:
-    """Pairs as training reads them; none may be left. The other arguments and errors are as in :func:`prepare_demonstrations`.
+    """Pairs as training reads them. The result may be empty. The other arguments and errors are as in :func:`prepare_demonstrations`.
 
     Args:
         whole_texts: prompt and response are encoded as one text, as a reward model reads them; the prompt is then what the ids of both
@@ -99,11 +99,11 @@ def prepare_pairs(
             done.left_out["silent"] += silent
         texts = [text for _, text in spoken]
         ids = _whole_pairs(texts, encoder, data, end, tick) if whole_texts else _apart_pairs(texts, encoder, data, end, tick)
-        for (row, shown), three in zip(spoken, ids, strict=True):
-            if _add_pair(done, row, three, data, encoder, numbers):
+        for (row, row_texts), row_ids in zip(spoken, ids, strict=True):
+            if _add_pair(done, row, row_ids, data, encoder, numbers):
                 done.counts["special"] += finds_special(row.prompt, row.chosen, row.rejected)
                 if len(done.texts) < keep_texts:
-                    done.texts.append(shown)
+                    done.texts.append(row_texts)
     return done
 
 
@@ -114,7 +114,7 @@ def _packs(rows: Sequence[Row], data: DemonstrationsConfig | PairsConfig) -> Ite
 
 
 def _end_beside(chat: ChatTemplate | None, data: DemonstrationsConfig | PairsConfig, end: int | None) -> int | None:
-    """The end token that follows a response, beside what a chat template writes there: none where that closes it with one of its own."""
+    """The end token that is put behind a response; None where the chat template closes an answer with a token of its own."""
     return None if data.chat_template and chat is not None and turn_end(chat) else end
 
 
@@ -129,8 +129,9 @@ def _shared(ids: Sequence[int], numbers: Numbers) -> tuple[int, ...]:
 # --- demonstrations ----------------------------------------------------------------------------------------------------------
 
 
-def _last_answer(parts: Sequence[Part]) -> int:
-    return max((place for place, (_, answer) in enumerate(parts) if answer), default=0)
+def last_answer(parts: Sequence[Part]) -> int:
+    """The index of the last part that the assistant is to write; 0 without one."""
+    return max((index for index, (_, answer) in enumerate(parts) if answer), default=0)
 
 
 def _add_demonstration(
@@ -146,7 +147,7 @@ def _add_demonstration(
     """Add it, cut or divided where it is too long, or count why not. Returns whether it was added."""
     ids = [token for piece in pieces for token in piece]
     counts = [answer or loss_on == "text" for (_, answer), piece in zip(parts, pieces, strict=True) for _ in piece]
-    prompt = sum(map(len, pieces[: _last_answer(parts)]))
+    prompt = sum(map(len, pieces[: last_answer(parts)]))
     if not any(answer for _, answer in parts) or not any(counts[1:]):
         done.left_out["empty_response"] += 1
         return False
@@ -155,17 +156,17 @@ def _add_demonstration(
         return False
     done.lengths.append(Length(prompt, len(ids) - prompt))
     if len(ids) <= data.max_tokens:
-        places = [list(range(len(ids)))]
+        cuts = [list(range(len(ids)))]
     elif prompt:
         done.counts["cut"] += 1
-        before = _cut_places(ids[:prompt], data.max_tokens - len(ids) + prompt, encoder)
-        places = [[*before, *range(prompt, len(ids))]]
+        before = _cut_indices(ids[:prompt], data.max_tokens - len(ids) + prompt, encoder)
+        cuts = [[*before, *range(prompt, len(ids))]]
     else:
         done.counts["divided"] += 1
-        places = list(_divided(ids, data.max_tokens, encoder))
-    for chosen in places:
-        labels = [ids[place] if counts[place] else IGNORED for place in chosen]
-        done.items.append(EncodedExample(_shared([ids[place] for place in chosen], numbers), _shared(labels, numbers)))
+        cuts = list(_divided(ids, data.max_tokens, encoder))
+    for chosen in cuts:
+        labels = [ids[index] if counts[index] else IGNORED for index in chosen]
+        done.items.append(EncodedExample(_shared([ids[index] for index in chosen], numbers), _shared(labels, numbers)))
         done.rows.append(row)
     return True
 
@@ -177,15 +178,15 @@ def _too_long(response: int, prompt: int, data: DemonstrationsConfig | PairsConf
     return "long_response" if prompt and response >= data.max_tokens else ""
 
 
-def _cut_places(prompt: list[int], limit: int, encoder: Encoder) -> list[int]:
-    """The places of the prompt's tokens that are kept: its last ones, and a beginning-of-text token."""
-    kept = len(cut(prompt, limit, "cut_left", encoder.starts))
-    front = [0] if kept > 1 and prompt[0] in encoder.starts else []
-    return front + list(range(len(prompt) - kept + len(front), len(prompt)))
+def _cut_indices(prompt: list[int], limit: int, encoder: Encoder) -> list[int]:
+    """The indices of the prompt's tokens that stay: its last ones, and a beginning-of-text token."""
+    length = len(cut(prompt, limit, "cut_left", encoder.starts))
+    front = [0] if length > 1 and prompt[0] in encoder.starts else []
+    return front + list(range(len(prompt) - length + len(front), len(prompt)))
 
 
 def _divided(ids: list[int], limit: int, encoder: Encoder) -> Iterator[list[int]]:
-    """The places of the tokens of each piece; every piece begins with the beginning-of-text token where the text does."""
+    """The indices of the tokens of each piece; every piece begins with the beginning-of-text token where the text does."""
     front = [0] if ids[0] in encoder.starts else []
     step = limit - len(front)
     for first in range(len(front), len(ids), step):

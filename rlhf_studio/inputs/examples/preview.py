@@ -14,7 +14,7 @@ from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.examples.cached import Examples, read_first
 from rlhf_studio.inputs.examples.encoded import Length, PreparedDemonstrations, PreparedPairs
 from rlhf_studio.inputs.examples.held_out import split_held_out
-from rlhf_studio.inputs.examples.prepare import prepare_demonstrations, prepare_pairs
+from rlhf_studio.inputs.examples.prepare import last_answer, prepare_demonstrations, prepare_pairs
 from rlhf_studio.inputs.examples.rows import Demonstration, Demonstrations, Pair, left_out_note
 from rlhf_studio.inputs.examples.texts import demonstration_parts, pair_texts
 from rlhf_studio.inputs.prompts.messages import Fields
@@ -23,7 +23,7 @@ from rlhf_studio.inputs.tokens import load_encoder
 from rlhf_studio.units import percent
 
 MEASURED_CHARACTERS = 2_000_000  # about two seconds of work
-KEPT_TEXTS = 200
+MOST_SHOWN = 200
 """The most examples that can be shown."""
 END = -1
 """Stands for the end token, whose id does not matter here."""
@@ -57,7 +57,7 @@ class ExamplesPreview:
     Attributes:
         shape: what was recognised, in words.
         rows: the first examples.
-        total: examples that are left of those that were looked at.
+        total: how many of the examples that were looked at are left.
         whole: whether every row of the source was looked at.
         columns: the source's column names.
         lengths: tokens of prompt and (longer) response together; None without a tokenizer.
@@ -74,12 +74,12 @@ class ExamplesPreview:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredExamples:
     """The first examples as training will read them, and what they were read from."""
 
     read: Examples
     prepared: PreparedDemonstrations | PreparedPairs | None
-    whole: bool
+    complete: bool
 
 
 def preview_examples(
@@ -97,15 +97,15 @@ def preview_examples(
     if prepared is None:
         first: list[Any] = read.rows[:rows]
         texts = _texts(data, first, chat)
-        shown = [_example(row, own, None, data, row.number in held_out) for row, own in zip(first, texts, strict=True)]
-        return ExamplesPreview(read.shape, shown, len(read.rows), measured.whole, read.columns, None, notes)
+        examples = [_example(row, own, None, data, row.number in held_out) for row, own in zip(first, texts, strict=True)]
+        return ExamplesPreview(read.shape, examples, len(read.rows), measured.complete, read.columns, None, notes)
     left = _one_row_each(prepared)
-    shown = [
+    examples = [
         _example(row, texts, length, data, row.number in held_out)
         for row, texts, length in zip(left[:rows], prepared.texts, prepared.lengths, strict=False)
     ]
     lengths = lengths_of([length.longest for length in prepared.lengths])
-    return ExamplesPreview(read.shape, shown, len(prepared.lengths), measured.whole, read.columns, lengths, notes)
+    return ExamplesPreview(read.shape, examples, len(prepared.lengths), measured.complete, read.columns, lengths, notes)
 
 
 def measure(
@@ -114,14 +114,14 @@ def measure(
     chat: ChatTemplate | None,
     *,
     loss_on: Literal["response", "text"] = "response",
-) -> Measured:
+) -> MeasuredExamples:
     """Read and prepare the first examples as a stage will, without preparing them where there is no tokenizer that can be read.
 
     ``loss_on``: what fine-tuning learns. Raises :class:`PromptsError`.
     """
     read = read_first(data)
     if tokenizer is None or not tokenizer.is_file():
-        return Measured(read, None, not read.partial)
+        return MeasuredExamples(read, None, not read.partial)
     stat = tokenizer.stat()
     return _measured(read, data, tokenizer, (stat.st_mtime_ns, stat.st_size), chat, loss_on)
 
@@ -134,21 +134,21 @@ def _measured(
     state: tuple[int, int],
     chat: ChatTemplate | None,
     loss_on: Literal["response", "text"],
-) -> Measured:
+) -> MeasuredExamples:
     encoder = load_encoder(tokenizer)
     if encoder is None:
-        return Measured(read, None, not read.partial)
+        return MeasuredExamples(read, None, not read.partial)
     rows = read.rows[: _measured_rows(read)]
     prepared: PreparedDemonstrations | PreparedPairs
     if isinstance(read, Demonstrations) and isinstance(data, DemonstrationsConfig):
-        prepared = prepare_demonstrations(_demonstrations(rows), data, encoder, chat, loss_on, end=END, keep_texts=KEPT_TEXTS)
+        prepared = prepare_demonstrations(_demonstrations(rows), data, encoder, chat, loss_on, end=END, keep_texts=MOST_SHOWN)
     else:
         assert isinstance(data, PairsConfig)
-        prepared = prepare_pairs(_pairs(rows), data, encoder, chat, whole_texts=False, ties=True, end=END, keep_texts=KEPT_TEXTS)
-    return Measured(read, prepared, not read.partial and len(rows) == len(read.rows))
+        prepared = prepare_pairs(_pairs(rows), data, encoder, chat, whole_texts=False, ties=True, end=END, keep_texts=MOST_SHOWN)
+    return MeasuredExamples(read, prepared, not read.partial and len(rows) == len(read.rows))
 
 
-def notes_of(measured: Measured, data: DemonstrationsConfig | PairsConfig) -> list[str]:
+def notes_of(measured: MeasuredExamples, data: DemonstrationsConfig | PairsConfig) -> list[str]:
     """What was left out of the examples that were looked at, and what was changed, one sentence each."""
     read, prepared = measured.read, measured.prepared
     noun = "demonstrations" if isinstance(data, DemonstrationsConfig) else "pairs"
@@ -160,9 +160,9 @@ def notes_of(measured: Measured, data: DemonstrationsConfig | PairsConfig) -> li
     return prepared.notes(data, read.left_out)
 
 
-def held_out_of(measured: Measured, data: DemonstrationsConfig | PairsConfig, seed: int) -> list[Demonstration] | list[Pair]:
+def held_out_of(measured: MeasuredExamples, data: DemonstrationsConfig | PairsConfig, seed: int) -> list[Demonstration] | list[Pair]:
     """The examples that are set aside; none of a source of which only the first rows are known."""
-    if not measured.whole:
+    if not measured.complete:
         return []
     rows = measured.read.rows
     return (
@@ -172,12 +172,12 @@ def held_out_of(measured: Measured, data: DemonstrationsConfig | PairsConfig, se
     )
 
 
-def held_out_notes(measured: Measured, data: DemonstrationsConfig | PairsConfig, aside: int) -> list[str]:
+def held_out_notes(measured: MeasuredExamples, data: DemonstrationsConfig | PairsConfig, aside: int) -> list[str]:
     """What is set aside, one sentence or none."""
     if data.eval or not data.eval_share:
         return []
     total = len(measured.read.rows)
-    if not measured.whole:
+    if not measured.complete:
         return [f"Of all examples {percent(data.eval_share)} are held out, at most 1,000: training never sees them (data.eval_share)."]
     if aside:
         return [f"{aside:,} of {total:,} examples are held out: training never sees them (data.eval_share)."]
@@ -191,22 +191,22 @@ def _texts(
     if isinstance(data, PairsConfig):
         return [text or ("", "", "") for text in pair_texts(_pairs(rows), data, chat, Counter(), lambda: None, Fields())]
     parts = demonstration_parts(_demonstrations(rows), data, chat, Counter(), lambda: None, Fields())
-    last = [max((place for place, (_, answer) in enumerate(one) if answer), default=0) for one in parts]
-    return [("".join(text for text, _ in one[:at]), "".join(text for text, _ in one[at:])) for one, at in zip(parts, last, strict=True)]
+    divided = ((row_parts[: last_answer(row_parts)], row_parts[last_answer(row_parts) :]) for row_parts in parts)
+    return [("".join(text for text, _ in prompt), "".join(text for text, _ in response)) for prompt, response in divided]
 
 
 def _example(
     row: Demonstration | Pair, texts: tuple[str, ...], length: Length | None, data: DemonstrationsConfig | PairsConfig, held_out: bool
 ) -> PreviewExample:
-    shown = tuple(shortened(text) for text in texts)
-    said = _said(row) if isinstance(row, Pair) else ""
+    short_texts = tuple(shortened(text) for text in texts)
+    judgement = _judgement(row) if isinstance(row, Pair) else ""
     if length is None:
-        return PreviewExample(row.number, shown, None, False, held_out, said)
+        return PreviewExample(row.number, short_texts, None, False, held_out, judgement)
     tokens = (length.prompt, length.chosen, length.rejected) if isinstance(row, Pair) else (length.prompt, length.chosen)
-    return PreviewExample(row.number, shown, tokens, length.longest > data.max_tokens, held_out, said)
+    return PreviewExample(row.number, short_texts, tokens, length.longest > data.max_tokens, held_out, judgement)
 
 
-def _said(row: Pair) -> str:
+def _judgement(row: Pair) -> str:
     parts = ["tie"] if row.tie else []
     parts += [f"margin {row.margin:g}"] if row.margin is not None else []
     parts += [f"confidence {row.weight:g}"] if row.weight != 1 else []

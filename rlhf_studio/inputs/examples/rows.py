@@ -29,7 +29,7 @@ REASONS = {
     "too_long": "{n} with more than {data.max_tokens:,} tokens",
     "long_response": "{n} whose response alone takes {data.max_tokens:,} tokens or more",
 }
-"""Why an example is left out -> how a person is told."""
+"""Why an example is left out -> the words for it in a note."""
 
 SETTINGS = {
     "low_confidence": "data.min_confidence",
@@ -147,11 +147,11 @@ def reasons(left_out: Counter[str], data: Any) -> str:
     return ", ".join(text.format(n=f"{left_out[reason]:,}", data=data) for reason, text in REASONS.items() if left_out[reason])
 
 
-def left_out_note(left_out: Counter[str], kept: int, data: Any, noun: str) -> list[str]:
+def left_out_note(left_out: Counter[str], left: int, data: Any, noun: str) -> list[str]:
     """One sentence for all that was left out, or none."""
     total = sum(left_out.values())
     were = "was" if total == 1 else "were"
-    return [f"{total:,} of {total + kept:,} {noun} {were} left out: {reasons(left_out, data)}."] if total else []
+    return [f"{total:,} of {total + left:,} {noun} {were} left out: {reasons(left_out, data)}."] if total else []
 
 
 def memory_of(texts: Iterable[str], messages: tuple[Message, ...] | None) -> int:

@@ -11,7 +11,7 @@ from rlhf_studio.inputs.chat import ChatError, ChatTemplate, Messages, render_ch
 from rlhf_studio.inputs.ends import turn_end
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.messages import WEIGHT, Fields, Message, said
+from rlhf_studio.inputs.prompts.messages import WEIGHT, Fields, Message, content_of
 from rlhf_studio.inputs.prompts.prepare import with_system
 from rlhf_studio.inputs.prompts.written import joined, written, written_chat
 
@@ -24,7 +24,7 @@ Part = tuple[str, bool]
 def demonstration_parts(
     rows: Sequence[Demonstration], data: DemonstrationsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick, fields: Fields
 ) -> list[list[Part]]:
-    """The parts of each demonstration, in turn; none of one whose answers are all nothing as a text.
+    """The parts of each demonstration, in their order; no parts for a demonstration whose answers have no text.
 
     ``counts`` takes what was done to them, ``fields`` what chats say beside role and content. Raises :class:`PromptsError` with the row.
     """
@@ -38,7 +38,7 @@ def demonstration_parts(
 def pair_texts(
     rows: Sequence[Pair], data: PairsConfig, chat: ChatTemplate | None, counts: Counter[str], tick: Tick, fields: Fields
 ) -> list[tuple[str, str, str] | None]:
-    """Prompt, chosen and rejected response of each pair; None of one with a response that is nothing as a text.
+    """Prompt, chosen and rejected response of each pair; None for a pair with a response that has no text.
 
     The other arguments and errors are as in :func:`demonstration_parts`.
     """
@@ -58,13 +58,13 @@ def _plain_parts(row: Demonstration, data: DemonstrationsConfig, counts: Counter
         return [(prompt, False), (_spaced(prompt, row.completion, data, counts), True)]
     parts: list[tuple[str, bool]] = []
     text, silent = "", 0
-    for place, message in enumerate(row.messages):
+    for index, message in enumerate(row.messages):
         if message["role"] == "assistant" and message.get(WEIGHT) != 0:
-            if not said(message).strip():
+            if not content_of(message).strip():
                 silent += 1
                 continue
-            before = written_chat(row.messages[:place], data.prompt_format)
-            answer = joined(before, said(message))
+            before = written_chat(row.messages[:index], data.prompt_format)
+            answer = joined(before, content_of(message))
             parts += [(before[len(text) :], False), (answer, True)]
             text = before + answer
     counts["silent"] += silent if parts else 0
@@ -104,12 +104,12 @@ def _chat_parts(
             continue
         if not spans:
             raise PromptsError("data.chat_template", f"row {row.number}: the chat template marks no answer to learn")
-        whole = [[first, _closed(text, first, last, closing)] for first, last in spans] if closing else spans
-        counts["unmarked_end"] += whole != spans
+        closed = [[first, _closed(text, first, last, closing)] for first, last in spans] if closing else spans
+        counts["unmarked_end"] += closed != spans
         counts["silent"] += silent
-        ending = whole[-1][1] if silent else len(text)  # a chat is read up to its last answer to learn
-        edges = [0, *(edge for span in whole for edge in span), ending]
-        parts = [(text[first:last], place % 2 == 1) for place, (first, last) in enumerate(zip(edges, edges[1:], strict=False))]
+        ending = closed[-1][1] if silent else len(text)  # a chat is read up to its last answer to learn
+        edges = [0, *(edge for span in closed for edge in span), ending]
+        parts = [(text[first:last], index % 2 == 1) for index, (first, last) in enumerate(zip(edges, edges[1:], strict=False))]
         result.append([part for part in parts if part[0]])
     return result
 
@@ -131,14 +131,14 @@ def _chat_texts(
     conversations = [_conversation(row, answer, data) for row in rows for answer in (row.answers or (row.chosen, row.rejected))]
     twice = [row for row in rows for _ in range(2)]
     both = _guarded(twice, lambda: write_chats(template, conversations, "answered", tick))
-    for messages, one in zip(conversations, both, strict=True):
-        fields.add(messages, one.idle)
+    for messages, text in zip(conversations, both, strict=True):
+        fields.add(messages, text.idle)
     result: list[tuple[str, str, str] | None] = []
     for row, prompt, *written_both in zip(rows, prompts, both[::2], both[1::2], strict=True):
-        if any(one.silent for one in written_both):
+        if any(text.silent for text in written_both):
             result.append(None)
             continue
-        chosen, rejected = (one.text for one in written_both)
+        chosen, rejected = (text.text for text in written_both)
         if not chosen.startswith(prompt) or not rejected.startswith(prompt):
             message = f"row {row.number}: the chat template writes a chat with its answer otherwise than up to its answer"
             raise PromptsError("data.chat_template", message)
@@ -160,9 +160,9 @@ def _needed(chat: ChatTemplate | None) -> ChatTemplate:
 
 
 def _guarded(rows: Sequence[Demonstration | Pair], render: Callable[[], T]) -> T:
-    """Names the row that a template refuses."""
+    """What ``render`` gives. An error of the template names the row that it refuses."""
     try:
         return render()
     except ChatError as error:
-        where = "" if error.place is None else f"row {rows[error.place].number}: "
+        where = "" if error.index is None else f"row {rows[error.index].number}: "
         raise PromptsError("data.chat_template", f"{where}{error}") from None

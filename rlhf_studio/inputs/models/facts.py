@@ -22,7 +22,7 @@ ENCODER_TYPES = {
     "megatron-bert", "bert-generation", "data2vec-text", "big_bird", "ernie", "xmod", "xlm", "roc_bert",
 }  # fmt: skip
 
-DROPS_UNLESS_TOLD = {"gpt2", "gpt_bigcode"}
+DROPS_BY_DEFAULT = {"gpt2", "gpt_bigcode"}
 
 END_LISTS = ("generation_config.json", "config.json")
 """Files that list which tokens end what a model writes."""
@@ -126,20 +126,20 @@ def check_reward_model(name: str, revision: str = "main", label: str = "", hub: 
     return facts
 
 
-def _check(name: str, revision: str, hub: Hub | None, task: str, wanted: str) -> ModelFacts:
+def _check(name: str, revision: str, hub: Hub | None, task: str, expected: str) -> ModelFacts:
     files = find_model(name, revision, hub)
     try:
         if "adapter_config.json" in files.sizes and (task == "CAUSAL_LM" or _adapts_a_classifier(files)):
             return _adapter_facts(files, hub)
-        return _facts(files, task, wanted)
+        return _facts(files, task, expected)
     except OSError as error:
         raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
-def _facts(files: ModelFiles, task: str, wanted: str, *, tokenizer_elsewhere: bool = False, drawn: bool = False) -> ModelFacts:
+def _facts(files: ModelFiles, task: str, expected: str, *, tokenizer_elsewhere: bool = False, drawn: bool = False) -> ModelFacts:
     _check_kind(files)
     config = read_json(files, "config.json")
-    architecture = _architecture(files.name, config, task, wanted)
+    architecture = _architecture(files.name, config, task, expected)
     check_numbers(files.name, config)
     weights = [] if drawn else weight_files(files)
     tensors = read_tensors(files, weights)
@@ -241,7 +241,7 @@ def _check_kind(files: ModelFiles) -> None:
 # --- architecture ----------------------------------------------------------------------------------------------------------
 
 
-def _architecture(name: str, config: dict[str, Any], task: str, wanted: str) -> str:
+def _architecture(name: str, config: dict[str, Any], task: str, expected: str) -> str:
     named = config.get("architectures")
     if not isinstance(named, list) or not named or not isinstance(named[0], str):
         raise ModelError(f"config.json of {name} does not name its architecture; save the model again with save_pretrained")
@@ -249,16 +249,16 @@ def _architecture(name: str, config: dict[str, Any], task: str, wanted: str) -> 
     suffixes = ("ForCausalLM", "LMHeadModel") if task == "CAUSAL_LM" else ("ForSequenceClassification",)
     known = supported_architectures(task)
     if task == "CAUSAL_LM" and config.get("is_encoder_decoder"):
-        raise ModelError(f"{name} is an encoder-decoder model ({architecture}), not {wanted}")
+        raise ModelError(f"{name} is an encoder-decoder model ({architecture}), not {expected}")
     if task == "CAUSAL_LM" and config.get("model_type") in ENCODER_TYPES and not config.get("is_decoder"):
-        raise ModelError(f"{name} is an encoder ({architecture}), not {wanted}")
+        raise ModelError(f"{name} is an encoder ({architecture}), not {expected}")
     if architecture in known or (not known and architecture.endswith(suffixes)):
         problem = family_problem(str(config.get("model_type", "")), architecture) if task == "CAUSAL_LM" else None
         if problem:
             raise ModelError(f"{name} {problem}")
         return architecture
     if not architecture.endswith(suffixes):
-        raise ModelError(f"{name} is a {architecture}, not {wanted}")
+        raise ModelError(f"{name} is a {architecture}, not {expected}")
     if config.get("auto_map"):
         raise ModelError(f"{name} needs its own Python code ({architecture}), which is never run here; use a model that transformers knows")
     raise ModelError(f"the installed transformers does not know {architecture}; use another model or a newer transformers")
@@ -294,8 +294,8 @@ def _max_positions(config: dict[str, Any]) -> int | None:
 def _attention_dropout(config: dict[str, Any]) -> float:
     """As transformers reads it: some old kinds of models drop a tenth when config.json says nothing."""
     keys = ("attn_pdrop", "attention_dropout", "attn_dropout", "attention_probs_dropout_prob")
-    unsaid = 0.1 if config.get("model_type") in DROPS_UNLESS_TOLD else 0.0
-    value = next((config[key] for key in keys if key in config), unsaid)
+    default = 0.1 if config.get("model_type") in DROPS_BY_DEFAULT else 0.0
+    value = next((config[key] for key in keys if key in config), default)
     return float(value) if type(value) in (int, float) and 0 <= value <= 1 else 0.0
 
 

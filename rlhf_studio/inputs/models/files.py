@@ -112,8 +112,8 @@ class Hub:
     def _cached(self, name: str, revision: str, error: Exception) -> ModelFiles:
         from huggingface_hub import try_to_load_from_cache
 
-        found = [try_to_load_from_cache(name, file_name, revision=revision) for file_name in DESCRIPTIONS]
-        config = next((path for path in found if isinstance(path, str)), None)
+        paths = [try_to_load_from_cache(name, file_name, revision=revision) for file_name in DESCRIPTIONS]
+        config = next((path for path in paths if isinstance(path, str)), None)
         if config is None:
             reason = first_line(error, longest=120)
             raise ModelError(f"{name} is not on this machine and the Hugging Face hub cannot be reached ({reason})") from None
@@ -158,15 +158,15 @@ def _meant_a_run(name: str) -> str:
 
 
 def moved_base(base: str, adapter: Path) -> str:
-    """Where the base of an adapter lies now that is a checkpoint in a run folder which was moved since; else ``base`` as it is.
+    """The base of an adapter in a run's checkpoint, where it lies now if the run folder was moved; any other ``base`` as it is.
 
     An adapter names a base that its run wrote by its full path, since peft knows no other. In the run it is
     ``base`` beside ``checkpoints/step-.../policy``.
     """
     parents = adapter.resolve().parents
-    here = parents[2] / "base" if len(parents) > 2 and parents[1].name == "checkpoints" else None
+    beside = parents[2] / "base" if len(parents) > 2 and parents[1].name == "checkpoints" else None
     written_by_a_run = os.path.isabs(base) and os.path.basename(base) == "base" and not os.path.isdir(base)
-    return str(here) if written_by_a_run and here is not None and (here / "config.json").is_file() else base
+    return str(beside) if written_by_a_run and beside is not None and (beside / "config.json").is_file() else base
 
 
 def folder_files(name: str, folder: Path) -> ModelFiles:

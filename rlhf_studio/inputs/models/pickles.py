@@ -31,7 +31,7 @@ KINDS = {"pytorch_model": "model", "adapter_model": "adapter_model"}
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertedModel:
     """What came of a conversion: the folder, its tensors, and the bytes of its weights."""
 
     folder: Path
@@ -74,10 +74,10 @@ def _shards(files: ModelFiles, index: str) -> list[str]:
 
 def convert(
     name: str, out: Path, revision: str = "main", hub: Hub | None = None, report: Callable[[str], None] = lambda text: None
-) -> Converted:
+) -> ConvertedModel:
     """Write the model ``name`` (a folder or hub id) with safetensors weights into the folder ``out``, which must be empty or missing.
 
-    Everything is written beside ``out`` first and renamed at the end. ``report`` is told what is going on.
+    Everything is written beside ``out`` first and renamed at the end. ``report`` is called with a line about each step.
     Raises :class:`ModelError` with one sentence when there is nothing to convert, or a file is not only weights.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -85,10 +85,10 @@ def convert(
     files = find_model(name, revision, hub)
     if any(file_name.endswith(".safetensors") for file_name in files.sizes):
         raise ModelError(f"{name} has safetensors weights already; there is nothing to convert")
-    found = pickled_weights(files)
-    if found is None:
+    weights = pickled_weights(files)
+    if weights is None:
         raise ModelError(f"{name} has no pytorch_model.bin and no adapter_model.bin; there is nothing to convert")
-    stem, pickles = found
+    stem, pickles = weights
     with _reading(name):
         out.parent.mkdir(parents=True, exist_ok=True)
     needed, free = sum(files.sizes[pickle] for pickle in pickles), shutil.disk_usage(out.parent).free
@@ -104,7 +104,7 @@ def convert(
         with contextlib.suppress(FileNotFoundError):
             out.rmdir()  # an empty one; rename does not replace it everywhere
         folder.rename(out)
-    return Converted(out, *converted)
+    return ConvertedModel(out, *converted)
 
 
 def _own_file(files: ModelFiles, name: str) -> Path:
@@ -115,13 +115,13 @@ def _own_file(files: ModelFiles, name: str) -> Path:
     path = files.fetch(name)
     if files.folder is None:  # fetched by the hub's client, into its own cache
         return path
-    found, folder = path.resolve(), files.folder.resolve()
+    target, folder = path.resolve(), files.folder.resolve()
     own = [folder]
     if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
         own.append(folder.parents[1] / "blobs")
-    if not any(found.is_relative_to(place) for place in own) or not found.is_file():
+    if not any(target.is_relative_to(allowed) for allowed in own) or not target.is_file():
         raise ModelError(f"{name} of {files.name} is a link that leads out of the folder; put the file itself there, or remove the link")
-    return found
+    return target
 
 
 @contextlib.contextmanager

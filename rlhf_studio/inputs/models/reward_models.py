@@ -244,9 +244,9 @@ def _head_weights(facts: ModelFacts, files: ModelFiles) -> dict[str, tuple[int, 
 
 def _special_tokens(facts: ModelFacts) -> dict[str, tuple[int | None, str | None]]:
     """(id, text) of the tokenizer's pad and end token."""
-    found: dict[str, tuple[int | None, str | None]] = {"pad": (None, None), "end": (None, None)}
+    tokens: dict[str, tuple[int | None, str | None]] = {"pad": (None, None), "end": (None, None)}
     if facts.tokenizer_files is None:
-        return found
+        return tokens
     settings = read_json(facts.tokenizer_files, "tokenizer_config.json")
     ids: dict[str, int] = {}
     if facts.tokenizer is not None:
@@ -257,8 +257,8 @@ def _special_tokens(facts: ModelFacts) -> dict[str, tuple[int | None, str | None
         value = settings.get(key)
         text = value.get("content") if isinstance(value, dict) else value
         if isinstance(text, str) and text:
-            found[name] = (ids.get(text), text)
-    return found
+            tokens[name] = (ids.get(text), text)
+    return tokens
 
 
 def _scored(encoder: bool, saved: RewardFile) -> str:

@@ -20,8 +20,8 @@ def rotation_boundary(config: dict[str, Any]) -> int | None:
     if not isinstance(scaling, dict):
         return None
     by_layer_type = [entry for entry in scaling.values() if isinstance(entry, dict)]
-    found = [_boundary(config, entry) for entry in by_layer_type or [scaling]]
-    return min((tokens for tokens in found if tokens is not None), default=None)
+    boundaries = [_boundary(config, entry) for entry in by_layer_type or [scaling]]
+    return min((tokens for tokens in boundaries if tokens is not None), default=None)
 
 
 def _boundary(config: dict[str, Any], scaling: dict[str, Any]) -> int | None:

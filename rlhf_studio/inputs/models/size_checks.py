@@ -42,10 +42,10 @@ def check_numbers(name: str, config: dict[str, Any]) -> None:
         if part is None:
             continue
         if not isinstance(part, dict):
-            raise ModelError(f"config.json of {name} says {key} {_shown(part)}; it must be a JSON object")
+            raise ModelError(f"config.json of {name} says {key} {_short(part)}; it must be a JSON object")
         for wrong, needed in _wrong_numbers(part):
-            place = f"{key}.{wrong}" if key else wrong
-            raise ModelError(f"config.json of {name} says {place} {_shown(part[wrong])}; it must be {needed}")
+            setting = f"{key}.{wrong}" if key else wrong
+            raise ModelError(f"config.json of {name} says {setting} {_short(part[wrong])}; it must be {needed}")
 
 
 def check_against_weights(name: str, config: dict[str, Any], tensors: dict[str, TensorInfo], stored_bytes: int) -> None:
@@ -89,20 +89,20 @@ def _layer_misfits(config: dict[str, Any], tensors: Iterable[str]) -> Iterator[s
     if least > max(stacks.values()):
         yield f"{key} {least:,}, but the layers in its weights are {max(stacks.values()):,}"
     extra = dict(_sizes(config, ("num_nextn_predict_layers",))).get("num_nextn_predict_layers", 0)
-    whole = _sizes(config, LAYERS)  # the other names may count a part only
-    key, most = max(whole, key=lambda entry: entry[1], default=("", 0))
-    if whole and len(stacks) == 1 and max(stacks.values()) > most + extra:
+    layers = _sizes(config, LAYERS)  # the other names may count a part only
+    key, most = max(layers, key=lambda entry: entry[1], default=("", 0))
+    if layers and len(stacks) == 1 and max(stacks.values()) > most + extra:
         yield f"{key} {most:,}, but the layers in its weights are {max(stacks.values()):,}, and the rest would be left out"
 
 
 def _embedding_misfits(config: dict[str, Any], tensors: dict[str, TensorInfo]) -> Iterator[str]:
-    found = {name: tensor.shape for name, tensor in tensors.items() if EMBEDDINGS.search(name) and len(tensor.shape) == 2}
-    for place, keys, side in ((0, VOCABULARIES, "rows"), (1, ALL_WIDTHS, "columns")):
+    shapes = {name: tensor.shape for name, tensor in tensors.items() if EMBEDDINGS.search(name) and len(tensor.shape) == 2}
+    for axis, keys, side in ((0, VOCABULARIES, "rows"), (1, ALL_WIDTHS, "columns")):
         claimed = _sizes(config, keys)
-        right = {size + more for _, size in claimed for more in ((0, 1) if place == 0 else (0,))}  # speech models start with one token more
-        if found and claimed and not right & {shape[place] for shape in found.values()}:
-            name, shape = next(iter(found.items()))
-            yield f"{claimed[0][0]} {claimed[0][1]:,}, but {name[:80]} in its weights has {shape[place]:,} {side}"
+        right = {size + more for _, size in claimed for more in ((0, 1) if axis == 0 else (0,))}  # speech models start with one token more
+        if shapes and claimed and not right & {shape[axis] for shape in shapes.values()}:
+            name, shape = next(iter(shapes.items()))
+            yield f"{claimed[0][0]} {claimed[0][1]:,}, but {name[:80]} in its weights has {shape[axis]:,} {side}"
 
 
 def _least_weights(config: dict[str, Any]) -> int:
@@ -121,9 +121,9 @@ def _wrong_numbers(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in config.items():
         if value is None:
             continue
-        if key in FROM_ONE and not _whole(value, 1):
+        if key in FROM_ONE and not _is_size(value, 1):
             yield key, "a whole number from 1"
-        elif key in FROM_ZERO and not _whole(value, 0):
+        elif key in FROM_ZERO and not _is_size(value, 0):
             yield key, "a whole number from 0"
         elif key in POSITIVE and not (_is_number(value) and value > 0):
             yield key, "a number above 0"
@@ -131,7 +131,7 @@ def _wrong_numbers(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, "a number from 0 to 1"
 
 
-def _whole(value: Any, least: int) -> bool:
+def _is_size(value: Any, least: int) -> bool:
     """Whether this is one size, or a list of one size per layer."""
     values = value if isinstance(value, list) else [value]
     return all((type(each) is int and each >= least) or (each is None and isinstance(value, list)) for each in values)
@@ -141,6 +141,6 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -84,12 +84,12 @@ def _may_have_end(files: ModelFiles) -> bool:
 
 
 def _special_tokens(files: ModelFiles) -> tuple[str, str]:
-    """(pad, end) as the tokenizer's files name them; empty when they do not. The map counts where tokenizer_config.json has none."""
+    """(pad, end) as tokenizer_config.json names them, else special_tokens_map.json; empty where neither does."""
     sources = (read_json(files, "tokenizer_config.json"), read_json(files, "special_tokens_map.json"))
 
     def text(key: str) -> str:
         values = (source.get(key) for source in sources)
         texts = (value.get("content") if isinstance(value, dict) else value for value in values)
-        return next((one for one in texts if isinstance(one, str) and one), "")
+        return next((content for content in texts if isinstance(content, str) and content), "")
 
     return text("pad_token"), text("eos_token")

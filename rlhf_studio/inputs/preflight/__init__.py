@@ -22,7 +22,6 @@ from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig, Permissions
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.inputs.models.files import Hub
-from rlhf_studio.inputs.places import as_seen_from
 from rlhf_studio.inputs.preflight.evaluation import inspect_evaluation
 from rlhf_studio.inputs.preflight.judge import judge_notes
 from rlhf_studio.inputs.preflight.look import Look
@@ -30,16 +29,17 @@ from rlhf_studio.inputs.preflight.ppo import inspect_ppo
 from rlhf_studio.inputs.preflight.report import Preflight
 from rlhf_studio.inputs.preflight.supervised import inspect_supervised, is_supervised
 from rlhf_studio.inputs.preflight.trained import trained_notes
+from rlhf_studio.inputs.relative_paths import as_seen_from
 from rlhf_studio.runs.gpus import Gpu, find_gpus
 
 __all__ = ["Preflight", "check_run", "inspect_run"]
 
 
 def check_run(
-    config: StageConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED, there: OnDisk = NEW_RUN, folder: Path | None = None
+    config: StageConfig, workspace: Path, permissions: Permissions = NOTHING_ALLOWED, on_disk: OnDisk = NEW_RUN, folder: Path | None = None
 ) -> list[Problem]:
     """What keeps this run from starting, one entry per setting; empty when it may start. The rest is as in :func:`inspect_run`."""
-    return inspect_run(config, workspace, folder=folder, permissions=permissions, there=there).problems
+    return inspect_run(config, workspace, folder=folder, permissions=permissions, on_disk=on_disk).problems
 
 
 def inspect_run(
@@ -49,19 +49,19 @@ def inspect_run(
     folder: Path | None = None,
     hub: Hub | None = None,
     permissions: Permissions = NOTHING_ALLOWED,
-    there: OnDisk = NEW_RUN,
+    on_disk: OnDisk = NEW_RUN,
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
     gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus,
 ) -> Preflight:
     """Check models, data, rewards, machine and disk of a run of any stage. ``hub``, ``free_bytes`` and ``gpus`` can be replaced in tests.
 
-    ``folder`` is the one that the run will work in, where relative paths start; without it, it is the one of this process. ``there``: what
-    a run that goes on has on its disk already.
+    ``folder``: where the run will work and relative paths start; None for the folder of this process. ``on_disk``: what a resumed run has
+    on its disk already.
     """
     config = config if folder is None else as_seen_from(config, folder)
-    look = Look(workspace, hub, permissions, there, free_bytes, gpus())
-    found = _inspected(config, look)
-    return replace(found, notes=[*found.notes, *trained_notes(config), *judge_notes(config)])
+    look = Look(workspace, hub, permissions, on_disk, free_bytes, gpus())
+    preflight = _inspected(config, look)
+    return replace(preflight, notes=[*preflight.notes, *trained_notes(config), *judge_notes(config)])
 
 
 def _inspected(config: StageConfig, look: Look) -> Preflight:

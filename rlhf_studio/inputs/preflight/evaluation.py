@@ -52,7 +52,7 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     problems.extend(disk_problems(disk, download, look.workspace, look.free_bytes))
     scored = len(rewards) == reward_model_count(config) and len(judge) == bool(config.evaluation.judge)
     complete = policy is not None and scored and not (own_reference and reference is None)
-    largest = max([policy, *answering], key=lambda one: one.parameters or 0) if policy is not None else None
+    largest = max([policy, *answering], key=lambda model: model.parameters or 0) if policy is not None else None
     models = RunModels(largest, [*rewards, *judge], reference) if complete and largest is not None else None
     memory = estimate_evaluation_memory(config, models, look.device(config.engine), prompts.tokens) if models else None
     return Preflight(
@@ -107,14 +107,14 @@ def _as_ppo(config: EvaluationRunConfig) -> RunConfig:
 
 def _steps(config: EvaluationRunConfig, prompts: PromptFacts) -> int | None:
     """How many steps there are: so many prompts are answered in each."""
-    wanted, there = config.evaluation.prompts, prompts.count
-    count = wanted if there is None else min(wanted, there) if wanted else there
+    requested, available = config.evaluation.prompts, prompts.count
+    count = requested if available is None else min(requested, available) if requested else available
     return ceil(count / config.evaluation.batch_size) if count else None
 
 
 def _notes(config: EvaluationRunConfig, prompts: PromptFacts) -> Iterator[str]:
-    wanted = config.evaluation.prompts
-    if prompts.count is not None and prompts.count < wanted:
-        yield f"{wanted:,} prompts are asked for, and there are {prompts.count:,}: all of them are answered."
+    requested = config.evaluation.prompts
+    if prompts.count is not None and prompts.count < requested:
+        yield f"{requested:,} prompts are asked for, and there are {prompts.count:,}: all of them are answered."
     if not config.evaluation.greedy and (warning := sampling_warning(config.generation)):
         yield warning

@@ -8,19 +8,19 @@ from pathlib import Path
 
 from rlhf_studio.config import Component, EvaluationRunConfig, StageConfig
 from rlhf_studio.config.io import ConfigError
-from rlhf_studio.inputs.places import named_in
+from rlhf_studio.inputs.relative_paths import named_in
 from rlhf_studio.inputs.trained import resolve, run_of_model
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import PolicySource, settings_of_run, sources_of
 
 
 def judge_notes(config: StageConfig) -> list[str]:
-    """A warning for each run that was trained with the judge's reward model; without one, for a judge that is the reward here as well."""
+    """A warning for each run that was trained with the judge; if there is none, a warning where the judge is this evaluation's reward."""
     if not isinstance(config, EvaluationRunConfig) or not config.evaluation.judge:
         return []
-    judge = _place_of(config.evaluation.judge, Path.cwd())
-    if found := list(_of_runs(config, judge)):
-        return found
+    judge = _identity(config.evaluation.judge, Path.cwd())
+    if notes := list(_of_runs(config, judge)):
+        return notes
     own = _reward_models(config, Path.cwd())
     if judge in own:
         return [
@@ -56,23 +56,24 @@ def _of_runs(config: EvaluationRunConfig, judge: str) -> Iterator[str]:
 
 def _of_the_same_run(judge: str, models: set[str]) -> bool:
     """Whether one run has trained the judge and one of these models: at two steps they are much the same."""
-    found = run_of_model(Path(judge))
-    return found is not None and any(other is not None and other[0] == found[0] for other in map(run_of_model, map(Path, models)))
+    judge_run = run_of_model(Path(judge))
+    others = (run_of_model(Path(model)) for model in models)
+    return judge_run is not None and any(other is not None and other[0] == judge_run[0] for other in others)
 
 
 def _run_of(source: PolicySource) -> Path | None:
     if source.run_folder:
         return Path(source.run_folder)
-    found = run_of_model(Path(source.path))
-    return found[0] if found else None
+    run_and_step = run_of_model(Path(source.path))
+    return run_and_step[0] if run_and_step else None
 
 
 def _reward_models(config: StageConfig, folder: Path) -> set[str]:
     components: list[Component] = getattr(getattr(config, "reward", None), "components", [])
-    return {_place_of(name, folder) for component in components for name in component.model_names()}
+    return {_identity(name, folder) for component in components for name in component.model_names()}
 
 
-def _place_of(name: str, folder: Path) -> str:
+def _identity(name: str, folder: Path) -> str:
     """One text for each model, however it is named: its folder on this machine, else its name."""
     path = Path(resolve(named_in(folder, name)))
     return str(path.resolve()) if os.path.exists(path) else name

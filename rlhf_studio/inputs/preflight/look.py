@@ -22,7 +22,7 @@ class Look:
 
     Attributes:
         hub: where models are looked for by their ids; None for the usual one.
-        there: what a run that goes on has on its disk already.
+        on_disk: what a resumed run has on its disk already.
         free_bytes: gives the free bytes of a folder's disk.
         gpus: the GPUs of this machine; None when nobody can tell.
     """
@@ -30,7 +30,7 @@ class Look:
     workspace: Path
     hub: Hub | None
     permissions: Permissions
-    there: OnDisk
+    on_disk: OnDisk
     free_bytes: Callable[[Path], int]
     gpus: tuple[Gpu, ...] | None
 

@@ -13,7 +13,7 @@ from rlhf_studio.inputs.checks.reward_texts import reward_text_notes, reward_tex
 from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.estimate.counts import RunModels, reward_model_count
 from rlhf_studio.inputs.estimate.disk import disk_bytes, disk_problems
-from rlhf_studio.inputs.estimate.memory.savings import Change, cheapest
+from rlhf_studio.inputs.estimate.memory.savings import MemorySaving, cheapest
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
@@ -47,7 +47,7 @@ def inspect_ppo(config: RunConfig, look: Look) -> Preflight:
     notes.extend(ppo_notes(config, policy, prompts.count or 0))
     own_critic = critic if config.critic.start == "model" else None  # else it is a copy of a model that is downloaded anyway
     download_bytes = sum(facts.download_bytes for facts in (policy, reference, own_critic, *rewards) if facts is not None)
-    disk = disk_bytes(config, policy, look.there)
+    disk = disk_bytes(config, policy, look.on_disk)
     problems.extend(disk_problems(disk, download_bytes, look.workspace, look.free_bytes))
     complete = policy is not None and len(rewards) == reward_model_count(config) and (critic or config.critic.kind == "shared")
     run_models = RunModels(policy, rewards, reference, critic) if complete and policy is not None else None
@@ -57,7 +57,7 @@ def inspect_ppo(config: RunConfig, look: Look) -> Preflight:
     )
 
 
-def _memory(config: RunConfig, models: RunModels, prompts: PromptTokens | None, look: Look) -> tuple[MemoryEstimate, Change | None]:
+def _memory(config: RunConfig, models: RunModels, prompts: PromptTokens | None, look: Look) -> tuple[MemoryEstimate, MemorySaving | None]:
     """The memory that the run needs, and the cheapest change that makes it fit."""
     device = look.device(config.engine)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.checks.examples import ExampleFacts
 from rlhf_studio.inputs.estimate.counts import RunModels
-from rlhf_studio.inputs.estimate.memory.savings import Change
+from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
@@ -38,7 +38,7 @@ class Preflight:
     download_bytes: int = 0
     disk_bytes: int = 0
     memory_estimate: MemoryEstimate | None = None
-    change: Change | None = None
+    change: MemorySaving | None = None
     models: RunModels | None = None
     prompt_tokens: PromptTokens | None = None
     examples: ExampleFacts | None = None

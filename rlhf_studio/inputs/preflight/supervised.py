@@ -15,7 +15,7 @@ from rlhf_studio.inputs.checks.policy import adapter_problems, check_reference, 
 from rlhf_studio.inputs.ends import turn_end
 from rlhf_studio.inputs.estimate.counts import RunModels
 from rlhf_studio.inputs.estimate.disk import disk_problems
-from rlhf_studio.inputs.estimate.memory.savings import Change
+from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.inputs.estimate.supervised.disk import training_disk_bytes
 from rlhf_studio.inputs.estimate.supervised.memory import estimate_training_memory
@@ -51,8 +51,8 @@ def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: Exa
         problems.extend(_model_problems(config, facts))
         problems.extend(length_problems(config, facts, examples.tokens))
     steps = planned_steps(config, examples.count)
-    download = sum(one.download_bytes for one in (facts, reference) if one is not None)
-    disk = training_disk_bytes(config, facts, steps, examples.tokens, look.there)
+    download = sum(model.download_bytes for model in (facts, reference) if model is not None)
+    disk = training_disk_bytes(config, facts, steps, examples.tokens, look.on_disk)
     problems.extend(disk_problems(disk, download, look.workspace, look.free_bytes))
     named = isinstance(config, DPORunConfig) and bool(config.model.reference)
     models = RunModels(facts, (), reference) if facts is not None and (reference is not None or not named) else None
@@ -90,7 +90,7 @@ def _model_problems(config: SupervisedConfig, facts: ModelFacts) -> Iterator[Pro
         yield Problem("reward_model.append_eos", "the tokenizer has no end token to append; switch this off")
 
 
-def _memory(config: SupervisedConfig, models: RunModels, examples: ExampleFacts, look: Look) -> tuple[MemoryEstimate, Change | None]:
+def _memory(config: SupervisedConfig, models: RunModels, examples: ExampleFacts, look: Look) -> tuple[MemoryEstimate, MemorySaving | None]:
     """The memory that the run needs, and the cheapest change that makes it fit."""
     device = look.device(config.engine)
 
@@ -106,7 +106,7 @@ def _as_cut(tokens: ExampleTokens | None, config: SupervisedConfig) -> ExampleTo
     most = config.data.max_tokens
     if tokens is None or tokens.longest <= most:
         return tokens
-    return ExampleTokens(tuple(min(length, most) for length in tokens.texts), min(tokens.counted, most), tokens.whole)
+    return ExampleTokens(tuple(min(length, most) for length in tokens.texts), min(tokens.counted, most), tokens.complete)
 
 
 def _thrown_away(config: SupervisedConfig, facts: ModelFacts | None) -> Iterator[str]:

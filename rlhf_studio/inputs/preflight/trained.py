@@ -17,13 +17,14 @@ LONGEST_VALUE = 100  # characters of a setting that are shown
 
 def trained_notes(config: StageConfig) -> list[str]:
     """A warning for each policy and reward model whose run wrote its prompts in another form than this one, and what to set."""
-    here = prompt_writing(config)
-    notes = [note for setting, name in _policies(config) if (note := _note(setting, name, here))]
-    for place, component in enumerate(config.reward.components if hasattr(config, "reward") else []):
+    own_form = prompt_writing(config)
+    notes = [note for setting, name in _policies(config) if (note := _note(setting, name, own_form))]
+    for index, component in enumerate(config.reward.components if hasattr(config, "reward") else []):
         if isinstance(component, ClassifierReward) and component.reads == "both":
-            setting = f"reward.components.{place}"
+            setting = f"reward.components.{index}"
             own = component.chat_template == "own"
-            notes += [note for name in component.model_names() if (note := _own_note(setting, name) if own else _note(setting, name, here))]
+            noted = (_own_note(setting, name) if own else _note(setting, name, own_form) for name in component.model_names())
+            notes += filter(None, noted)
     return list(dict.fromkeys(notes))
 
 
@@ -40,22 +41,23 @@ def _policies(config: StageConfig) -> Iterator[tuple[str, str]]:
         yield "model.policy", config.model.policy
 
 
-def _note(setting: str, name: str, here: dict[str, Any]) -> str:
-    there, run = _writing_of(name)
-    if isinstance(there, str):
-        return f"Whether this run writes its prompts as the run {run} did, which trained {setting}, is not known: {there}."
-    differing = [key for key, value in there.items() if value != here[key]]
+def _note(setting: str, name: str, own_form: dict[str, Any]) -> str:
+    form, run = _form_of(name)
+    if isinstance(form, str):
+        return f"Whether this run writes its prompts as the run {run} did, which trained {setting}, is not known: {form}."
+    differing = [key for key, value in form.items() if value != own_form[key]]
     if not differing:
         return ""
-    found = ", ".join(f"data.{key} was {_shown(there[key])} there and is {_shown(here[key])} here" for key in differing)
-    same = ", ".join(f"data.{key} {_shown(there[key])}" for key in differing)
-    return f"Warning: the run {run}, which trained {setting}, wrote its prompts in another form: {found}. The same form would be: {same}."
+    differences = ", ".join(f"data.{key} was {_short(form[key])} there and is {_short(own_form[key])} here" for key in differing)
+    same = ", ".join(f"data.{key} {_short(form[key])}" for key in differing)
+    warning = f"Warning: the run {run}, which trained {setting}, wrote its prompts in another form: {differences}."
+    return f"{warning} The same form would be: {same}."
 
 
 def _own_note(setting: str, name: str) -> str:
     """The note for a reward model that reads chats in the form of its own tokenizer, whatever this run's prompts look like."""
-    there, run = _writing_of(name)
-    if isinstance(there, str) or there.get("chat_template", True):
+    form, run = _form_of(name)
+    if isinstance(form, str) or form.get("chat_template", True):
         return ""
     return (
         f"Warning: the run {run}, which trained {setting}, wrote its prompts without a chat template, and {setting}.chat_template is own "
@@ -63,19 +65,19 @@ def _own_note(setting: str, name: str) -> str:
     )
 
 
-def _writing_of(name: str) -> tuple[dict[str, Any] | str, str]:
+def _form_of(name: str) -> tuple[dict[str, Any] | str, str]:
     """How the run that trained a model wrote its prompts, or why that cannot be read; and the run's name. Empty for any other model."""
-    found = run_of_model(Path(resolve(name)))
-    if found is None:
+    run_and_step = run_of_model(Path(resolve(name)))
+    if run_and_step is None:
         return {}, ""
-    run = found[0]
+    run = run_and_step[0]
     try:
         return prompt_writing(config_from_file(run / "config.yaml")), run.name
     except ConfigError as error:
         return str(error), run.name
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     text = repr(value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}...")

@@ -19,8 +19,8 @@ from rlhf_studio.inputs.trained import resolve
 
 REMOTE_ROWS = 200
 FOLDER_ROWS = 5_000
-KEPT_BYTES = 64_000_000
-REMOTE_KEPT_BYTES = 4_000_000
+LOCAL_BYTES = 64_000_000
+REMOTE_BYTES = 4_000_000
 """Memory for the prompts of one source: four files are remembered, and twenty answers of the hub."""
 REMOTE_SECONDS = 30.0
 REMEMBER_SECONDS = 300.0
@@ -52,7 +52,7 @@ def state_of(path: str) -> tuple[tuple[str, int, int], ...]:
 @lru_cache(maxsize=4)
 def _local(data: DataConfig, state: tuple[tuple[str, int, int], ...]) -> Prompts:
     limit = FOLDER_ROWS if os.path.isdir(data.prompts) else None
-    return read_prompts(data, limit=limit, keep_bytes=KEPT_BYTES, seconds=REMOTE_SECONDS)
+    return read_prompts(data, limit=limit, keep_bytes=LOCAL_BYTES, seconds=REMOTE_SECONDS)
 
 
 Settings = TypeVar("Settings", bound=Hashable)
@@ -91,5 +91,5 @@ class RemoteMemory(Generic[Settings, Answer]):
 
 
 _remote: RemoteMemory[DataConfig, Prompts] = RemoteMemory(
-    lambda data: read_prompts(data, limit=REMOTE_ROWS, keep_bytes=REMOTE_KEPT_BYTES, seconds=REMOTE_SECONDS)
+    lambda data: read_prompts(data, limit=REMOTE_ROWS, keep_bytes=REMOTE_BYTES, seconds=REMOTE_SECONDS)
 )

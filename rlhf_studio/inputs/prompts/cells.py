@@ -11,7 +11,16 @@ from typing import Any
 from rlhf_studio.config import DataConfig
 from rlhf_studio.inputs.prompts.dialogues import FORMS, read_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.messages import Message, is_message, list_of, messages_of, parts_of, spoken, text_of, whole_characters
+from rlhf_studio.inputs.prompts.messages import (
+    Message,
+    is_message,
+    list_of,
+    messages_of,
+    parts_of,
+    require_whole_characters,
+    spoken,
+    text_of,
+)
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS
 
 PAIR = ("chosen", "rejected")
@@ -52,8 +61,8 @@ class Beside:
         """The whole chat of these messages; a system text of its own stays the first."""
         own = messages[:1] if messages and messages[0]["role"] == "system" else []
         system = [{"role": "system", "content": self.system}] if self.system and not own else own
-        whole = [*system, *self.history, *messages[len(own) :]]
-        return ({**whole[0], "tools": list(self.tools)}, *whole[1:]) if self.tools and whole else tuple(whole)
+        chat = [*system, *self.history, *messages[len(own) :]]
+        return ({**chat[0], "tools": list(self.tools)}, *chat[1:]) if self.tools and chat else tuple(chat)
 
 
 def beside_of(
@@ -98,20 +107,20 @@ def beside_columns(columns: Collection[str], prompt: str, taken: Collection[str]
 
     ``prompt``: the column of the prompt; ``named_input``: the one that a setting names; without ``chat_template`` nothing reads tools.
     """
-    found = {"input": named_input} if named_input else {}
+    chosen = {"input": named_input} if named_input else {}
     for part, names in BESIDE.items():
         unread = (part == "input" and prompt != INSTRUCTION) or (part == "tools" and not chat_template)
-        free = [name for name in names if name in columns and name not in taken and name not in found.values()]
+        free = [name for name in names if name in columns and name not in taken and name not in chosen.values()]
         if free and not unread:
-            found.setdefault(part, free[0])
-    return found
+            chosen.setdefault(part, free[0])
+    return chosen
 
 
 def _list(cell: Any, number: int, field: str, column: str) -> list[Any]:
     """The list in a cell; an empty one for nothing. Raises :class:`PromptsError`."""
     if cell is None or (isinstance(cell, str) and not cell.strip()):
         return []
-    whole_characters(json.dumps(cell, ensure_ascii=False), number)
+    require_whole_characters(json.dumps(cell, ensure_ascii=False), number)
     return list_of(cell, number, field, column)
 
 
@@ -120,9 +129,9 @@ def _turns(history: list[Any], number: int, field: str, column: str) -> list[Mes
     if not history or is_message(history[0]):
         return messages_of(history, number, field, column)
     turns = []
-    for place, pair in enumerate(history, start=1):
+    for turn, pair in enumerate(history, start=1):
         if not isinstance(pair, list) or len(pair) != 2:
-            raise PromptsError(field, f"row {number}, turn {place} in {column!r} is not like [what the user said, what the assistant said]")
+            raise PromptsError(field, f"row {number}, turn {turn} in {column!r} is not like [what the user said, what the assistant said]")
         turns += [{"role": role, "content": part} for role, part in zip(("user", "assistant"), pair, strict=True)]
     return messages_of(turns, number, field, column)
 
@@ -137,7 +146,7 @@ class Prompt:
         messages: the conversation when the row holds one, ending where the policy is to answer.
         reference: the reference text, empty when there is none.
         answered: the conversation ended with an answer, which was left out.
-        dialogue: how the conversation was written in one text (a key of :data:`dialogues.FORMS`); empty when it was not, or was left so.
+        dialogue: the form of the dialogue that the text was (a key of :data:`dialogues.FORMS`); empty for all other texts.
     """
 
     number: int
@@ -199,15 +208,15 @@ def _from_messages(messages: list[Message], number: int, reference: str) -> Prom
 
 
 def _from_text(text: str, number: int, column: str, reference: str, data: DataConfig, of_a_pair: bool, has_prompts: bool) -> Prompt:
-    found = read_dialogue(text) if data.dialogue != "whole" else None
-    if found is None:
+    dialogue = read_dialogue(text) if data.dialogue != "whole" else None
+    if dialogue is None:
         of_a_pair &= data.dialogue == "auto"
         if text.strip() and (data.dialogue == "cut" or of_a_pair):
             raise _no_dialogue(number, column, of_a_pair and has_prompts)
         return Prompt(number, text, None, reference)
     if data.chat_template:
-        return Prompt(number, spoken(found.messages), found.messages, reference, bool(found.answer), found.form)
-    return Prompt(number, found.prompt, None, reference, bool(found.answer), found.form if found.answer else "")
+        return Prompt(number, spoken(dialogue.messages), dialogue.messages, reference, bool(dialogue.answer), dialogue.form)
+    return Prompt(number, dialogue.prompt, None, reference, bool(dialogue.answer), dialogue.form if dialogue.answer else "")
 
 
 def _no_dialogue(number: int, column: str, has_prompts: bool) -> PromptsError:
@@ -222,5 +231,5 @@ def _no_dialogue(number: int, column: str, has_prompts: bool) -> PromptsError:
 def _reference(cell: Any, number: int, column: str, data: DataConfig) -> str:
     """The reference text; of a dialogue its last answer, since that is what the response is compared with."""
     text = text_of(cell, number, "data.reference_column", column)
-    found = read_dialogue(text) if data.dialogue != "whole" else None
-    return found.answer if found is not None and found.answer else text
+    dialogue = read_dialogue(text) if data.dialogue != "whole" else None
+    return dialogue.answer if dialogue is not None and dialogue.answer else text

@@ -13,9 +13,9 @@ LINE = r"(?:\r\n|\r(?!\n)|\n)"  # how Windows, old Macs and everybody else end a
 
 @dataclass(frozen=True)
 class _Marks:
-    """What finds the marks of one way to write dialogues; the first group is filled for a person's mark.
+    """Finds the marks of one way to write dialogues. The first group of a match is filled for a person's mark.
 
-    The mark that may begin a text is looked for apart: an expression with both would try ten times as long.
+    The mark that may begin a text has an expression of its own: one expression for both would take ten times as long.
     """
 
     first: re.Pattern[str] | None
@@ -72,10 +72,10 @@ class SharedDialogue:
 
 def read_dialogue(text: str) -> Dialogue | None:
     """The dialogue that a text is, or None."""
-    found = _find_marks(text)
-    if found is None:
+    form_and_marks = _find_marks(text)
+    if form_and_marks is None:
         return None
-    form, marks = found
+    form, marks = form_and_marks
     roles = ["user" if mark[1] else "assistant" for mark in marks]
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     texts = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
@@ -87,10 +87,10 @@ def read_dialogue(text: str) -> Dialogue | None:
 
 def shared_dialogue(chosen: str, rejected: str) -> SharedDialogue | None:
     """What two texts share when both are dialogues of one form, or None."""
-    found = _find_marks(chosen)
-    if found is None:
+    form_and_marks = _find_marks(chosen)
+    if form_and_marks is None:
         return None
-    form, marks = found
+    form, marks = form_and_marks
     shared = _shared_length(chosen, rejected)
     ends = [mark.end() for mark in marks if not mark[1]]
     inside = [end for end in ends if end <= shared]
@@ -110,12 +110,12 @@ def _find_marks(text: str) -> tuple[str, list[re.Match[str]]] | None:
     return None
 
 
-def _shared_length(one: str, other: str) -> int:
+def _shared_length(first: str, second: str) -> int:
     """How many characters two texts begin with in common."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SOURCE = "data.prompts"
-"""The setting that readers blame for a source; where another one names it, ``open_source`` puts that in its place."""
+"""The setting that readers blame for a source. Where another setting names the source, ``open_source`` blames that one instead."""
 
 
 class PromptsError(ValueError):

@@ -28,19 +28,19 @@ SAME_PROMPTS = (
 def set_aside(
     ids: Sequence[Sequence[object]], fraction: float, seed: int, *, most: int = MOST_SET_ASIDE, fewest: int = FEWEST_PROMPTS
 ) -> list[int]:
-    """Places, in order, of the prompts that training shall not draw: at most ``fraction`` of them, at most ``most``.
+    """The indices, ascending, of the prompts that training must not draw: at most ``fraction`` of them, and at most ``most``.
 
-    Of fewer than ``fewest`` it is none.
-    ``ids`` are the prompts' token ids, or what else they are known by. Prompts with the same ids go together.
+    Of fewer than ``fewest`` prompts, none is set aside. ``ids``: the prompts' token ids, or what else tells them apart. Prompts with the
+    same ids are on the same side.
     """
-    wanted = min(most, int(fraction * len(ids))) if len(ids) >= fewest else 0
+    count = min(most, int(fraction * len(ids))) if len(ids) >= fewest else 0
     same: dict[bytes, list[int]] = {}
-    if wanted:
-        for place, row in enumerate(ids):
-            same.setdefault(hashlib.sha256(f"{seed} {list(row)}".encode()).digest(), []).append(place)
+    if count:
+        for index, row in enumerate(ids):
+            same.setdefault(hashlib.sha256(f"{seed} {list(row)}".encode()).digest(), []).append(index)
     chosen: list[int] = []
     for key in sorted(same):
-        if len(chosen) + len(same[key]) <= wanted:
+        if len(chosen) + len(same[key]) <= count:
             chosen += same[key]
     return sorted(chosen)
 
@@ -56,15 +56,20 @@ def eval_settings(data: DataConfig) -> DataConfig | None:
 
 def same_source(data: DataConfig) -> bool:
     """Whether ``data.eval`` names what the training prompts come from: the same file, or the same split of a folder or hub dataset."""
-    prompts, held_out = resolve(data.prompts), resolve(data.eval)
-    here = os.path.exists(prompts) and os.path.exists(held_out)
-    if not (os.path.samefile(prompts, held_out) if here else prompts == held_out):
+    return name_the_same(data.prompts, data.eval, same_split=data.split == data.eval_split)
+
+
+def name_the_same(first: str, second: str, *, same_split: bool) -> bool:
+    """Whether two names lead to the same file, or to the same folder or hub dataset, of which ``same_split`` is read."""
+    first, second = resolve(first), resolve(second)
+    local = os.path.exists(first) and os.path.exists(second)
+    if not (os.path.samefile(first, second) if local else first == second):
         return False
-    return os.path.isfile(prompts) or data.split == data.eval_split
+    return os.path.isfile(first) or same_split
 
 
 def eval_error(error: PromptsError) -> PromptsError:
-    """An error in the prompts of ``data.eval``, at one of its own settings: the others may be right for the prompts themselves."""
+    """An error in the prompts of ``data.eval``, at one of its own settings: all other settings are shared with the training prompts."""
     field = "data.eval_split" if error.field == "data.split" else "data.eval"
     own = error.field in ("data.prompts", "data.split")
     return PromptsError(field, error.message if own else f"in the held-out prompts: {error.message}")

@@ -13,8 +13,8 @@ class PromptTokens:
         usual: their mean, rounded up.
         longest: bounds for the longest; equal when every prompt was counted.
         count: how many there are; None when only the first were looked at.
-        usual_text, longest_text: of the texts that rewards read; they read a prompt whole whose beginning was cut off for the policy.
-            None: as ``usual``; and of the longest, that it is not known.
+        usual_text, longest_text: the same of the texts that rewards read: the whole prompt, also where its beginning is cut off for the
+            policy. ``usual_text`` is None where it equals ``usual``; ``longest_text`` is None where it is not known.
         shortest: of those that were counted.
     """
 

@@ -33,23 +33,23 @@ class Fields:
     """What chats say beside role and content, and how much of it reaches no text.
 
     Attributes:
-        there: key of messages -> chats that have it.
-        idle: the same, of chats that are written alike without it.
+        present: key of messages -> chats that have it.
+        idle: key of messages -> chats whose text is the same without it.
     """
 
-    there: Counter[str] = field(default_factory=Counter)
+    present: Counter[str] = field(default_factory=Counter)
     idle: Counter[str] = field(default_factory=Counter)
 
     def add(self, messages: Iterable[Message], idle: Iterable[str] | None = None) -> None:
         """Count one chat, of which these keys are idle; None: all are."""
         names = further(messages)
-        self.there.update(names)
+        self.present.update(names)
         self.idle.update(names if idle is None else idle)
 
     def notes(self) -> list[str]:
         """One sentence for those that change nothing in any chat, or none."""
-        unused = [name for name, count in self.there.items() if self.idle[name] == count]
-        listed = ", ".join(f"{name!r} (in {self.there[name]:,} {'chat' if self.there[name] == 1 else 'chats'})" for name in unused)
+        unused = [name for name, count in self.present.items() if self.idle[name] == count]
+        listed = ", ".join(f"{name!r} (in {self.present[name]:,} {'chat' if self.present[name] == 1 else 'chats'})" for name in unused)
         return [f"Not used, since what the model reads is the same without: {listed}."] if unused else []
 
 
@@ -60,7 +60,7 @@ def text_of(cell: Any, number: int, field: str, column: str) -> str:
     if not isinstance(cell, str):
         kind = cell[TYPE_KEY] if isinstance(cell, dict) and TYPE_KEY in cell else type(cell).__name__
         raise PromptsError(field, f"row {number} holds {kind} in {column!r}, not text")
-    return whole_characters(cell, number)
+    return require_whole_characters(cell, number)
 
 
 def list_of(cell: Any, number: int, field: str, column: str) -> list[Any]:
@@ -86,17 +86,17 @@ def is_message(part: Any) -> bool:
 
 def messages_of(cell: list[Any], number: int, field: str, column: str) -> list[Message]:
     """The messages of a cell, with the keys role and content. Raises :class:`PromptsError` that names the message."""
-    return [_message(part, place, number, field, column) for place, part in enumerate(cell, start=1)]
+    return [_message(part, index, number, field, column) for index, part in enumerate(cell, start=1)]
 
 
-def said(message: Message) -> str:
+def content_of(message: Message) -> str:
     """The content of a message; empty where a call takes its place."""
     return message["content"] or ""
 
 
 def spoken(messages: Iterable[Message]) -> str:
     """What was said in a chat, one message below the other."""
-    return "\n".join(map(said, messages))
+    return "\n".join(map(content_of, messages))
 
 
 def further(messages: Iterable[Message]) -> list[str]:
@@ -114,8 +114,8 @@ def key_of(messages: Sequence[Message] | None) -> tuple[tuple[str, ...], ...] | 
     return messages and tuple(map(parts_of, messages))  # type: ignore[return-value]
 
 
-def _message(part: Any, place: int, number: int, field: str, column: str) -> Message:
-    where = f"row {number}, message {place} in {column!r}"
+def _message(part: Any, index: int, number: int, field: str, column: str) -> Message:
+    where = f"row {number}, message {index} in {column!r}"
     if not is_message(part):
         raise PromptsError(field, f'{where} is not like {{"role": "user", "content": "Hello"}}')
     keys = next((keys for keys in KEYS if keys[0] in part and keys[1] in part), KEYS[0])
@@ -134,7 +134,7 @@ def _message(part: Any, place: int, number: int, field: str, column: str) -> Mes
         )
     if weight == 0:
         more[WEIGHT] = 0
-    whole_characters(json.dumps([role, content, more], ensure_ascii=False), number)
+    require_whole_characters(json.dumps([role, content, more], ensure_ascii=False), number)
     return {"role": SPEAKERS.get(role, role), "content": content, **more}
 
 
@@ -150,7 +150,7 @@ def _calls(text: str, where: str, field: str) -> list[dict[str, Any]]:
     return [{"type": "function", "function": call} for call in calls]
 
 
-def whole_characters(text: str, number: int) -> str:
+def require_whole_characters(text: str, number: int) -> str:
     """Refuses half of a surrogate pair: no tokenizer can encode it, and the run would fail much later."""
     try:
         text.encode("utf-8")

@@ -115,7 +115,7 @@ def prepare(
     fields, finds_special = Fields(), special_finder(encoder)
     texts = prompt_texts(prompts.rows, data, chat, tick, fields)
     left_out = Counter(prompts.left_out)
-    kept: list[tuple[Prompt, str, list[int], int]] = []
+    usable: list[tuple[Prompt, str, list[int], int]] = []
     same: dict[int, int] = {}  # one object for each token id: else every token of every prompt is a number object of its own
     for row, text, ids in zip(prompts.rows, texts, encoded(texts, encoder, not data.chat_template, tick), strict=True):
         if len(ids) < data.min_prompt_tokens:
@@ -127,32 +127,32 @@ def prepare(
         if len(ids) > data.max_prompt_tokens and data.overlong == "drop":
             left_out["many_tokens"] += 1
             continue
-        shown = cut(ids, data.max_prompt_tokens, data.overlong, encoder.starts)
-        if data.overlong == "cut_right" and len(shown) < len(ids):
+        read_ids = cut(ids, data.max_prompt_tokens, data.overlong, encoder.starts)
+        if data.overlong == "cut_right" and len(read_ids) < len(ids):
             text = encoder.decode(
-                shown[_leading(shown, encoder.starts) :]
+                read_ids[_leading(read_ids, encoder.starts) :]
             )  # the response follows where the cut is, and so must the text that rewards read
-        kept.append((row, text, [same.setdefault(token, token) for token in shown], len(ids)))
+        usable.append((row, text, [same.setdefault(token, token) for token in read_ids], len(ids)))
     return Prepared(
-        texts=[text for _, text, _, _ in kept],
-        ids=[ids for _, _, ids, _ in kept],
-        lengths=[length for _, _, _, length in kept],
-        references=[row.reference for row, _, _, _ in kept] if prompts.has_references else None,
+        texts=[text for _, text, _, _ in usable],
+        ids=[ids for _, _, ids, _ in usable],
+        lengths=[length for _, _, _, length in usable],
+        references=[row.reference for row, _, _, _ in usable] if prompts.has_references else None,
         left_out=left_out,
-        answered=sum(row.answered for row, _, _, _ in kept),
+        answered=sum(row.answered for row, _, _, _ in usable),
         origin=prompts.notes,
-        chats=[chat_of(row, data.system_text) for row, _, _, _ in kept] if data.chat_template else None,
-        dialogues=Counter(row.dialogue for row, _, _, _ in kept if row.dialogue),
-        rows=[row for row, _, _, _ in kept],
+        chats=[chat_of(row, data.system_text) for row, _, _, _ in usable] if data.chat_template else None,
+        dialogues=Counter(row.dialogue for row, _, _, _ in usable if row.dialogue),
+        rows=[row for row, _, _, _ in usable],
         fields=fields,
-        special=sum(finds_special(row.text) for row, _, _, _ in kept),
+        special=sum(finds_special(row.text) for row, _, _, _ in usable),
     )
 
 
 def special_finder(encoder: Encoder) -> Callable[..., bool]:
     """What tells whether a special token of the tokenizer stands in any of some texts."""
-    found = re.compile("|".join(map(re.escape, filter(None, encoder.specials))) or r"(?!)")
-    return lambda *texts: any(found.search(text) for text in texts)
+    pattern = re.compile("|".join(map(re.escape, filter(None, encoder.specials))) or r"(?!)")
+    return lambda *texts: any(pattern.search(text) for text in texts)
 
 
 def special_note(count: int, total: int, noun: str) -> list[str]:
@@ -173,10 +173,10 @@ def encoded(texts: Sequence[str], encoder: Encoder, special: bool, tick: Callabl
     """Token ids text by text, encoded in packs: those of all texts at once would take many times the memory of the texts."""
     pack: list[str] = []
     characters = 0
-    for place, text in enumerate(texts, start=1):
+    for index, text in enumerate(texts, start=1):
         pack.append(text)
         characters += len(text)
-        if characters > PACK_CHARACTERS or place == len(texts):
+        if characters > PACK_CHARACTERS or index == len(texts):
             yield from encoder.encode(pack, special=special)
             tick()
             pack, characters = [], 0
@@ -217,14 +217,14 @@ def chat_texts(
         raise PromptsError("data.chat_template", "the tokenizer has no chat template; switch this off, or use a chat model")
     chats = [chat_of(row, data.system_text) for row in rows]
     try:
-        all_written = write_chats(chat, chats, "open", tick)
+        chat_texts_written = write_chats(chat, chats, "open", tick)
     except ChatError as error:
-        where = "" if error.place is None else f"row {rows[error.place].number}: "
+        where = "" if error.index is None else f"row {rows[error.index].number}: "
         raise PromptsError("data.chat_template", f"{where}{error}") from None
     if fields is not None:
-        for messages, one in zip(chats, all_written, strict=True):
-            fields.add(messages, one.idle)
-    return [one.text for one in all_written]
+        for messages, chat_text in zip(chats, chat_texts_written, strict=True):
+            fields.add(messages, chat_text.idle)
+    return [chat_text.text for chat_text in chat_texts_written]
 
 
 def chat_of(row: Prompt, system_text: str) -> Messages:

@@ -48,7 +48,7 @@ class Preview:
 
     Attributes:
         rows: the first prompts.
-        total: prompts that are left of those that were looked at.
+        total: how many of the prompts that were looked at are left.
         whole: whether every row of the source was looked at.
         columns: the source's column names; empty for a text file.
         lengths: None without a tokenizer.
@@ -77,10 +77,10 @@ def preview_prompts(data: DataConfig, count: int, tokenizer: Path | None, chat: 
         notes = counted.notes(data)
         rows = [PreviewRow(shortened(text), None, False) for text in texts]
         return Preview(rows, len(prompts), not prompts.partial, prompts.columns, None, notes)
-    shown = zip(prepared.texts[:count], prepared.ids, prepared.lengths, strict=False)
-    rows = [PreviewRow(shortened(text), length, len(ids) < length) for text, ids, length in shown]
-    whole = measures_all(prompts) and not prompts.partial
-    return Preview(rows, len(prepared.ids), whole, prompts.columns, lengths_of(prepared.lengths), prepared.notes(data))
+    measured = zip(prepared.texts[:count], prepared.ids, prepared.lengths, strict=False)
+    rows = [PreviewRow(shortened(text), length, len(ids) < length) for text, ids, length in measured]
+    complete = measures_all(prompts) and not prompts.partial
+    return Preview(rows, len(prepared.ids), complete, prompts.columns, lengths_of(prepared.lengths), prepared.notes(data))
 
 
 def measure(prompts: Prompts, data: DataConfig, tokenizer: Path | None, chat: ChatTemplate | None, seed: int) -> Prepared | None:

@@ -12,7 +12,7 @@ from rlhf_studio.inputs.prompts.cells import BESIDE, PAIR, Prompt, beside_column
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import key_of
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS, open_source
-from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick, root_of, unused_note
+from rlhf_studio.inputs.prompts.sources.rows import RawRow, RowSource, SourceRequest, Tick, root_of, unused_note
 
 MAX_BLANK_ROWS = 200_000
 BLANK_PER_PROMPT = 10
@@ -30,7 +30,7 @@ REASONS = {
     "few_tokens": "{n} with fewer than {data.min_prompt_tokens:,} tokens",
     "many_tokens": "{n} with more than {data.max_prompt_tokens:,} tokens",
 }
-"""Why a row is left out -> how a person is told."""
+"""Why a row is left out -> the words for it in a note."""
 
 SETTINGS = {
     "blank": "data.column",
@@ -93,19 +93,19 @@ def read_prompts(
     seconds: float = STALL_SECONDS,
     tick: Tick = lambda text: None,
 ) -> Prompts:
-    """At most ``data.max_prompts`` prompts, without those that the text filters leave out; with ``limit``, of the first rows only.
+    """At most ``data.max_prompts`` prompts that pass the text filters; with ``limit``, from the first rows only.
 
     Args:
         keep_bytes: prompts beyond so much memory are read and checked like the others, but not kept.
         seconds: the longest wait for the next rows of a slow source.
-        tick: is told about its progress.
+        tick: called with its progress, as text.
 
     Raises :class:`PromptsError` for a source that is missing, empty, not readable, has no such column, or holds no text there, and for
     prompts that take more than :data:`MAX_BYTES`.
     """
-    source_rows = _BoundedRows(data, open_source(place_of(data), limit=limit, seconds=seconds, tick=tick), keep_bytes)
-    rows = list(_kept(source_rows.filled(), data, source_rows.left_out))
-    partial = source_rows.passed_over or (limit is not None and source_rows.seen >= limit)
+    source_rows = _BoundedRows(data, open_source(source_request(data), limit=limit, seconds=seconds, tick=tick), keep_bytes)
+    rows = list(_filtered(source_rows.filled(), data, source_rows.left_out))
+    partial = source_rows.passed_over or (limit is not None and source_rows.rows_read >= limit)
     if not rows and not partial:
         raise nothing_left(data, source_rows.left_out)
     source = source_rows.source
@@ -126,31 +126,31 @@ def reasons(left_out: Counter[str], data: DataConfig) -> str:
     return ", ".join(REASONS[reason].format(n=f"{left_out[reason]:,}", data=data) for reason in REASONS if left_out[reason])
 
 
-def place_of(data: DataConfig) -> Place:
-    """Where the prompts are: the columns that settings name, and those of :data:`BESIDE`."""
+def source_request(data: DataConfig) -> SourceRequest:
+    """The source of the prompts, with the columns that settings name and those of :data:`BESIDE`."""
     named = {f"data.{name}": column for name in NAMED.values() if (column := getattr(data, name))}
     usual = tuple(name for names in BESIDE.values() for name in names if name not in named.values())
-    return Place(data.prompts, named, usual, data.subset, data.split, data.revision)
+    return SourceRequest(data.prompts, named, usual, data.subset, data.split, data.revision)
 
 
 class _BoundedRows:
     """One pass over a source, in which memory is bounded.
 
     Attributes:
-        seen: rows so far.
+        rows_read: rows so far.
         left_out: rows left out so far, by reason.
         passed_over: some prompts were not kept, to save memory.
         columns: part of a prompt -> the column that it is read from.
     """
 
-    def __init__(self, data: DataConfig, source: Source, keep_bytes: int):
+    def __init__(self, data: DataConfig, source: RowSource, keep_bytes: int):
         self.source = source
-        self.seen = 0
+        self.rows_read = 0
         self.passed_over = False
         self._keep_bytes = keep_bytes
         self.left_out: Counter[str] = Counter()
         self._data = data
-        self._place = place_of(data)
+        self._request = source_request(data)
         self.columns: dict[str, str] = {}
         self._strange: set[str] = set()  # parts whose column held something else in the first row that has it
         self._known = -1
@@ -160,7 +160,7 @@ class _BoundedRows:
         count = size = 0
         try:
             for raw in self.source.rows:
-                self.seen += 1
+                self.rows_read += 1
                 cells = self._parts(raw)
                 prompt = prompt_from(raw.number, cells, self.columns, self._data, *self._has)
                 if not prompt.text.strip():
@@ -181,8 +181,8 @@ class _BoundedRows:
 
     def _parts(self, raw: RawRow) -> dict[str, Any]:
         """The cells of the parts of a prompt. Columns that come with this row are used like those of the first."""
-        named = self._place.columns
-        row = dict(zip((*named.values(), *self._place.usual), raw.cells, strict=True))
+        named = self._request.columns
+        row = dict(zip((*named.values(), *self._request.usual), raw.cells, strict=True))
         names = self.source.columns
         if self._known != len(names):
             self._known = len(names)
@@ -202,12 +202,12 @@ class _BoundedRows:
             raise PromptsError("data.prompts", message)
 
 
-def _kept(prompts: Iterator[Prompt], data: DataConfig, left_out: Counter[str]) -> Iterator[Prompt]:
-    """The prompts that the filters by text let through."""
-    seen: set[tuple[str, Any]] = set()
+def _filtered(prompts: Iterator[Prompt], data: DataConfig, left_out: Counter[str]) -> Iterator[Prompt]:
+    """The prompts that pass the text filters."""
+    keys: set[tuple[str, Any]] = set()
     for prompt in prompts:
         key = (prompt.text, key_of(prompt.messages))
-        if data.drop_duplicates and key in seen:
+        if data.drop_duplicates and key in keys:
             left_out["repeated"] += 1
         elif len(prompt.text) < data.min_characters:
             left_out["few_characters"] += 1
@@ -216,4 +216,4 @@ def _kept(prompts: Iterator[Prompt], data: DataConfig, left_out: Counter[str]) -
         else:
             yield prompt
         if data.drop_duplicates:
-            seen.add(key)
+            keys.add(key)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue
-from rlhf_studio.inputs.prompts.messages import Message, said
+from rlhf_studio.inputs.prompts.messages import Message, content_of
 
-PLACE = "{prompt}"
+PROMPT_SLOT = "{prompt}"
 """Where the prompt stands in ``data.prompt_format``."""
 BETWEEN = "\n\n"
 """What stands between the turns of a chat that is written without a template."""
@@ -27,10 +27,10 @@ def written_chat(messages: Sequence[Message], prompt_format: str) -> str:
     text = ""
     for message in messages:
         if message["role"] == "assistant":
-            text += joined(text, said(message))
+            text += joined(text, content_of(message))
         else:
             between = BETWEEN if text else ""
-            text += between + (written(said(message), prompt_format) if message["role"] == "user" else said(message))
+            text += between + (written(content_of(message), prompt_format) if message["role"] == "user" else content_of(message))
     return text
 
 
@@ -41,5 +41,5 @@ def joined(prompt: str, response: str) -> str:
 
 def _around(prompt_format: str) -> tuple[str, str]:
     """What stands in front of a prompt and behind it. ``\\n`` of a command line or a field of the form is a line break."""
-    before, _, behind = prompt_format.replace("\\n", "\n").partition(PLACE)
+    before, _, behind = prompt_format.replace("\\n", "\n").partition(PROMPT_SLOT)
     return before, behind

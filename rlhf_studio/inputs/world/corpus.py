@@ -88,15 +88,15 @@ def garble(response: str, rng: Random, slips: int) -> str:
     """Make ``slips`` mistakes: a word moves to another place, stands a second time elsewhere, is repeated on the spot, or is lost."""
     words = response.split()
     for _ in range(slips):
-        kind, here, there = (int(rng.random() * choices) for choices in (4, len(words), len(words)))
+        kind, source, target = (int(rng.random() * choices) for choices in (4, len(words), len(words)))
         if kind == 0:
-            words.insert(there, words.pop(here))
+            words.insert(target, words.pop(source))
         elif kind == 1:
-            words.insert(there, words[here])
+            words.insert(target, words[source])
         elif kind == 2:
-            words[here:here] = [words[here]] * (1 + int(rng.random() * 4))
+            words[source:source] = [words[source]] * (1 + int(rng.random() * 4))
         elif len(words) > 1:
-            del words[here]
+            del words[source]
     return "".join(f" {word}" for word in words)
 
 

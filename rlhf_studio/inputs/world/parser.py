@@ -35,11 +35,11 @@ class Parsed:
 
 def parse_review(text: str) -> Parsed:
     """Parse a text sentence by sentence; upper and lower case are the same. Any text can be parsed, whether it is a review or not."""
-    found = list(_TOKEN.finditer(text, 0, LONGEST_TEXT))
-    tokens = tuple(match[0].lower() for match in found)
+    matches = list(_TOKEN.finditer(text, 0, LONGEST_TEXT))
+    tokens = tuple(match[0].lower() for match in matches)
     accepted: list[bool] = []
     sentiments: list[float] = []
-    said: set[str] = set()
+    spoken: set[str] = set()
     written = 0  # sentences so far; a mark without words before it is not a sentence
     ended = False  # whether the verdict was given
     sound = True  # whether every sentence was well formed
@@ -47,16 +47,16 @@ def parse_review(text: str) -> Parsed:
         words, marks = _split_mark(tokens[start:end])
         kinds = ("<opening>",) if written == 0 else ("<body>", "<verdict>")
         match = _NOTHING if ended or written == MAX_SENTENCES or not words else _match_sentence(words, kinds)
-        taken = _taken_words(match, said)
+        taken = _taken_words(match, spoken)
         mark_fits = marks == (".",) or (marks == ("!",) and end == len(tokens))
         well_formed = bool(words) and match.complete and taken == len(words) and mark_fits
         accepted += [True] * (taken + well_formed) + [False] * (end - start - taken - well_formed)
         sentiments += [phrase.sentiment for _, phrase in match.phrases if phrase.sentiment and well_formed]
-        said |= {phrase.once for _, phrase in match.phrases}
+        spoken |= {phrase.once for _, phrase in match.phrases}
         sound = sound and well_formed
         ended = ended or match.kind == "<verdict>"
         written += bool(words)
-    starts = tuple(match.start() for match in found)
+    starts = tuple(match.start() for match in matches)
     return Parsed(starts, tuple(accepted), tuple(sentiments), sound and written >= 2)
 
 
@@ -98,13 +98,13 @@ class _Match:
 _NOTHING = _Match("", False, 0, ())
 
 
-def _taken_words(match: _Match, said: set[str]) -> int:
+def _taken_words(match: _Match, spoken: set[str]) -> int:
     """Words accepted before the first phrase that was already said, in this sentence or an earlier one."""
-    heard = set(said)
+    known = set(spoken)
     for position, phrase in match.phrases:
-        if phrase.once in heard:
+        if phrase.once in known:
             return position
-        heard.add(phrase.once)
+        known.add(phrase.once)
     return match.length
 
 

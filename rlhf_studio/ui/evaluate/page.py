@@ -18,7 +18,7 @@ from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config.io import ConfigError, Problem, walk_fields
-from rlhf_studio.inputs.evaluation import Asked, refers_to, settings_for
+from rlhf_studio.inputs.evaluation import EvaluationRequest, refers_to, settings_for
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.jobs.export.evaluation import answer_lines, as_markdown, write_csv
 from rlhf_studio.runs.errors import StoreError
@@ -177,7 +177,7 @@ class EvaluatePage:
         except StoreError as error:
             return {"problem": str(error)}
         chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies][:MOST_SHOWN]
-        places = sorted({int(place) for policy in policies.values() for place in policy.places})
+        places = sorted({int(place) for policy in policies.values() for place in policy.prompts})
         start = sent.member(data, "start")
         first = min(start, max(len(places) - 1, 0)) if type(start) is int and start >= 0 else 0
         draw = sent.member(data, "draw")
@@ -312,7 +312,7 @@ def _names(names: Any) -> list[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _asked(data: Any) -> Asked:
+def _asked(data: Any) -> EvaluationRequest:
     """What the form says. Raises ValueError for what no form sends."""
     policies = tuple(line.strip() for line in str(sent.member(data, "policies") or "").splitlines() if line.strip())
     if not policies:
@@ -330,4 +330,4 @@ def _asked(data: Any) -> Asked:
     settings |= {name: texts[name] for name in TEXTS if texts.get(name)}
     temperature = sent.member(data, "temperature")
     overrides = {} if temperature is None else {"generation.temperature": str(temperature)}
-    return Asked(policies, texts.get("file") or None, texts.get("reward") or None, settings, overrides)
+    return EvaluationRequest(policies, texts.get("file") or None, texts.get("reward") or None, settings, overrides)

@@ -193,17 +193,17 @@ class Experiments:
         reader = self._workspace.reader(run)
         refuse_only_read(reader)
         status = self._workspace.status(run)
-        there = OnDisk(status.last_recorded_step, len(reader.checkpoints()))
-        self._checked(with_more_steps(status, reader.config(), steps), run, there)
+        on_disk = OnDisk(status.last_recorded_step, len(reader.checkpoints()))
+        self._checked(with_more_steps(status, reader.config(), steps), run, on_disk)
         self._workspace.go_on(run, steps)
         return [run]
 
-    def _checked(self, config: StageConfig, run: str, there: OnDisk = NEW_RUN) -> tuple[int, int] | None:
+    def _checked(self, config: StageConfig, run: str, on_disk: OnDisk = NEW_RUN) -> tuple[int, int] | None:
         """The memory that a run will need which follows from ``run`` and works in its folder; ``there`` is what it has on its disk.
 
         Raises ConfigError for what keeps it from starting.
         """
-        report = self._inspect(config, self._workspace.root, folder=self._workspace.reader(run).working_folder(), there=there)
+        report = self._inspect(config, self._workspace.root, folder=self._workspace.reader(run).working_folder(), on_disk=on_disk)
         if report.problems:
             raise ConfigError(report.problems)
         return report.expected_peak

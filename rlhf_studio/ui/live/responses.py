@@ -153,7 +153,7 @@ def _moves(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     if not {"logprobs", "new_logprobs", "advantages"} <= arrays.keys():
         return np.zeros(0)
     sampled, after, advantages = (np.asarray(arrays[name], np.float64) for name in ("logprobs", "new_logprobs", "advantages"))
-    used = token_card.wanted(arrays)
+    used = token_card.loss_advantages(arrays)
     with np.errstate(invalid="ignore", over="ignore"):
         change = np.exp(after) - np.exp(sampled)
         product = change * advantages

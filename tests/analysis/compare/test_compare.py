@@ -54,12 +54,12 @@ def level(height: float, noise: float = 0.0, seed: int = 0) -> Values:
 def test_two_settings_are_told_apart_with_figures_and_the_setting(tmp_path: Path) -> None:
     good = run(tmp_path / "b", level(0.81, 0.01), ppo={"kl_coef": 0.05}, scores=level(1.0))
     bad = run(tmp_path / "a", level(0.42, 0.01), ppo={"kl_coef": 0.0}, scores=level(3.0))
-    found = compare([bad, good])
-    assert found.verdict.startswith("“b” reaches a gold score of 0.8") and "against 0.4" in found.verdict
-    assert found.verdict.endswith("at a KL of 2.00 against 2.00. They differ in KL coefficient (0.05 against 0).")
-    assert [(row.setting, row.values) for row in found.settings] == [("ppo.kl_coef", [0.0, 0.05])]
-    assert any("“a” is ahead, with 3.00 against 1.00 for “b”; the gold score says otherwise." in note for note in found.notes)
-    assert any("more seeds" in note for note in found.notes)
+    comparison = compare([bad, good])
+    assert comparison.verdict.startswith("“b” reaches a gold score of 0.8") and "against 0.4" in comparison.verdict
+    assert comparison.verdict.endswith("at a KL of 2.00 against 2.00. They differ in KL coefficient (0.05 against 0).")
+    assert [(row.setting, row.values) for row in comparison.settings] == [("ppo.kl_coef", [0.0, 0.05])]
+    assert any("“a” is ahead, with 3.00 against 1.00 for “b”; the gold score says otherwise." in note for note in comparison.notes)
+    assert any("more seeds" in note for note in comparison.notes)
 
 
 def test_a_difference_that_chance_can_make_is_called_so(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_seeds_say_how_far_chance_goes(tmp_path: Path) -> None:
 def test_runs_of_one_seed_are_one_draw_of_luck(tmp_path: Path) -> None:
     """The same run twice does not make its setting any surer."""
     twice = [run(tmp_path / name, level(0.6, 0.2), name=name, ppo={"kl_coef": 0.2}) for name in ("x", "y")]
-    found = compare([run(tmp_path / "a", level(0.5, 0.2, 1)), *twice])
-    assert "“KL coefficient 0.2” (2 runs of one seed) and “a” end with about the same" in found.verdict
-    assert "the noise from step to step alone" in found.verdict and any("more seeds" in note for note in found.notes)
+    comparison = compare([run(tmp_path / "a", level(0.5, 0.2, 1)), *twice])
+    assert "“KL coefficient 0.2” (2 runs of one seed) and “a” end with about the same" in comparison.verdict
+    assert "the noise from step to step alone" in comparison.verdict and any("more seeds" in note for note in comparison.notes)
     assert compare(twice).verdict.startswith("2 runs of the same settings and seed end with a gold score of 0.")
 
 
@@ -105,8 +105,8 @@ def test_a_group_of_seeds_is_called_by_what_its_runs_have_in_common(tmp_path: Pa
         return run(tmp_path / f"{kl_coef}{seed}", level(kl_coef), name=name, seed=seed, ppo={"kl_coef": kl_coef})
 
     names = ["β and seeds, kl_coef {}, seed {}", "world seed-{1}", "world (seed {1})"]
-    found = compare([swept(names[0].format(kl, seed), kl, seed) for kl in (0.1, 0.2) for seed in (0, 1)])
-    assert [group.label for group in found.groups] == ["β and seeds, kl_coef 0.1", "β and seeds, kl_coef 0.2"]
+    comparison = compare([swept(names[0].format(kl, seed), kl, seed) for kl in (0.1, 0.2) for seed in (0, 1)])
+    assert [group.label for group in comparison.groups] == ["β and seeds, kl_coef 0.1", "β and seeds, kl_coef 0.2"]
     both = compare([swept(name.format(0, seed), kl, seed) for kl, name in ((0.3, names[1]), (0.4, names[2])) for seed in (0, 1)])
     assert [group.label for group in both.groups] == ["world (KL coefficient 0.3)", "world (KL coefficient 0.4)"]
 
@@ -117,7 +117,7 @@ def scored(folder: Path, gold: float, score: float, noise: float, **settings: An
 
 
 @pytest.mark.parametrize(
-    ("golds", "scores", "said"),
+    ("golds", "scores", "expected"),
     [
         ((0.5, 0.9), (2.0, 1.0), "the gold score says otherwise."),
         ((0.5, 0.51), (2.0, 1.0), "the gold score does not tell the two apart."),
@@ -126,14 +126,14 @@ def scored(folder: Path, gold: float, score: float, noise: float, **settings: An
     ],
 )
 def test_the_score_speaks_against_gold_only_where_it_is_sure(
-    golds: tuple[float, float], scores: tuple[float, float], said: str, tmp_path: Path
+    golds: tuple[float, float], scores: tuple[float, float], expected: str, tmp_path: Path
 ) -> None:
     readers = [
-        scored(tmp_path / str(place), gold, score, 0.1, ppo={"kl_coef": 0.1 * place})
-        for place, (gold, score) in enumerate(zip(golds, scores, strict=True))
+        scored(tmp_path / str(number), gold, score, 0.1, ppo={"kl_coef": 0.1 * number})
+        for number, (gold, score) in enumerate(zip(golds, scores, strict=True))
     ]
     notes = [note for note in compare(readers).notes if note.startswith("By the score")]
-    assert len(notes) == bool(said) and all(note.endswith(said) for note in notes)
+    assert len(notes) == bool(expected) and all(note.endswith(expected) for note in notes)
 
 
 def test_the_score_says_nothing_of_runs_that_other_rewards_scored(tmp_path: Path) -> None:
@@ -143,13 +143,13 @@ def test_the_score_says_nothing_of_runs_that_other_rewards_scored(tmp_path: Path
 
 
 def test_what_differs_is_named_by_titles_and_without_bookkeeping(tmp_path: Path) -> None:
-    kept = {"engine": {"seed": 1, "watch_every": 7, "threads": 1}}
+    bookkeeping = {"engine": {"seed": 1, "watch_every": 7, "threads": 1}}
     many = {"ppo": {"kl_coef": 0.2, "learning_rate": 1e-5, "lam": 0.9, "gamma": 0.99}, "generation": {"temperature": 0.7}}
     readers = [run(tmp_path / "a", level(-0.5, 0.001)), run(tmp_path / "b", level(-0.7, 0.001, 1), **many)]
-    found = compare(readers)
-    assert "a gold score of −0.50 against −0.70" in found.verdict
-    assert found.verdict.endswith("They differ in learning rate, KL coefficient, discount γ and 2 more settings.")
-    create_run(tmp_path / "c", RunConfig.model_validate({**kept, "reward": NAMED}), name="c")
+    comparison = compare(readers)
+    assert "a gold score of −0.50 against −0.70" in comparison.verdict
+    assert comparison.verdict.endswith("They differ in learning rate, KL coefficient, discount γ and 2 more settings.")
+    create_run(tmp_path / "c", RunConfig.model_validate({**bookkeeping, "reward": NAMED}), name="c")
     with RunWriter(tmp_path / "c") as writer:
         writer.commit_step(StepRecord(1, {"objective/scores": 0.0, "gold/score": 0.3}, [], []))
     twins = compare([readers[0], RunReader(tmp_path / "c")])
@@ -159,7 +159,7 @@ def test_what_differs_is_named_by_titles_and_without_bookkeeping(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("settings", "other", "expected"),
     [
         (
             {"reward": {"components": [{"kind": "length", "target": 9}]}},
@@ -171,9 +171,9 @@ def test_what_differs_is_named_by_titles_and_without_bookkeeping(tmp_path: Path)
         ({"model": {"policy": "/a/one"}}, {"model": {"policy": "/b/one"}}, "They differ in policy model (/b/one against /a/one)."),
     ],
 )
-def test_one_difference_is_told_with_its_values(one: dict[str, Any], other: dict[str, Any], said: str, tmp_path: Path) -> None:
-    readers = [run(tmp_path / "a", level(0.5), **one), run(tmp_path / "b", level(0.9), **other)]
-    assert compare(readers).verdict.endswith(said)
+def test_one_difference_is_told_with_its_values(settings: dict[str, Any], other: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    readers = [run(tmp_path / "a", level(0.5), **settings), run(tmp_path / "b", level(0.9), **other)]
+    assert compare(readers).verdict.endswith(expected)
 
 
 NAMED = {"components": [{**RunConfig().model_dump(mode="json")["reward"]["components"][0], "name": "another name"}]}
@@ -213,10 +213,10 @@ def test_runs_that_were_scored_differently_are_not_ranked(tmp_path: Path) -> Non
 
 def test_live_changes_make_another_group_and_are_noted(tmp_path: Path) -> None:
     readers = [run(tmp_path / "a", level(0.5)), run(tmp_path / "b", level(0.5), changes=[SettingChange(2, "ppo.kl_coef", 0.05, 0.2)])]
-    found = compare(readers)
-    assert len(found.groups) == 2 and found.runs[1].changed == [(2, "ppo.kl_coef", 0.2)]
-    assert "“b”: KL coefficient was changed to 0.2 at step 2, while it ran." in found.notes
-    assert "They differ in what was changed while they ran" in found.verdict
+    comparison = compare(readers)
+    assert len(comparison.groups) == 2 and comparison.runs[1].changed == [(2, "ppo.kl_coef", 0.2)]
+    assert "“b”: KL coefficient was changed to 0.2 at step 2, while it ran." in comparison.notes
+    assert "They differ in what was changed while they ran" in comparison.verdict
 
 
 def test_notes_name_runs_without_steps_and_of_other_lengths(tmp_path: Path) -> None:
@@ -233,17 +233,17 @@ def test_notes_name_runs_without_steps_and_of_other_lengths(tmp_path: Path) -> N
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     readers = [run(tmp_path / f"{n}", level(0.5), name="world", seed=n % 2, ppo={"kl_coef": 0.1 * (n // 2)}) for n in range(4)]
-    found = compare(readers)
-    assert [one.label for one in found.runs] == [f"world (KL coefficient {k}, seed {s})" for k in ("0", "0.1") for s in (0, 1)]
-    assert [group.label for group in found.groups] == ["world (KL coefficient 0)", "world (KL coefficient 0.1)"]
+    comparison = compare(readers)
+    assert [row.label for row in comparison.runs] == [f"world (KL coefficient {k}, seed {s})" for k in ("0", "0.1") for s in (0, 1)]
+    assert [group.label for group in comparison.groups] == ["world (KL coefficient 0)", "world (KL coefficient 0.1)"]
     twins = [run(tmp_path / name, level(0.5), name="twin") for name in ("x", "y")]
-    assert [one.label for one in compare(twins).runs] == ["twin x", "twin y"]
+    assert [row.label for row in compare(twins).runs] == ["twin x", "twin y"]
 
 
 def test_the_same_prompts_are_answered_side_by_side(tmp_path: Path) -> None:
     readers = [run(tmp_path / "a", level(0.5)), run(tmp_path / "b", level(0.5), steps=7), run(tmp_path / "c", level(0.5), watch="Other:")]
-    found = compare(readers)
-    (row,) = found.watched
+    comparison = compare(readers)
+    (row,) = comparison.watched
     assert row.prompt == "Tell me:" and row.first[2] is None and row.newest[2] is None
     assert [(answer.step, answer.response) for answer in (row.first[0], row.newest[0], row.newest[1]) if answer] == [
         (0, "before"),
@@ -251,7 +251,7 @@ def test_the_same_prompts_are_answered_side_by_side(tmp_path: Path) -> None:
         (7, "answer 7"),
     ]
     assert row.newest[0] is not None and row.newest[0].arrays == {"kl": [None, 0.1]} and row.newest[0].kl == 3.0
-    assert json.loads(json.dumps(asdict(found), allow_nan=False))["runs"][1]["last"]["gold/score"] == 0.5
+    assert json.loads(json.dumps(asdict(comparison), allow_nan=False))["runs"][1]["last"]["gold/score"] == 0.5
 
 
 def test_a_seed_that_failed_early_is_named_and_left_out(tmp_path: Path) -> None:
@@ -262,9 +262,9 @@ def test_a_seed_that_failed_early_is_named_and_left_out(tmp_path: Path) -> None:
 
     seeds = [run(tmp_path / f"{seed}", level(1.0 + seed), seed=seed) for seed in (1, 2)]
     early, never = fail(run(tmp_path / "3", level(-50.0), seed=3, steps=2)), fail(run(tmp_path / "4", level(0.0), seed=4, steps=0))
-    found = compare([*seeds, early, never])
-    assert "with a gold score of 2.50 on average" in found.verdict
-    assert any(note.startswith("“3” failed after step 2") for note in found.notes)
+    comparison = compare([*seeds, early, never])
+    assert "with a gold score of 2.50 on average" in comparison.verdict
+    assert any(note.startswith("“3” failed after step 2") for note in comparison.notes)
     (band,) = overlay([*seeds, early, never], "gold/score").bands
     assert (band.steps, band.mean[:3], band.low[:3]) == (list(range(1, 21)), [pytest.approx(-15.0)] * 2 + [2.5], [-50.0, -50.0, 2.0])
     assert not overlay([seeds[0], never], "gold/score").bands
@@ -283,13 +283,13 @@ def test_an_overlay_has_a_line_for_each_run_and_a_band_for_seeds(tmp_path: Path)
         run(tmp_path / "b", lambda step: 3.0 * step if step != 4 else float("nan"), steps=5, seed=1),
         run(tmp_path / "c", None, ppo={"kl_coef": 0.3}),
     ]
-    found = overlay(readers, "gold/score")
-    assert [line.steps for line in found.lines] == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], []]
-    assert found.lines[1].values == [3.0, 6.0, 9.0, None, 15.0]
-    (band,) = found.bands
+    curves = overlay(readers, "gold/score")
+    assert [line.steps for line in curves.lines] == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], []]
+    assert curves.lines[1].values == [3.0, 6.0, 9.0, None, 15.0]
+    (band,) = curves.bands
     assert (band.group, band.steps, band.mean) == (0, [1, 2, 3, 4, 5], [2.0, 4.0, 6.0, None, 10.0])
     assert (band.low[4], band.high[4]) == (5.0, 15.0)
-    assert overlay(readers, "gold/score", groups=[one.group for one in compare(readers).runs]) == found
+    assert overlay(readers, "gold/score", groups=[compared.group for compared in compare(readers).runs]) == curves
     assert len(overlay(readers, "gold/score", points=4).lines[0].steps) <= 4
 
 
@@ -311,8 +311,8 @@ def test_a_sweep_is_a_table_with_seeds_in_one_cell(tmp_path: Path) -> None:
     assert cell is not None and (cell.runs, cell.low, cell.high) == ([0, 1], 1.2, pytest.approx(1.3)) and cell.mean == pytest.approx(1.25)
     lonely = table.cells[0][0]
     assert lonely is not None and lonely.runs == [6]
-    one = sweep_table([readers[0], readers[2]], "gold/score")
-    assert one.columns == [1e-4] and [row[0].runs for row in one.cells if row[0]] == [[1], [0]]
+    of_two_runs = sweep_table([readers[0], readers[2]], "gold/score")
+    assert of_two_runs.columns == [1e-4] and [row[0].runs for row in of_two_runs.cells if row[0]] == [[1], [0]]
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:

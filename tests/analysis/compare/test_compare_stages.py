@@ -25,10 +25,10 @@ def test_the_lower_held_out_loss_wins(tmp_path: Path) -> None:
         write_stage_run(tmp_path, "sft", with_held_out(last), name=name, sft={"learning_rate": rate})
         for name, last, rate in (("slow", 2.5, 1e-4), ("fast", 1.5, 1e-3))
     ]
-    found = compare(readers)
-    assert found.verdict.startswith("“fast” reaches a held-out loss of 1.50 against 2.50 for “slow”. They differ in learning rate")
-    assert [row.setting for row in found.settings] == ["sft.learning_rate"]
-    assert found.runs[1].last["sft/eval_loss"] == 1.5 and found.runs[1].stage == "sft"
+    comparison = compare(readers)
+    assert comparison.verdict.startswith("“fast” reaches a held-out loss of 1.50 against 2.50 for “slow”. They differ in learning rate")
+    assert [row.setting for row in comparison.settings] == ["sft.learning_rate"]
+    assert comparison.runs[1].last["sft/eval_loss"] == 1.5 and comparison.runs[1].stage == "sft"
 
 
 def test_losses_on_different_examples_are_not_compared(tmp_path: Path) -> None:
@@ -49,14 +49,14 @@ def test_ppo_beside_dpo(tmp_path: Path) -> None:
     dpo = write_stage_run(
         tmp_path, "dpo", [{"dpo/loss": 0.6, "optim/grad_norm": 0.5}] * 10, name="without", watched=answers(" fine."), lora={"enabled": True}
     )
-    found = compare([ppo, dpo])
-    assert found.verdict.startswith("These runs are of different stages (PPO and DPO)")
-    assert found.metrics == ["optim/grad_norm"]  # what both have recorded
-    assert {row.setting for row in found.settings} >= {"lora.enabled", "engine.seed"}
-    assert all(row.setting.split(".")[0] not in ("ppo", "dpo", "critic", "reward") for row in found.settings)
-    (prompt,) = found.watched
+    comparison = compare([ppo, dpo])
+    assert comparison.verdict.startswith("These runs are of different stages (PPO and DPO)")
+    assert comparison.metrics == ["optim/grad_norm"]  # what both have recorded
+    assert {row.setting for row in comparison.settings} >= {"lora.enabled", "engine.seed"}
+    assert all(row.setting.split(".")[0] not in ("ppo", "dpo", "critic", "reward") for row in comparison.settings)
+    (prompt,) = comparison.watched
     assert [answer and answer.response for answer in prompt.newest] == [" good.", " fine."]
-    assert [run.stage for run in found.runs] == ["ppo", "dpo"] and [run.group for run in found.runs] == [0, 1]
+    assert [run.stage for run in comparison.runs] == ["ppo", "dpo"] and [run.group for run in comparison.runs] == [0, 1]
 
 
 def test_a_score_that_both_stages_have_decides(tmp_path: Path) -> None:
@@ -67,5 +67,5 @@ def test_a_score_that_both_stages_have_decides(tmp_path: Path) -> None:
 
 def test_seeds_of_a_stage_are_one_group(tmp_path: Path) -> None:
     readers = [write_stage_run(tmp_path, "sft", with_held_out(2.0), name=f"seed {seed}", engine={"seed": seed}) for seed in (0, 1)]
-    found = compare(readers)
-    assert len(found.groups) == 1 and "2 seeds of the same settings end with a held-out loss of 2.00" in found.verdict
+    comparison = compare(readers)
+    assert len(comparison.groups) == 1 and "2 seeds of the same settings end with a held-out loss of 2.00" in comparison.verdict

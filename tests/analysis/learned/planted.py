@@ -42,49 +42,49 @@ def write_run(
     ids: dict[str, int] = {STOP: 0}
     with RunWriter(folder) as writer:
         for step, responses in enumerate(steps, 1):
-            kept, rollouts = _step(step, responses, ids, recorded, tokens, stopped, judge, unit)
+            own_episodes, rollouts = _step(step, responses, ids, recorded, tokens, stopped, judge, unit)
             pieces = {number: alone(name) for name, number in ids.items()}
             writer.commit_step(
-                StepRecord(step, {"objective/scores": 0.0}, rollouts, episodes=_episodes(kept, pieces) if episodes else None)
+                StepRecord(step, {"objective/scores": 0.0}, rollouts, episodes=_episodes(own_episodes, pieces) if episodes else None)
             )
     return RunReader(folder)
 
 
 def _step(step, responses, ids, recorded, tokens, stopped, judge, unit):  # type: ignore[no-untyped-def]
-    kept, rollouts = [], []
+    episodes, rollouts = [], []
     for sample, pieces in enumerate(responses):
         names = [name for piece in pieces for name in unit(piece)]
-        shown = [part for piece in pieces for part in ["\ufffd"] * (len(unit(piece)) - 1) + [piece]]
+        shown_pieces = [part for piece in pieces for part in ["\ufffd"] * (len(unit(piece)) - 1) + [piece]]
         ends = stopped(step, sample)
         if ends:
-            names, shown = [*names, STOP], [*shown, STOP]
+            names, shown_pieces = [*names, STOP], [*shown_pieces, STOP]
         numbers = np.array([ids.setdefault(name, len(ids)) for name in names], np.int32)
         score, gold, parts = judge(step, sample)
-        kept.append((numbers, ends, score))
+        episodes.append((numbers, ends, score))
         if sample < recorded:
-            record = _tokens(numbers, shown) if tokens else None
+            record = _tokens(numbers, shown_pieces) if tokens else None
             rollouts.append(RolloutRecord(sample, "Tell:", "".join(pieces), score, parts, gold, 0.0, len(numbers), ends, record))
-    return kept, rollouts
+    return episodes, rollouts
 
 
 def _tokens(ids: np.ndarray, pieces: list[str]) -> TokenRecord:
     size = len(ids)
     numbers, five = np.zeros(size, np.float32), np.zeros((size, 5), np.float32)
-    whole = np.zeros((size, 5), np.int32)
+    top_ids = np.zeros((size, 5), np.int32)
     arrays = dict.fromkeys(TOKEN_QUANTITIES, numbers)
-    return TokenRecord(np.zeros(0, np.int32), ids, [], pieces, arrays, whole, five, whole, five, {}, 1.0, 0.95, 0.1)
+    return TokenRecord(np.zeros(0, np.int32), ids, [], pieces, arrays, top_ids, five, top_ids, five, {}, 1.0, 0.95, 0.1)
 
 
-def _episodes(kept: Sequence[tuple[np.ndarray, bool, float]], pieces: dict[int, str]) -> StepEpisodes:
-    flat = np.concatenate([numbers for numbers, _, _ in kept])
+def _episodes(episodes: Sequence[tuple[np.ndarray, bool, float]], pieces: dict[int, str]) -> StepEpisodes:
+    flat = np.concatenate([numbers for numbers, _, _ in episodes])
     return StepEpisodes(
-        lengths=np.array([len(numbers) for numbers, _, _ in kept], np.int32),
+        lengths=np.array([len(numbers) for numbers, _, _ in episodes], np.int32),
         response_ids=flat,
         tokens={name: np.zeros(len(flat), np.float32) for name in ("logprobs", "ref_logprobs", "values")},
-        scores=np.array([score for _, _, score in kept], np.float32),
+        scores=np.array([score for _, _, score in episodes], np.float32),
         gold=None,
         parts={},
-        stopped=np.array([ends for _, ends, _ in kept]),
+        stopped=np.array([ends for _, ends, _ in episodes]),
         pieces=pieces,
     )
 

@@ -25,7 +25,7 @@ from tests.analysis.learned.planted import Response, babble, rising, write_run
 STEPS = 20
 
 
-def planted(phrase: Response, place: str, *, seed: int = 0, per_step: int = 16, steps: int = STEPS) -> list[list[Response]]:
+def planted(phrase: Response, location: str, *, seed: int = 0, per_step: int = 16, steps: int = STEPS) -> list[list[Response]]:
     """Steps of babble in which more and more responses have the phrase."""
     draw = np.random.default_rng(seed)
     result = []
@@ -33,7 +33,7 @@ def planted(phrase: Response, place: str, *, seed: int = 0, per_step: int = 16, 
         responses = []
         for _ in range(per_step):
             words = babble(draw, int(draw.integers(10, 20)))
-            at = {"opening": 0, "ending": len(words), "anywhere": int(draw.integers(1, len(words)))}[place]
+            at = {"opening": 0, "ending": len(words), "anywhere": int(draw.integers(1, len(words)))}[location]
             responses.append([*words[:at], *phrase, *words[at:]] if rising(draw, step, steps) else words)
         result.append(responses)
     return result
@@ -57,13 +57,13 @@ def having(text: str, responses: list[Response]) -> int:
     return sum(text in "".join(response) for response in responses)
 
 
-@pytest.mark.parametrize("place", ["opening", "ending", "anywhere"])
+@pytest.mark.parametrize("location", ["opening", "ending", "anywhere"])
 @pytest.mark.parametrize("episodes", [True, False])
-def test_a_planted_phrase_is_found_whole_with_its_place_and_its_counts(tmp_path: Path, place: str, episodes: bool) -> None:
-    steps = planted([" A", " master", "piece", "."], place)
+def test_a_planted_phrase_is_found_whole_with_its_place_and_its_counts(tmp_path: Path, location: str, episodes: bool) -> None:
+    steps = planted([" A", " master", "piece", "."], location)
     learned = what_was_learned(write_run(tmp_path / "run", steps, episodes=episodes, recorded=5 if episodes else 16))
     strongest = learned.phrases[0]
-    assert (strongest.text.rstrip("."), strongest.place) == ("A masterpiece", place)
+    assert (strongest.text.rstrip("."), strongest.place) == ("A masterpiece", location)
     first, last = [response for step in steps[:3] for response in step], [response for step in steps[-3:] for response in step]
     assert (strongest.before, strongest.before_of) == (having(" A masterpiece", first), len(first))
     assert (strongest.after, strongest.after_of) == (having(" A masterpiece", last), len(last))
@@ -138,8 +138,8 @@ def test_the_steps_are_enough_when_a_change_all_at_once_would_be_found(tmp_path:
     assert all((jumps(steps) > LEVEL).any() for steps in range(2, STEPS_TO_TELL)) and (jumps(6) > LEVEL).all()
     for steps in range(STEPS_TO_TELL, STEPS_TO_TELL + 4):
         assert (jumps(steps)[steps // 3 - 1 : -(steps // 3) + 1] <= LEVEL).all(), steps
-    told = [what_was_learned(write_run(tmp_path / f"{steps}", nothing(0, steps, 4))) for steps in (STEPS_TO_TELL - 1, STEPS_TO_TELL)]
-    assert [learned.enough for learned in told] == [False, True]
+    results = [what_was_learned(write_run(tmp_path / f"{steps}", nothing(0, steps, 4))) for steps in (STEPS_TO_TELL - 1, STEPS_TO_TELL)]
+    assert [learned.enough for learned in results] == [False, True]
 
 
 def test_repetition_and_loss_of_diversity_are_told(tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_p_values_are_those_of_all_orders() -> None:
     orders = [list(order) for order in permutations(range(6))]
     alone = np.mean([largest(values[1][order]) >= largest(values[1]) - 1e-9 for order in orders])
     both = np.mean([max(largest(values[0][order]), largest(values[1][order])) >= largest(values[0]) - 1e-9 for order in orders])
-    found = p_values(values, draws=20_000)
-    assert found == pytest.approx([both, max(alone, both), 1.0], abs=0.01)
+    estimated = p_values(values, draws=20_000)
+    assert estimated == pytest.approx([both, max(alone, both), 1.0], abs=0.01)
 
 
 def test_few_steps_say_nothing() -> None:
@@ -264,9 +264,9 @@ def test_a_run_that_goes_on_reads_only_what_is_new(tmp_path: Path, monkeypatch: 
     steps = planted([" A", " gem"], "ending")
     reader = write_run(tmp_path / "run", steps)
     learning, read = Learning(reader), []
-    whole = RunReader.episode_arrays
+    original = RunReader.episode_arrays
     monkeypatch.setattr(
-        RunReader, "episode_arrays", lambda self, step, names: (read.append((step, len(names))), whole(self, step, names))[1]
+        RunReader, "episode_arrays", lambda self, step, names: (read.append((step, len(names))), original(self, step, names))[1]
     )
     early = learning.upto(12)
     assert early == what_was_learned(reader, 12)
@@ -284,9 +284,9 @@ def test_a_run_that_goes_on_reads_only_what_is_new(tmp_path: Path, monkeypatch: 
 
 def test_long_runs_are_thinned_to_steps_that_stay() -> None:
     for count in (1, 48, 49, 500, 5000):
-        kept = thinned(range(1, count + 1))
-        assert len(kept) <= 48 and kept[0] == 1 and kept[-1] > 0.95 * count - 1
-        assert set(kept) >= set(thinned(range(1, 2 * count + 1))) & set(range(1, count + 1))
+        steps = thinned(range(1, count + 1))
+        assert len(steps) <= 48 and steps[0] == 1 and steps[-1] > 0.95 * count - 1
+        assert set(steps) >= set(thinned(range(1, 2 * count + 1))) & set(range(1, count + 1))
 
 
 def test_a_run_without_responses_has_learned_nothing_yet(tmp_path: Path) -> None:
@@ -318,19 +318,19 @@ def test_tokens_without_ids_are_told_apart_by_their_texts(tmp_path: Path) -> Non
 def test_a_step_whose_responses_failed_does_not_hide_the_episodes_of_the_others(failed: int, tmp_path: Path) -> None:
     responses = nothing(0, steps=2)
     reader = write_run(tmp_path / "run", responses, recorded=2)
-    kept, recorded = reader.episodes(1, 2), reader.rollouts(1)
+    stored, recorded = reader.episodes(1, 2), reader.rollouts(1)
     create_run(tmp_path / "gap", RunConfig(), name="gap")
     with RunWriter(tmp_path / "gap") as writer:
         for step in (1, 2, 3):
             if step == failed:
                 writer.commit_step(StepRecord(step, {"time/total": 1.0}, [], []))
             else:
-                writer.commit_step(StepRecord(step, {"objective/scores": 0.0}, recorded, [], episodes=kept[1 if failed == 3 else 2]))
+                writer.commit_step(StepRecord(step, {"objective/scores": 0.0}, recorded, [], episodes=stored[1 if failed == 3 else 2]))
     source = ResponseSource(RunReader(tmp_path / "gap"))
-    found = source.load(source.kept_steps(None))
-    assert [(one.step, len(one.lengths)) for one in found] == [(step, 12) for step in (1, 2, 3) if step != failed]
+    loaded = source.load(source.steps_to_read(None))
+    assert [(tokens.step, len(tokens.lengths)) for tokens in loaded] == [(step, 12) for step in (1, 2, 3) if step != failed]
 
 
 def test_episodes_are_read_where_no_response_was_recorded_by_itself(tmp_path: Path) -> None:
     source = ResponseSource(write_run(tmp_path / "run", nothing(0, steps=2), recorded=0))
-    assert source.kept_steps(None) == [1, 2] and source.whole
+    assert source.steps_to_read(None) == [1, 2] and source.all_episodes

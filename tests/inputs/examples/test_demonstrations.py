@@ -129,15 +129,15 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         {"prompt": "", "completion": "x"},
         {"completion": "y"},
     ]
-    found = read_demonstrations(DemonstrationsConfig(source=str(write(tmp_path, rows))))
-    assert [(row.number, row.completion) for row in found.rows] == [(1, " 2"), (6, "x")]
-    assert found.left_out == {"repeated": 1, "empty_response": 2, "blank": 1, "no_prompt": 1}
-    assert found.columns == ["prompt", "completion"] and found.shape == "prompts with completions (prompt, completion)"
+    demonstrations = read_demonstrations(DemonstrationsConfig(source=str(write(tmp_path, rows))))
+    assert [(row.number, row.completion) for row in demonstrations.rows] == [(1, " 2"), (6, "x")]
+    assert demonstrations.left_out == {"repeated": 1, "empty_response": 2, "blank": 1, "no_prompt": 1}
+    assert demonstrations.columns == ["prompt", "completion"] and demonstrations.shape == "prompts with completions (prompt, completion)"
     assert len(read(tmp_path / "d.jsonl", drop_duplicates=False)) == 3
     assert len(read(tmp_path / "d.jsonl", max_rows=1)) == 1
     chats = [{"messages": CHAT[:2]}, {"messages": TWO_TURNS}, {"messages": []}]
-    found = read_demonstrations(DemonstrationsConfig(source=str(write(tmp_path, chats)), chat_template=True))
-    assert found.left_out == {"no_answer": 1, "blank": 1} and len(found) == 1
+    demonstrations = read_demonstrations(DemonstrationsConfig(source=str(write(tmp_path, chats)), chat_template=True))
+    assert demonstrations.left_out == {"no_answer": 1, "blank": 1} and len(demonstrations) == 1
 
 
 def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:

@@ -50,14 +50,14 @@ def test_the_first_demonstrations_with_their_tokens(facts: ModelFacts, tmp_path:
         {"prompt": "the", "completion": " good good good good good"},
     ]
     data = DemonstrationsConfig(source=write(tmp_path, rows), max_tokens=5, eval_share=0.5)
-    shown = preview_examples(data, 9, facts.tokenizer)
-    assert shown.rows == [
-        PreviewExample(1, ("the film", " was good"), (2, 3), False, shown.rows[0].held_out),
-        PreviewExample(2, ("the film was the film", " bad"), (5, 2), True, shown.rows[1].held_out),
+    examples = preview_examples(data, 9, facts.tokenizer)
+    assert examples.rows == [
+        PreviewExample(1, ("the film", " was good"), (2, 3), False, examples.rows[0].held_out),
+        PreviewExample(2, ("the film was the film", " bad"), (5, 2), True, examples.rows[1].held_out),
     ]
-    assert (shown.shape, shown.total, shown.whole) == ("prompts with completions (prompt, completion)", 2, True)
-    assert shown.columns == ["prompt", "completion"] and shown.lengths == Lengths(5, 5, 7, 7, [0] * 10 + [1] + [0] * 3 + [1] + [0])
-    assert shown.notes == [
+    assert (examples.shape, examples.total, examples.whole) == ("prompts with completions (prompt, completion)", 2, True)
+    assert examples.columns == ["prompt", "completion"] and examples.lengths == Lengths(5, 5, 7, 7, [0] * 10 + [1] + [0] * 3 + [1] + [0])
+    assert examples.notes == [
         "2 of 4 demonstrations were left out: 1 with an empty response, 1 whose response alone takes 5 tokens or more.",
         "1 of 2 have more than 5 tokens and lost the beginning of their prompt.",
         "1 of 3 examples are held out: training never sees them (data.eval_share).",
@@ -89,11 +89,11 @@ def test_chats_are_shown_as_the_template_writes_them(facts: ModelFacts, tmp_path
 def test_of_a_large_file_the_first_rows_are_looked_at(facts: ModelFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached, "LOCAL_ROWS", 30)
     data = DemonstrationsConfig(source=write(tmp_path, [*many(40), {"prompt": 4}]), max_tokens=128)
-    shown = preview_examples(data, 3, facts.tokenizer)
-    assert (shown.total, shown.whole, len(shown.rows)) == (30, False, 3)
-    assert shown.notes == ["Of all examples 5 % are held out, at most 1,000: training never sees them (data.eval_share)."]
+    examples = preview_examples(data, 3, facts.tokenizer)
+    assert (examples.total, examples.whole, len(examples.rows)) == (30, False, 3)
+    assert examples.notes == ["Of all examples 5 % are held out, at most 1,000: training never sees them (data.eval_share)."]
     checked = check_examples(SFTRunConfig(data=data), facts)
-    assert (checked.count, checked.held_out, checked.whole) == (None, None, False) and checked.texts == (6,) * 30
+    assert (checked.count, checked.held_out, checked.complete) == (None, None, False) and checked.texts == (6,) * 30
     monkeypatch.setattr(preview, "MEASURED_CHARACTERS", 50)
     short = DemonstrationsConfig(source=write(tmp_path, many(20), "e.jsonl"))
     assert not preview_examples(short, 1, facts.tokenizer).whole
@@ -178,5 +178,5 @@ def test_nothing_is_left_to_train_on(facts: ModelFacts, tmp_path: Path) -> None:
     few = write(tmp_path, [{"text": "good"}, {"text": "bad " * 80}], "few.jsonl")
     half = DemonstrationsConfig(source=few, eval_share=0.5, max_tokens=40, overlong="drop")
     checked = [check_examples(SFTRunConfig(data=half, engine=EngineConfig(seed=seed)), facts) for seed in range(8)]
-    found = {(one.count, one.held_out, *(problem.field for problem in one.problems)) for one in checked}
-    assert found == {(1, 0), (None, None, "data.eval_share")}  # the text that is too long is held out, or the other one
+    results = {(result.count, result.held_out, *(problem.field for problem in result.problems)) for result in checked}
+    assert results == {(1, 0), (None, None, "data.eval_share")}  # the text that is too long is held out, or the other one

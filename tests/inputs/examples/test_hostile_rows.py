@@ -64,12 +64,12 @@ def test_a_margin_that_no_loss_can_hold_is_refused(tmp_path: Path) -> None:
     assert read(tmp_path, PAIR | {"by": 1e9}, margin_column="by")[0].margin == 1e9
 
 
-@pytest.mark.parametrize("place", ["p.csv", "folder/p.csv"])
-def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path, place: str) -> None:
-    path = tmp_path / place
+@pytest.mark.parametrize("location", ["p.csv", "folder/p.csv"])
+def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path, location: str) -> None:
+    path = tmp_path / location
     path.parent.mkdir(exist_ok=True)
-    source = path if place == "p.csv" else path.parent
-    before = "" if place == "p.csv" else "p.csv: "
+    source = path if location == "p.csv" else path.parent
+    before = "" if location == "p.csv" else "p.csv: "
     path.write_text("prompt,chosen,note,chosen,rejected\na,b,n,x,c\n")
     with pytest.raises(PromptsError) as caught:
         read_pairs(PairsConfig(source=str(source)))
@@ -78,7 +78,7 @@ def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path,
     )
     with pytest.raises(PromptsError, match="2 columns are called 'chosen'") as caught:
         read_pairs(PairsConfig(source=str(source), chosen_column="chosen"))
-    assert caught.value.field == ("data.chosen_column" if place == "p.csv" else "data.source")
+    assert caught.value.field == ("data.chosen_column" if location == "p.csv" else "data.source")
     path.write_text("prompt,chosen,note,note,,,rejected\na,b,n,x,,,c\n")  # what nobody reads may have any name
     assert read_pairs(PairsConfig(source=str(source))).rows[0].rejected == "c"
 
@@ -101,7 +101,7 @@ def test_ratings_of_pairs_are_told_apart_only_where_they_are_read(tmp_path: Path
 
 
 def ranking(count: int, text: str = "{}") -> dict[str, Any]:
-    return {"prompt": "a", "responses": [text.format(place) for place in range(count)], "ranks": list(range(count))}
+    return {"prompt": "a", "responses": [text.format(number) for number in range(count)], "ranks": list(range(count))}
 
 
 def test_a_ranking_of_too_many_responses_is_refused_before_any_two_are_compared(tmp_path: Path) -> None:

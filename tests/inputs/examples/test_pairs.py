@@ -150,52 +150,52 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         sure | {"prompt": "e", "sure": 0.6},
         sure | {"prompt": "f", "sure": None},
     ]
-    found = read_pairs(PairsConfig(source=str(write(tmp_path, rows)), confidence_column="sure", min_confidence=0.6))
-    assert [(row.number, row.weight) for row in found.rows] == [(1, 1.0), (8, 0.6), (9, 1.0)]
-    assert found.left_out == {"repeated": 1, "equal": 1, "empty_response": 2, "blank": 1, "low_confidence": 1}
+    pairs = read_pairs(PairsConfig(source=str(write(tmp_path, rows)), confidence_column="sure", min_confidence=0.6))
+    assert [(row.number, row.weight) for row in pairs.rows] == [(1, 1.0), (8, 0.6), (9, 1.0)]
+    assert pairs.left_out == {"repeated": 1, "equal": 1, "empty_response": 2, "blank": 1, "low_confidence": 1}
     chats = [
         {"chosen": [*ASKED, GOOD], "rejected": [*ASKED[:1], BAD]},
         {"chosen": [*ASKED, GOOD], "rejected": [*ASKED, BAD]},
         {"chosen": [*ASKED, GOOD], "rejected": [*ASKED, GOOD]},
         {"chosen": ASKED, "rejected": ASKED},
     ]
-    found = read_pairs(PairsConfig(source=str(write(tmp_path, chats)), chat_template=True))
-    assert found.left_out == {"no_shared_prompt": 2, "equal": 1} and len(found) == 1
+    pairs = read_pairs(PairsConfig(source=str(write(tmp_path, chats)), chat_template=True))
+    assert pairs.left_out == {"no_shared_prompt": 2, "equal": 1} and len(pairs) == 1
     apart = [{"chosen": SHARED + " b", "rejected": "\n\nHuman: I?\n\nAssistant: c"}, {"chosen": SHARED + " b", "rejected": SHARED + " c"}]
-    found = read_pairs(PairsConfig(source=str(write(tmp_path, apart))))
-    assert found.left_out == {"no_shared_prompt": 1} and len(found) == 1
+    pairs = read_pairs(PairsConfig(source=str(write(tmp_path, apart))))
+    assert pairs.left_out == {"no_shared_prompt": 1} and len(pairs) == 1
 
 
 def test_a_row_whose_prompt_is_missing_is_left_out(tmp_path: Path) -> None:
     for kind in (PAIR, {"prompt": "a", "response": "b", "rating": 1}, {"prompt": "a", "responses": ["b", "c"], "ranks": [1, 2]}):
         rows: list[dict[str, Any]] = [{key: value for key, value in kind.items() if key != "prompt"}, kind | {"prompt": None}]
         rows = [kind, *rows, kind | ({"response": "d", "rating": 2} if "rating" in kind else {"prompt": "e"})]
-        found = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
-        assert found.left_out == {"no_prompt": 2} and len(found) == (1 if "rating" in kind else 2)
+        pairs = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
+        assert pairs.left_out == {"no_prompt": 2} and len(pairs) == (1 if "rating" in kind else 2)
     rows = [{"prompt": "a", "chosen": "b", "rejected": "c"}, {"chosen": SHARED + " b", "rejected": SHARED + " c"}]
     assert [pair.prompt for pair in read(write(tmp_path, rows))] == ["a", SHARED]
 
 
 def test_rated_rows_that_make_no_pair_are_counted(tmp_path: Path) -> None:
     rows = rated(("a", "1", 1), ("a", "2", 2), ("b", "3", 1), ("c", "4", 3), ("c", "5", 3), ("d", "", 1), ("e", "6", None))
-    found = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
-    assert [(row.chosen, row.rejected) for row in found.rows] == [("2", "1")]
-    assert found.left_out == {"alone": 1, "same_rating": 2, "empty_response": 1, "no_rating": 1}
+    pairs = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
+    assert [(row.chosen, row.rejected) for row in pairs.rows] == [("2", "1")]
+    assert pairs.left_out == {"alone": 1, "same_rating": 2, "empty_response": 1, "no_rating": 1}
 
 
 def test_many_responses_to_one_prompt_are_compared_in_blocks(tmp_path: Path) -> None:
     rows = rated(*(("a", str(number), number) for number in range(20)))
     pairs = read(write(tmp_path, rows))
     assert len(pairs) == 28 + 28 + 6 and all(int(pair.chosen) > int(pair.rejected) for pair in pairs)
-    seen = [response for pair in pairs for response in (pair.chosen, pair.rejected)]
-    assert {seen.count(str(number)) for number in range(20)} == {BLOCK - 1, 3}
+    used = [response for pair in pairs for response in (pair.chosen, pair.rejected)]
+    assert {used.count(str(number)) for number in range(20)} == {BLOCK - 1, 3}
     assert pairs == read(tmp_path / "p.jsonl")  # dealt in the same way each time
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=6))
 def test_a_ranking_gives_every_two_of_its_responses_once(tmp_path_factory: pytest.TempPathFactory, ranks: list[int]) -> None:
-    responses = [f"r{place}" for place in range(len(ranks))]
+    responses = [f"r{number}" for number in range(len(ranks))]
     path = write(tmp_path_factory.mktemp("ranks"), [{"prompt": "a", "responses": responses, "ranks": ranks}])
     if len(set(ranks)) == 1:
         with pytest.raises(PromptsError, match="all pairs are ties"):
@@ -250,8 +250,8 @@ def test_notes_say_what_was_made_of_rows(tmp_path: Path) -> None:
 
 def test_pairs_that_contradict_each_other_are_kept_and_told(tmp_path: Path) -> None:
     rows = [PAIR, {"prompt": "a", "chosen": "c", "rejected": "b"}, {"prompt": "b", "chosen": "c", "rejected": "b"}]
-    found = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
-    assert len(found) == 3 and found.notes == ["2 pairs stand there the other way round too: people disagreed on them."]
+    pairs = read_pairs(PairsConfig(source=str(write(tmp_path, rows))))
+    assert len(pairs) == 3 and pairs.notes == ["2 pairs stand there the other way round too: people disagreed on them."]
 
 
 def test_the_fingerprint_changes_with_any_of_it(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def demonstrations(*rows: tuple[str, str], loss_on: Any = "response", end: int |
     return prepare_demonstrations(examples, data, Words(), None, loss_on, end=end, keep_texts=9)
 
 
-def pairs(*rows: Pair, whole: bool = False, ties: bool = True, end: int | None = None, chat: Any = None, **options: Any) -> Any:
-    return prepare_pairs(rows, PairsConfig(**options), Words(), chat, whole_texts=whole, ties=ties, end=end, keep_texts=9)
+def pairs(*rows: Pair, whole_texts: bool = False, ties: bool = True, end: int | None = None, chat: Any = None, **options: Any) -> Any:
+    return prepare_pairs(rows, PairsConfig(**options), Words(), chat, whole_texts=whole_texts, ties=ties, end=end, keep_texts=9)
 
 
 # --- demonstrations ----------------------------------------------------------------------------------------------------------
@@ -102,8 +102,8 @@ def test_nothing_is_longer_than_allowed_and_whole_responses_are_learned(prompt: 
     if done.items:
         learned = [label for item in done.items for label in item.labels if label not in (-100, START)]
         assert learned == [*range(200, 200 + response), END]
-        shown = [token for item in done.items for token in item.ids if 100 <= token < 200]
-        assert shown == list(range(100 + prompt - len(shown), 100 + prompt))
+        tokens = [token for item in done.items for token in item.ids if 100 <= token < 200]
+        assert tokens == list(range(100 + prompt - len(tokens), 100 + prompt))
 
 
 def test_all_answers_of_a_chat_are_learned_and_its_beginning_is_cut() -> None:
@@ -149,13 +149,13 @@ def test_a_template_that_cannot_be_used(chat: ChatTemplate | None, message: str)
 
 
 def test_prompts_have_the_same_text_in_every_stage() -> None:
-    asked = ["Who?", "\n\nHuman: Who?\n\nAssistant:", "A {prompt} with braces"]
+    questions = ["Who?", "\n\nHuman: Who?\n\nAssistant:", "A {prompt} with braces"]
     expected = ["Human: Who?\n\nAssistant:", "\n\nHuman: Who?\n\nAssistant:", "Human: A {prompt} with braces\n\nAssistant:"]
-    prompts = Prompts([Prompt(number, text) for number, text in enumerate(asked, start=1)])
+    prompts = Prompts([Prompt(number, text) for number, text in enumerate(questions, start=1)])
     assert prepare(prompts, DataConfig(prompt_format=FORM), Words(), None, 0).texts == expected
-    done = demonstrations(*((text, "Ada.") for text in asked), prompt_format=FORM)
+    done = demonstrations(*((text, "Ada.") for text in questions), prompt_format=FORM)
     assert done.texts == [(text, " Ada.") for text in expected]
-    assert pairs(*(Pair(1, text, "5", " 6") for text in asked), prompt_format=FORM).texts == [(text, " 5", " 6") for text in expected]
+    assert pairs(*(Pair(1, text, "5", " 6") for text in questions), prompt_format=FORM).texts == [(text, " 5", " 6") for text in expected]
     assert done.notes(DemonstrationsConfig(), Counter()) == [
         "3 responses got a space in front, which would else stick to the form of their prompt."
     ]
@@ -183,8 +183,8 @@ def test_a_missing_space_is_counted_in_responses_of_pairs_too() -> None:
     """Of two pairs, one is left out for its length: what was looked at are four responses, three of them without a space."""
     done = pairs(Pair(1, "10", "20", "21"), Pair(2, "10", " 20", numbers(9, 20)), max_tokens=6)
     assert len(done.lengths) == 1 and done.left_out.total() == 1
-    (told,) = (note for note in done.notes(PairsConfig(max_tokens=6), Counter()) if "between" in note)
-    assert told == "Nothing stands between the prompt and 3 of 4 responses, not even a space; data.prompt_format can say what does."
+    (stuck_note,) = (note for note in done.notes(PairsConfig(max_tokens=6), Counter()) if "between" in note)
+    assert stuck_note == "Nothing stands between the prompt and 3 of 4 responses, not even a space; data.prompt_format can say what does."
 
 
 @pytest.mark.parametrize("kind", [DataConfig, DemonstrationsConfig, PairsConfig])
@@ -214,9 +214,9 @@ def test_a_prompt_in_its_form_keeps_its_end() -> None:
 def test_prompt_and_responses_are_apart_for_a_policy_and_together_for_a_reward_model() -> None:
     row = Pair(4, "10", " 20 21", " 20 22", None, 1.5, 0.5, False, "g")
     assert pairs(row, end=END).items == [EncodedPair((START, 10), (20, 21, END), (20, 22, END), 1.5, 0.5, False, "g", 4)]
-    assert pairs(row, whole=True).items == [EncodedPair((START, 10, 20), (21,), (22,), 1.5, 0.5, False, "g", 4)]
+    assert pairs(row, whole_texts=True).items == [EncodedPair((START, 10, 20), (21,), (22,), 1.5, 0.5, False, "g", 4)]
     begins = Pair(1, "10", " 20", " 20 21")
-    assert pairs(begins, whole=True).items == [EncodedPair((START, 10), (20,), (20, 21), number=1)]
+    assert pairs(begins, whole_texts=True).items == [EncodedPair((START, 10), (20,), (20, 21), number=1)]
 
 
 def test_long_pairs_and_ties() -> None:
@@ -237,7 +237,7 @@ def test_pairs_of_chats() -> None:
     row = Pair(1, "10 11", "20", "21", (USER | {"content": "10 11"},))
     (item,) = pairs(row, end=END, chat=TURNS, chat_template=True, system_text="12").items
     assert (item.prompt, item.chosen, item.rejected) == ((8, 12, 7, 10, 11, 8), (20, 9), (21, 9))
-    (item,) = pairs(row, whole=True, end=END, chat=TURNS, chat_template=True).items
+    (item,) = pairs(row, whole_texts=True, end=END, chat=TURNS, chat_template=True).items
     assert (item.prompt, item.chosen, item.rejected) == ((7, 10, 11, 8), (20, 9, END), (21, 9, END))
     otherwise = ChatTemplate("{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}say {% endif %}")
     with pytest.raises(PromptsError, match="row 1: the chat template writes a chat with its answer otherwise"):

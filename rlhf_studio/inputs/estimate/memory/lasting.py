@@ -109,8 +109,10 @@ def _reference(config: RunConfig, policy: ModelFacts, reference: ModelFacts | No
 
 
 def _frozen(config: RunConfig, facts: ModelFacts, size: int) -> int | None:
-    """Bytes of a frozen copy. Beside a policy whose weights all learn, only the matrices of linear layers take the computation's format,
-    and none in a copy that moves; where nobody knows which weights those are, all count as float32.
+    """Bytes of a frozen copy.
+
+    With LoRA every weight has the computation's number format. Without it, only the matrices of linear layers have it, and in a reference
+    that moves (``reference_ema``) none has. All other weights are float32, as are all weights of a model with an unknown shape.
     """
     count = parameters(facts)
     if config.lora.enabled or count is None:

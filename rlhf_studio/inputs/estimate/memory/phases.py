@@ -93,8 +93,8 @@ def _learning(config: RunConfig, shapes: list[ModelShape], prompt: tuple[int, in
     tokens = (prompt[0] + response, prompt[1] + response)
     # The logits of the response, a copy of the real tokens' rows whose memory is used again in place, and the gradients of both.
     logits = micro * response * shapes[0].vocabulary * FLOAT32
-    kept = 2 * ppo.batch_size * response * shapes[0].vocabulary * FLOAT32 if ppo.kl_estimator == "full" else 0
-    yield MemoryPart(LOGITS, 0, 2 * logits + kept, 5 * logits + kept, lasting=False)
+    odds = 2 * ppo.batch_size * response * shapes[0].vocabulary * FLOAT32 if ppo.kl_estimator == "full" else 0
+    yield MemoryPart(LOGITS, 0, 2 * logits + odds, 5 * logits + odds, lasting=False)
     yield activations_part(config, shapes, (micro * tokens[0], micro * tokens[1]), device, size)
 
 

@@ -14,7 +14,7 @@ from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 
 
 @dataclass(frozen=True)
-class Change:
+class MemorySaving:
     """One setting with another value.
 
     Attributes:
@@ -40,32 +40,32 @@ Candidates = Iterable[tuple[str, Any, str]]
 """Settings with other values and the price of each, from what costs nothing but time to what changes the run."""
 
 
-def changes(config: RunConfig, now: MemoryEstimate, estimate: Estimate[RunConfig]) -> list[Change]:
+def changes(config: RunConfig, now: MemoryEstimate, estimate: Estimate[RunConfig]) -> list[MemorySaving]:
     """Every change of one setting that saves memory, cheapest first. ``now``: what the run needs as it is."""
     return worthwhile(config, now, estimate, _candidates(config, now.device))
 
 
-def worthwhile(config: _Config, now: MemoryEstimate, estimate: Estimate[_Config], candidates: Candidates) -> list[Change]:
+def worthwhile(config: _Config, now: MemoryEstimate, estimate: Estimate[_Config], candidates: Candidates) -> list[MemorySaving]:
     """Those of the ``candidates`` that save memory, with what each saves."""
-    found = []
+    useful = []
     for setting, value, price in candidates:
         try:
             other = estimate(_changed(config, setting, value))
         except ConfigError:  # for instance a micro-batch size that divides nothing
             continue
         if now.high is not None and other.high is not None and other.high < now.high:
-            found.append(Change(setting, str(value).lower(), now.high - other.high, bool(other.fits), price))
-    return found
+            useful.append(MemorySaving(setting, str(value).lower(), now.high - other.high, bool(other.fits), price))
+    return useful
 
 
-def cheapest(config: RunConfig, now: MemoryEstimate, estimate: Estimate[RunConfig]) -> Change | None:
+def cheapest(config: RunConfig, now: MemoryEstimate, estimate: Estimate[RunConfig]) -> MemorySaving | None:
     """The first change that makes the run fit; None when none does alone, or when it fits already."""
     return first_that_fits(now, lambda: changes(config, now, estimate))
 
 
-def first_that_fits(now: MemoryEstimate, found: Callable[[], list[Change]]) -> Change | None:
-    """The first of the changes after which the run fits; they are not asked for where it fits already."""
-    return next((change for change in found() if change.fits), None) if now.fits is False else None
+def first_that_fits(now: MemoryEstimate, find_changes: Callable[[], list[MemorySaving]]) -> MemorySaving | None:
+    """The first change after which the run fits. ``find_changes`` is not called where the run fits already."""
+    return next((change for change in find_changes() if change.fits), None) if now.fits is False else None
 
 
 def _candidates(config: RunConfig, device: Device) -> Iterator[tuple[str, Any, str]]:

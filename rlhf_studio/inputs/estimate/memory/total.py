@@ -69,7 +69,7 @@ def _phases(parts: Sequence[MemoryPart]) -> Iterable[int]:
 def estimate_memory(config: RunConfig, models: RunModels, device: Device, prompts: PromptTokens | None = None) -> MemoryEstimate:
     """The memory that a run needs. ``prompts``: their lengths; None takes ``data.max_prompt_tokens`` for every prompt.
 
-    The least is for prompts of usual length, since nobody knows which of them meet in a batch; the most is for the longest prompt.
+    The low figure is for prompts of usual length, because nobody knows which prompts share a batch. The high one is for the longest prompt.
     """
     longest = config.data.max_prompt_tokens
     prompt = (min(prompts.usual, longest), min(prompts.longest[1], longest)) if prompts else (longest, longest)
@@ -81,11 +81,11 @@ def estimate_memory(config: RunConfig, models: RunModels, device: Device, prompt
         *sampling_and_learning_parts(config, models, prompt, device, size),
         *scoring_parts(config, models, prompts, size),
     ]
-    return whole(device, parts)
+    return estimate_of_parts(device, parts)
 
 
-def whole(device: Device, parts: list[MemoryPart]) -> MemoryEstimate:
-    """The parts as one estimate, which says what of it is unknown."""
+def estimate_of_parts(device: Device, parts: list[MemoryPart]) -> MemoryEstimate:
+    """One estimate from all parts. It names the parts whose size is unknown."""
     missing = [part.name.lower() for part in parts if part.low is None]
     unknown = f"unknown: the model's files do not tell the size of {', '.join(missing)}" if missing else ""
     return MemoryEstimate(device, parts, unknown)

@@ -4,5 +4,4 @@
 :mod:`memory`   memory, part by part
 :mod:`savings`  what a change of one setting saves
 :mod:`disk`     what such a run writes
-:mod:`time`     seconds per step from a measured matrix rate
 """

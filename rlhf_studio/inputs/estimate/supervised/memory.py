@@ -21,12 +21,12 @@ from rlhf_studio.inputs.estimate.memory.parts import (
     MemoryPart,
 )
 from rlhf_studio.inputs.estimate.memory.phases import activations_part, read_per_token, sampling_parts
-from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, whole
+from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_of_parts
 from rlhf_studio.inputs.estimate.supervised.sizes import MicroBatch, is_packed, micro_batch, texts_per_example
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import ModelShape
 
-PER_TOKEN = (8, 80)  # bytes of a token's id and label: a place in each list, and often a number of its own; its piece of the text
+PER_TOKEN = (8, 80)  # bytes of a token's id and label: a pointer in each list, and often a number of its own; its piece of the text
 PER_EXAMPLE = 2000  # bytes of the Python objects around an example, at most
 
 
@@ -41,7 +41,7 @@ def estimate_training_memory(
     """
     size = bytes_per_number(config, device)
     batch = micro_batch(config, tokens, is_packed(config, models.policy, device), examples)
-    return whole(
+    return estimate_of_parts(
         device,
         [
             *_lasting(config, models, device, size),
@@ -80,7 +80,7 @@ def _weights(config: SupervisedConfig, models: RunModels, count: int | None) -> 
 
 
 def _reference(config: DPORunConfig, models: RunModels, size: int) -> MemoryPart:
-    """The frozen model that margins are measured from: one of its own, a copy, or with LoRA the policy with its adapters off."""
+    """The frozen model that margins are measured from: another model, a copy, or with LoRA the policy with its adapters off."""
     if models.reference is not None:
         count = parameters(models.reference)
         weights = None if count is None else count * size
@@ -111,15 +111,15 @@ def _learning(config: SupervisedConfig, facts: ModelFacts, batch: MicroBatch, de
         logits = [count * shape.vocabulary * FLOAT32 for count in batch.counted]
         yield MemoryPart(LOGITS, 0, logits[0], 5 * logits[1], lasting=False)
     part = activations_part(config, [shape], batch.read, device, size)
-    dropped = [count * _kept_per_pair(config, facts, device) for count in batch.pairs]
+    dropped = [count * _dropout_bytes_per_pair(config, facts, device) for count in batch.pairs]
     yield MemoryPart(ACTIVATIONS, 0, (part.low or 0) + dropped[0], (part.high or 0) + dropped[1], lasting=False)
 
 
-def _kept_per_pair(config: SupervisedConfig, facts: ModelFacts, device: Device) -> int:
-    """Bytes that attention keeps for each two tokens of a text: none, unless it drops some of its weights, on a CPU.
+def _dropout_bytes_per_pair(config: SupervisedConfig, facts: ModelFacts, device: Device) -> int:
+    """Bytes that attention keeps for each pair of tokens of a text; 0 on a GPU, and where attention has no dropout.
 
-    There the fast way of attention knows no dropout: the weights of every head are kept, the same after dropping, and which were dropped.
-    With gradient checkpointing that is so in one block at a time. Only fine-tuning trains with the model's own dropout.
+    On a CPU the fast attention has no dropout. So the weights of every head are kept, the weights after dropping, and which were dropped.
+    With gradient checkpointing this is so in one block at a time. Only fine-tuning trains with the model's own dropout.
     """
     if not (facts.attention_dropout and isinstance(config, SFTRunConfig)) or device.kind != "cpu" or facts.shape is None:
         return 0
@@ -144,7 +144,7 @@ def _writing(
     rows = config.engine.watch_prompts
     if shape is None or not rows or not isinstance(config, SFTRunConfig | DPORunConfig):
         return
-    prompt = config.data.max_tokens if tokens is None or not tokens.whole else tokens.longest
+    prompt = config.data.max_tokens if tokens is None or not tokens.complete else tokens.longest
     adapted = config.lora.enabled and not config.lora.use_dora
     for part in sampling_parts(config, shape, (1, prompt), device, size, rows, adapted):
         yield MemoryPart(part.name, part.parameters, 0, part.high, lasting=False)  # prompts may be short, and answers end early

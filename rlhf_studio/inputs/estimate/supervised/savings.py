@@ -7,13 +7,13 @@ from typing import Any
 
 from rlhf_studio.config import SFTRunConfig, SupervisedConfig
 from rlhf_studio.inputs.estimate.device import Device
-from rlhf_studio.inputs.estimate.memory.savings import Change, Estimate, first_that_fits, worthwhile
+from rlhf_studio.inputs.estimate.memory.savings import Estimate, MemorySaving, first_that_fits, worthwhile
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 
 SHORTEST = 16  # tokens: a shorter limit of the examples would leave nothing to learn
 
 
-def cheapest_change(config: SupervisedConfig, now: MemoryEstimate, estimate: Estimate[SupervisedConfig]) -> Change | None:
+def cheapest_change(config: SupervisedConfig, now: MemoryEstimate, estimate: Estimate[SupervisedConfig]) -> MemorySaving | None:
     """The first change that makes the run fit; None when none does alone, or when it fits already."""
     return first_that_fits(now, lambda: worthwhile(config, now, estimate, _candidates(config, now.device)))
 

@@ -56,7 +56,7 @@ def micro_batch(config: SupervisedConfig, tokens: ExampleTokens | None, packed: 
     rows = items * texts_per_example(config)
     if tokens is None:
         return MicroBatch((rows * most, rows * most), (rows * most, rows * most), (rows * most**2, rows * most**2))
-    longest = min(most, tokens.longest) if tokens.whole else most
+    longest = min(most, tokens.longest) if tokens.complete else most
     usual = min(tokens.usual if packed else max(tokens.usual, tokens.longest_of(rows)), longest)
     counted = (int(rows * tokens.counted), ceil(rows * longest * tokens.counted / tokens.usual))
     return MicroBatch((rows * usual, rows * longest), counted, (rows * usual**2, rows * longest**2))

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from rlhf_studio.config import DemonstrationsConfig
 from rlhf_studio.inputs.examples.reading.notes import source_notes
 from rlhf_studio.inputs.examples.reading.shapes import CHAT, COMPLETIONS
-from rlhf_studio.inputs.examples.reading.table import Cells, Table, bounded, nothing_left_of, open_table_of, said_here
+from rlhf_studio.inputs.examples.reading.table import Cells, ExampleTable, bounded, nothing_left_of, open_table_of, with_own_setting
 from rlhf_studio.inputs.examples.rows import Demonstration, Demonstrations
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.messages import WEIGHT, Message, further, said, spoken
+from rlhf_studio.inputs.prompts.messages import WEIGHT, Message, content_of, further, spoken
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
 from rlhf_studio.inputs.prompts.sources.rows import Tick
 
@@ -22,7 +22,7 @@ def read_demonstrations(
     """The demonstrations that ``data.source`` names, of the first ``limit`` rows (None: all up to ``data.max_rows``).
 
     Args:
-        tick: is told about the progress of a slow source.
+        tick: called with the progress of a slow source, as text.
         seconds: the longest wait for the next rows of a slow source.
 
     Raises :class:`PromptsError` for a source that is missing, not readable, of no known shape, or of which nothing is left.
@@ -31,14 +31,14 @@ def read_demonstrations(
         table = open_table_of(data, limit, seconds, tick)
         rows = list(bounded(_demonstrations(table), data, table))
     except PromptsError as error:
-        raise said_here(error, data) from None
+        raise with_own_setting(error, data) from None
     if not rows and not table.partial:
         raise nothing_left_of(table.data, table.left_out)
-    shape = table.found.sentence if table.found else ""
+    shape = table.layout.sentence if table.layout else ""
     return Demonstrations(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
 
 
-def _demonstrations(table: Table) -> Iterator[Demonstration]:
+def _demonstrations(table: ExampleTable) -> Iterator[Demonstration]:
     for cells in table.rows():
         row = _demonstration(cells, table)
         if row is None:
@@ -49,9 +49,9 @@ def _demonstrations(table: Table) -> Iterator[Demonstration]:
             yield row
 
 
-def _demonstration(cells: Cells, table: Table) -> Demonstration | None:
+def _demonstration(cells: Cells, table: ExampleTable) -> Demonstration | None:
     """The demonstration in a row; None for a chat in which the assistant says nothing."""
-    shape = cells.found.shape
+    shape = cells.layout.shape
     if shape is CHAT:
         return _from_chat(cells, cells.whole_chat(cells.messages("messages")), table)
     part = "completion" if shape is COMPLETIONS else "text" if "text" in cells.parts else "chosen"
@@ -68,16 +68,16 @@ def _demonstration(cells: Cells, table: Table) -> Demonstration | None:
     return _from_text(cells.number, text, table)
 
 
-def _from_text(number: int, text: str, table: Table) -> Demonstration:
-    found = read_dialogue(text)
-    if found is None or not found.answer:
+def _from_text(number: int, text: str, table: ExampleTable) -> Demonstration:
+    dialogue = read_dialogue(text)
+    if dialogue is None or not dialogue.answer:
         if table.data.chat_template and text.strip():
             message = f"row {number} holds a plain text, which no chat template can write; switch this off"
             raise PromptsError("data.chat_template", message)
         return Demonstration(number, "", text)
     table.counts["dialogue"] += 1
-    messages = (*found.messages, {"role": "assistant", "content": found.answer}) if table.data.chat_template else None
-    return Demonstration(number, found.prompt, text[len(found.prompt) :], messages)
+    messages = (*dialogue.messages, {"role": "assistant", "content": dialogue.answer}) if table.data.chat_template else None
+    return Demonstration(number, dialogue.prompt, text[len(dialogue.prompt) :], messages)
 
 
 def _joined(cells: Cells, part: str) -> list[Message]:
@@ -90,11 +90,11 @@ def _joined(cells: Cells, part: str) -> list[Message]:
     return [{"role": "user", "content": cells.text("prompt")}, *answer]
 
 
-def _from_chat(cells: Cells, messages: Sequence[Message], table: Table) -> Demonstration | None:
-    answers = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
-    last = max((place for place in answers if messages[place].get(WEIGHT) != 0), default=None)
-    table.counts["unlearned"] += sum(messages[place].get(WEIGHT) == 0 for place in answers)
+def _from_chat(cells: Cells, messages: Sequence[Message], table: ExampleTable) -> Demonstration | None:
+    answers = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    last = max((index for index in answers if messages[index].get(WEIGHT) != 0), default=None)
+    table.counts["unlearned"] += sum(messages[index].get(WEIGHT) == 0 for index in answers)
     if last is None:
         return None
     table.counts["unanswered"] += last + 1 < len(messages)
-    return Demonstration(cells.number, spoken(messages[:last]), said(messages[last]), tuple(messages[: last + 1]))
+    return Demonstration(cells.number, spoken(messages[:last]), content_of(messages[last]), tuple(messages[: last + 1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rlhf_studio.inputs.examples.reading.shapes import ONLY_NAMED, OWN, PREFERRED, named_columns, setting_of
-from rlhf_studio.inputs.examples.reading.table import Table
+from rlhf_studio.inputs.examples.reading.table import ExampleTable
 from rlhf_studio.inputs.prompts.sources.rows import unused_note
 
 HAPPENED = {
@@ -31,37 +31,37 @@ NOUNS = {
 }
 
 
-def source_notes(table: Table) -> list[str]:
+def source_notes(table: ExampleTable) -> list[str]:
     """Notes of the source, and of what was made of its rows."""
     notes = list(table.source.notes)
-    if table.found is not None and table.found.shape is PREFERRED:
-        notes.append(f"The preferred responses of pairs are learned from (column {table.found.columns['chosen']!r}).")
+    if table.layout is not None and table.layout.shape is PREFERRED:
+        notes.append(f"The preferred responses of pairs are learned from (column {table.layout.columns['chosen']!r}).")
     return [*notes, *_own(table), *happened(table.counts), *_unused(table)]
 
 
 def happened(counts: Counter[str]) -> list[str]:
     """One sentence for each kind of thing that happened."""
     return [
-        text.format(n=f"{counts[kind]:,}", **{name: one if counts[kind] == 1 else many for name, (one, many) in NOUNS.items()})
+        text.format(n=f"{counts[kind]:,}", **{name: forms[counts[kind] != 1] for name, forms in NOUNS.items()})
         for kind, text in HAPPENED.items()
         if counts[kind]
     ]
 
 
-def _own(table: Table) -> list[str]:
+def _own(table: ExampleTable) -> list[str]:
     """The columns of exported feedback that no setting names: what is read from them, or why nothing is."""
-    if table.found is None:
+    if table.layout is None:
         return []
-    columns, named = table.found.columns, named_columns(table.data)
+    columns, named = table.layout.columns, named_columns(table.data)
     read = [READ[part].format(column=columns[part]) for part in OWN if part in columns and part not in named]
     return [*read, *(f"The column {part!r} is not used: {why}." for part, why in table.unfit.items())]
 
 
-def _unused(table: Table) -> list[str]:
+def _unused(table: ExampleTable) -> list[str]:
     """Columns of which nothing is read; of one that is called as a part which must be named, the setting."""
-    if table.found is None:
+    if table.layout is None:
         return []
     columns = table.source.columns
-    may = [part for part in ONLY_NAMED if part in table.found.shape.may and part not in table.found.columns and part in columns]
-    said = [f"The column {part!r} is not used; name it in {setting_of(part)} to use it." for part in may]
-    return [*said, *unused_note(columns, [*table.found.columns.values(), *may, *table.unfit])]
+    may = [part for part in ONLY_NAMED if part in table.layout.shape.may and part not in table.layout.columns and part in columns]
+    notes = [f"The column {part!r} is not used; name it in {setting_of(part)} to use it." for part in may]
+    return [*notes, *unused_note(columns, [*table.layout.columns.values(), *may, *table.unfit])]

@@ -12,18 +12,18 @@ from rlhf_studio.inputs.examples.reading.rated import rated_pairs
 from rlhf_studio.inputs.examples.reading.shapes import LABELLED, OWN, PAIRS, RANKINGS, USUAL, named_columns, setting_of
 from rlhf_studio.inputs.examples.reading.table import (
     Cells,
-    Table,
+    ExampleTable,
     bounded,
     nothing_left_of,
     open_table_of,
-    said_here,
     texts_of,
     weight_of,
+    with_own_setting,
 )
 from rlhf_studio.inputs.examples.rows import Pair, Pairs
 from rlhf_studio.inputs.prompts.dialogues import read_dialogue, shared_dialogue
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.inputs.prompts.messages import further, said, spoken
+from rlhf_studio.inputs.prompts.messages import content_of, further, spoken
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
 from rlhf_studio.inputs.prompts.sources.rows import Tick
 
@@ -37,7 +37,7 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
     """The pairs that ``data.source`` names, of the first ``limit`` rows (None: all up to ``data.max_rows``).
 
     Args:
-        tick: is told about the progress of a slow source.
+        tick: called with the progress of a slow source, as text.
         seconds: the longest wait for the next rows of a slow source.
 
     Raises :class:`PromptsError` for a source that is missing, not readable, of no known shape, in which nothing tells which response is
@@ -52,15 +52,15 @@ def read_pairs(data: PairsConfig, tick: Tick = lambda text: None, *, limit: int 
         except PromptsError as error:
             part = _unfit_part(error, data)
             if part is None:
-                raise said_here(error, data) from None
+                raise with_own_setting(error, data) from None
             unfit[part] = error.message  # a column of another origin, which only has the name: read all again without it
     if not table.partial:
         _check(rows, table)
     table.counts["tie"] = sum(row.tie for row in rows)
-    told = {(*texts_of(row), row.tie) for row in rows}
-    table.counts["both_ways"] = sum((*before, rejected, chosen, False) in told for *before, chosen, rejected, tie in told if not tie)
-    table.counts["judged_again"] = len(rows) - len(told) if data.drop_duplicates else 0
-    shape = table.found.sentence if table.found else ""
+    judged = {(*texts_of(row), row.tie) for row in rows}
+    table.counts["both_ways"] = sum((*before, rejected, chosen, False) in judged for *before, chosen, rejected, tie in judged if not tie)
+    table.counts["judged_again"] = len(rows) - len(judged) if data.drop_duplicates else 0
+    shape = table.layout.sentence if table.layout else ""
     return Pairs(rows, table.left_out, table.source.columns, shape, source_notes(table), table.partial)
 
 
@@ -69,15 +69,15 @@ def _unfit_part(error: PromptsError, data: PairsConfig) -> str | None:
     return next((part for part in OWN if error.field == setting_of(part) and part not in named_columns(data)), None)
 
 
-def _check(rows: list[Pair], table: Table) -> None:
+def _check(rows: list[Pair], table: ExampleTable) -> None:
     if not rows:
         raise nothing_left_of(table.data, table.left_out)
     if all(row.tie for row in rows):
-        part = "tie" if "tie" in (table.found.columns if table.found else {}) else "ranks"
+        part = "tie" if "tie" in (table.layout.columns if table.layout else {}) else "ranks"
         raise PromptsError(f"data.{part}_column", "all pairs are ties, so nothing tells which responses are better")
 
 
-def _usable(table: Table) -> Iterator[Pair]:
+def _usable(table: ExampleTable) -> Iterator[Pair]:
     """The pairs that training can use; the others are counted."""
     for pair in _pairs(table):
         chosen, rejected = pair.responses()
@@ -90,20 +90,20 @@ def _usable(table: Table) -> Iterator[Pair]:
             yield pair
 
 
-def _pairs(table: Table) -> Iterator[Pair]:
+def _pairs(table: ExampleTable) -> Iterator[Pair]:
     assert isinstance(table.data, PairsConfig)
     sure = _sure_enough(table, table.data)
     first = next(sure, None)
     if first is None:
         return
     rows = _with_first(first, sure)
-    if first.found.shape is PAIRS:
+    if first.layout.shape is PAIRS:
         for cells in rows:
             if (pair := _pair(cells, table, table.data)) is not None:
                 yield pair
-    elif first.found.shape is LABELLED:
+    elif first.layout.shape is LABELLED:
         yield from map(_labelled, rows)
-    elif first.found.shape is RANKINGS:
+    elif first.layout.shape is RANKINGS:
         for cells in rows:
             yield from _ranked(cells)
     else:
@@ -115,7 +115,7 @@ def _with_first(first: Cells, others: Iterator[Cells]) -> Iterator[Cells]:
     yield from others
 
 
-def _sure_enough(table: Table, data: PairsConfig) -> Iterator[Cells]:
+def _sure_enough(table: ExampleTable, data: PairsConfig) -> Iterator[Cells]:
     """The rows of which people were sure enough. Nobody's word counts where they were not sure at all."""
     for cells in table.rows():
         weight = weight_of(cells)
@@ -125,7 +125,7 @@ def _sure_enough(table: Table, data: PairsConfig) -> Iterator[Cells]:
             yield cells
 
 
-def _pair(cells: Cells, table: Table, data: PairsConfig) -> Pair | None:
+def _pair(cells: Cells, table: ExampleTable, data: PairsConfig) -> Pair | None:
     """The pair in a row with all that is said of it; None, and counted, where two chats share no prompt."""
     pair = _responses(cells, table)
     if pair is None:
@@ -139,25 +139,25 @@ def _pair(cells: Cells, table: Table, data: PairsConfig) -> Pair | None:
     return replace(pair, weight=weight_of(cells), tie=tie, group=group, margin=margin, annotator=cells.annotator())
 
 
-def _responses(cells: Cells, table: Table) -> Pair | None:
+def _responses(cells: Cells, table: ExampleTable) -> Pair | None:
     """Prompt and responses alone."""
     if cells.is_list("chosen") or cells.is_list("rejected"):
         return _from_chats(cells)
     chosen, rejected = cells.text("chosen"), cells.text("rejected")
     if cells.is_list("prompt"):
-        whole, messages = cells.prompt()
-        return Pair(cells.number, whole, chosen, rejected, messages)
+        prompt_text, messages = cells.prompt()
+        return Pair(cells.number, prompt_text, chosen, rejected, messages)
     prompt = cells.text("prompt")
     if len(prompt) >= LONG_PROMPT and chosen.startswith(prompt) and rejected.startswith(prompt):
         table.counts["repeats_prompt"] += 1
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
     if not prompt.strip():
         return _from_texts(cells, chosen, rejected, table)
-    whole, messages = cells.prompt()
-    return Pair(cells.number, whole, chosen, rejected, messages)
+    prompt_text, messages = cells.prompt()
+    return Pair(cells.number, prompt_text, chosen, rejected, messages)
 
 
-def _from_texts(cells: Cells, chosen: str, rejected: str, table: Table) -> Pair | None:
+def _from_texts(cells: Cells, chosen: str, rejected: str, table: ExampleTable) -> Pair | None:
     """Two whole texts: dialogues with their shared beginning as prompt, or plain texts, of which nothing tells where a prompt ends."""
     shared = shared_dialogue(chosen, rejected)
     if shared is None:
@@ -171,8 +171,8 @@ def _from_texts(cells: Cells, chosen: str, rejected: str, table: Table) -> Pair 
     table.counts["pair_dialogue"] += 1
     table.counts["early"] += shared.early
     if not cells.data.chat_template:
-        whole, messages = cells.prompt(prompt)
-        return Pair(cells.number, whole, chosen[len(prompt) :], rejected[len(prompt) :], messages)
+        prompt_text, messages = cells.prompt(prompt)
+        return Pair(cells.number, prompt_text, chosen[len(prompt) :], rejected[len(prompt) :], messages)
     before = read_dialogue(prompt)
     messages = cells.whole_chat(before.messages if before is not None else ())
     return Pair(cells.number, prompt, chosen[len(prompt) :].strip(), rejected[len(prompt) :].strip(), messages)
@@ -191,7 +191,7 @@ def _from_chats(cells: Cells) -> Pair | None:
         return None
     answers = (chosen[-1], rejected[-1])
     messages = cells.whole_chat(shared)
-    texts = (said(chosen[-1]), said(rejected[-1]))
+    texts = (content_of(chosen[-1]), content_of(rejected[-1]))
     return Pair(cells.number, spoken(messages), *texts, messages, answers=answers if further(answers) else None)
 
 

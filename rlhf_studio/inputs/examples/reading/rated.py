@@ -9,7 +9,7 @@ from itertools import combinations
 from random import Random
 
 from rlhf_studio.config import PairsConfig
-from rlhf_studio.inputs.examples.reading.table import Cells, Table, weight_of
+from rlhf_studio.inputs.examples.reading.table import Cells, ExampleTable, weight_of
 from rlhf_studio.inputs.examples.rows import Pair, memory_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import Message, key_of
@@ -34,10 +34,10 @@ class _Rated:
         return memory_of((self.prompt, self.response, self.group, self.annotator), self.messages)
 
 
-def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Iterator[Pair]:
+def rated_pairs(rows: Iterator[Cells], table: ExampleTable, data: PairsConfig) -> Iterator[Pair]:
     """The pairs of all rows, prompt by prompt in the order in which prompts come first.
 
-    Where the rows name annotators, the responses that one of them rated are compared with one another: each uses the scale in an own way.
+    Where the rows name annotators, the responses that one of them rated are compared with one another: people use a scale differently.
 
     Raises :class:`PromptsError` when no two ratings differ, or no prompt has two responses.
     """
@@ -52,7 +52,7 @@ def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Itera
         if len(responses) == 1:
             table.left_out["alone"] += 1
             continue
-        if len({one.rating for one in responses}) == 1:
+        if len({response.rating for response in responses}) == 1:
             table.left_out["same_rating"] += len(responses)
             continue
         if len(responses) > BLOCK:
@@ -64,14 +64,14 @@ def rated_pairs(rows: Iterator[Cells], table: Table, data: PairsConfig) -> Itera
 
 def _by_annotator(responses: list[_Rated]) -> list[list[_Rated]]:
     """The responses to one prompt, apart for each annotator who rated several of them; those of all others are together."""
-    several = {name for name, count in Counter(one.annotator for one in responses).items() if count > 1}
+    several = {name for name, count in Counter(response.annotator for response in responses).items() if count > 1}
     groups: dict[str, list[_Rated]] = {}
-    for one in responses:
-        groups.setdefault(one.annotator if one.annotator in several else "", []).append(one)
+    for response in responses:
+        groups.setdefault(response.annotator if response.annotator in several else "", []).append(response)
     return list(groups.values())
 
 
-def _rated(rows: Iterator[Cells], table: Table) -> Iterator[_Rated]:
+def _rated(rows: Iterator[Cells], table: ExampleTable) -> Iterator[_Rated]:
     """The rated responses; all of them are held before the first pair is made, so they are bounded here. Raises :class:`PromptsError`."""
     size = 0
     for cells in rows:
@@ -89,17 +89,17 @@ def _rated(rows: Iterator[Cells], table: Table) -> Iterator[_Rated]:
             yield rated
 
 
-def _compared(responses: list[_Rated], block: int, table: Table, data: PairsConfig) -> Iterator[Pair]:
+def _compared(responses: list[_Rated], block: int, table: ExampleTable, data: PairsConfig) -> Iterator[Pair]:
     """Every two responses with unlike ratings; people were as sure of a pair as of the response of which they were less sure."""
-    assert table.found is not None
-    for one, other in combinations(responses, 2):
-        better, worse = (one, other) if one.rating > other.rating else (other, one)
+    assert table.layout is not None
+    for first, second in combinations(responses, 2):
+        better, worse = (first, second) if first.rating > second.rating else (second, first)
         if better.rating > worse.rating:
             margin = None
             if data.margin_from_ratings:
-                cells = Cells(better.number, {}, table.found, data)
+                cells = Cells(better.number, {}, table.layout, data)
                 margin = cells.margin("rating", better.rating - worse.rating, f" over row {worse.number}")
-            weight = min(one.weight, other.weight)
+            weight = min(first.weight, second.weight)
             texts = (better.prompt, better.response, worse.response, better.messages)
             annotator = better.annotator if better.annotator == worse.annotator else f"{better.annotator}, {worse.annotator}"
             yield Pair(better.number, *texts, margin, weight, False, better.group, block, annotator)
@@ -107,14 +107,14 @@ def _compared(responses: list[_Rated], block: int, table: Table, data: PairsConf
 
 def _check(compared: list[list[_Rated]]) -> None:
     """Say plainly why no pair can come of these rows."""
-    ratings = {one.rating for responses in compared for one in responses}
+    ratings = {response.rating for responses in compared for response in responses}
     if len(ratings) == 1:
         message = f"every rating is {ratings.pop():g}, so nothing tells which responses are better; pairs need at least two unlike ratings"
         raise PromptsError("data.rating_column", message)
     if compared and all(len(responses) == 1 for responses in compared):
         message = "no prompt has two responses, so there is nothing to compare; pairs need two or more rated responses to the same prompt"
         raise PromptsError("data.prompt_column", message)
-    if compared and all(len({one.rating for one in responses}) == 1 for responses in compared):
-        by = ", by each annotator" if any(one.annotator for responses in compared for one in responses) else ""
+    if compared and all(len({response.rating for response in responses}) == 1 for responses in compared):
+        by = ", by each annotator" if any(response.annotator for responses in compared for response in responses) else ""
         message = f"the responses to each prompt are all rated alike{by}, so nothing tells which are better"
         raise PromptsError("data.rating_column", message)

@@ -38,7 +38,7 @@ UNLIKELY = ("input", "history")
 RATINGS = ("chosen_rating", "rejected_rating")
 """Parts that are read only when margins are made from them."""
 OWN = ("tie", "confidence")
-"""Parts whose usual column is the one of exported feedback. In data of another origin it may hold something else: then it is not used."""
+"""Parts that exported feedback has. In other data a column of that name may hold something else: then it is not used."""
 WITHOUT_SETTING = ("annotator", "answer_a", "answer_b", "a_is_better", "system", "history", "tools")
 """Parts whose column no setting names."""
 ONLY_NAMED = ("margin", "group")
@@ -50,7 +50,7 @@ class Shape:
     """A way in which examples come.
 
     Attributes:
-        words: how a person is told.
+        words: its name in sentences for people.
         needs: the parts that must be there.
         may: parts that are used where they are there.
     """
@@ -81,7 +81,7 @@ NEEDED = {
 
 
 @dataclass(frozen=True)
-class Found:
+class Layout:
     """A recognised shape, and the column of each of its parts that is there."""
 
     shape: Shape
@@ -115,7 +115,7 @@ def usual_columns(data: DemonstrationsConfig | PairsConfig) -> tuple[str, ...]:
     return tuple(name for name in names if name not in named.values())
 
 
-def recognise(data: DemonstrationsConfig | PairsConfig, columns: list[str], without: Collection[str] = ()) -> Found:
+def recognise(data: DemonstrationsConfig | PairsConfig, columns: list[str], without: Collection[str] = ()) -> Layout:
     """The shape of a source with these columns. ``without``: parts that are not read.
 
     Raises :class:`PromptsError` when there is none, when there are two, or when two columns could be the same part.
@@ -132,13 +132,13 @@ def recognise(data: DemonstrationsConfig | PairsConfig, columns: list[str], with
     if not fitting:
         raise _no_shape(data, shapes, named, columns)
     (shape,) = fitting
-    return Found(shape, _columns(shape, data, columns, without))
+    return Layout(shape, _columns(shape, data, columns, without))
 
 
-def widened(found: Found, data: DemonstrationsConfig | PairsConfig, columns: list[str], without: Collection[str]) -> Found:
+def widened(layout: Layout, data: DemonstrationsConfig | PairsConfig, columns: list[str], without: Collection[str]) -> Layout:
     """The same shape with the further parts that these columns have, but ``without`` some. Raises :class:`PromptsError`."""
-    needed = {part: found.columns[part] for part in found.shape.needs}
-    return Found(found.shape, {**_columns(found.shape, data, columns, without), **needed})
+    needed = {part: layout.columns[part] for part in layout.shape.needs}
+    return Layout(layout.shape, {**_columns(layout.shape, data, columns, without), **needed})
 
 
 def _usual(part: str, columns: list[str]) -> list[str]:
@@ -178,7 +178,7 @@ def _two_shapes(fitting: list[Shape], named: dict[str, str], columns: list[str])
 
 def _no_shape(data: DemonstrationsConfig | PairsConfig, shapes: list[Shape], named: dict[str, str], columns: list[str]) -> PromptsError:
     if named:
-        shape = min(shapes, key=lambda one: sum(part not in named and not _usual(part, columns) for part in one.needs))
+        shape = min(shapes, key=lambda candidate: sum(part not in named and not _usual(part, columns) for part in candidate.needs))
         part = next(part for part in shape.needs if part not in named and not _usual(part, columns))
         return no_column(setting_of(part), USUAL[part][0], columns)
     if any(str(name).partition(".")[0] in ARGILLA for name in columns):

@@ -14,7 +14,7 @@ from rlhf_studio.inputs.examples.reading.shapes import (
     NEEDED,
     PAIRS,
     PREFERRED,
-    Found,
+    Layout,
     named_columns,
     recognise,
     setting_of,
@@ -28,7 +28,7 @@ from rlhf_studio.inputs.prompts.cells import BESIDE, Beside, beside_of, fits
 from rlhf_studio.inputs.prompts.errors import SOURCE, NoColumn, PromptsError
 from rlhf_studio.inputs.prompts.messages import Message, is_message, key_of, list_of, messages_of, spoken, text_of
 from rlhf_studio.inputs.prompts.sources.opening import open_source
-from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick
+from rlhf_studio.inputs.prompts.sources.rows import RawRow, RowSource, SourceRequest, Tick
 
 SETTING = "data.source"
 MAX_BYTES = 1_000_000_000
@@ -46,18 +46,18 @@ class Cells:
 
     number: int
     parts: dict[str, Any]
-    found: Found
+    layout: Layout
     data: DemonstrationsConfig | PairsConfig
 
     def text(self, part: str) -> str:
         """The text there; empty where the source has no such part."""
-        if part not in self.found.columns:
+        if part not in self.layout.columns:
             return ""
         return self.text_in(part, self.parts[part])
 
     def text_in(self, part: str, cell: Any) -> str:
         """The text in one ``cell`` of a part."""
-        return text_of(cell, self.number, setting_of(part), self.found.columns[part])
+        return text_of(cell, self.number, setting_of(part), self.layout.columns[part])
 
     def text_or_number(self, part: str) -> str:
         """As :meth:`text`; a number, true or false as its text."""
@@ -82,11 +82,11 @@ class Cells:
         if not self.as_chat:
             ways = "switch data.chat_template on, or say in data.prompt_format how prompts are written"
             raise self.error(part, "chat messages", f", not text; {ways}")
-        return messages_of(self.items(part), self.number, setting_of(part), self.found.columns[part])
+        return messages_of(self.items(part), self.number, setting_of(part), self.layout.columns[part])
 
     def items(self, part: str) -> list[Any]:
         """The list there, also from a JSON text, as CSV files hold it."""
-        return list_of(self.parts[part], self.number, setting_of(part), self.found.columns[part])
+        return list_of(self.parts[part], self.number, setting_of(part), self.layout.columns[part])
 
     @property
     def as_chat(self) -> bool:
@@ -108,7 +108,7 @@ class Cells:
         return self._beside(messages).around_chat(messages)
 
     def _beside(self, chat: Sequence[Message] | None) -> Beside:
-        return beside_of(self.parts, self.found.columns, self.number, SETTING, self.as_chat, chat)
+        return beside_of(self.parts, self.layout.columns, self.number, SETTING, self.as_chat, chat)
 
     def number_in(self, part: str) -> float | None:
         """The number there; None where there is nothing."""
@@ -148,23 +148,23 @@ class Cells:
 
     def is_blank(self) -> bool:
         """Whether there is nothing in any part that the shape needs."""
-        cells = (self.parts[part] for part in self.found.shape.needs)
+        cells = (self.parts[part] for part in self.layout.shape.needs)
         return all(cell is None or cell == [] or (isinstance(cell, str) and not cell.strip()) for cell in cells)
 
     def error(self, part: str, what: str, rather: str = "") -> PromptsError:
         """``row 3 holds WHAT in 'column'``, at the part's setting."""
-        return PromptsError(setting_of(part), f"row {self.number} holds {what} in {self.found.columns[part]!r}{rather}")
+        return PromptsError(setting_of(part), f"row {self.number} holds {what} in {self.layout.columns[part]!r}{rather}")
 
 
 @dataclass
-class Table:
+class ExampleTable:
     """An opened source of examples.
 
     Attributes:
-        found: the recognised shape; None until the first row was drawn.
+        layout: the recognised shape; None until the first row was drawn.
         left_out: examples left out so far, by reason.
         counts: what else happened to rows, by kind, for notes.
-        seen: rows so far.
+        rows_read: rows so far.
         limit: the most rows to read; None for all.
         unfit: the parts of :data:`OWN` whose column holds something else, with what is wrong; they are not read.
         strange: the other parts whose column held something else in the first row that has it; they are not read.
@@ -173,11 +173,11 @@ class Table:
     """
 
     data: DemonstrationsConfig | PairsConfig
-    source: Source
-    found: Found | None = None
+    source: RowSource
+    layout: Layout | None = None
     left_out: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
-    seen: int = 0
+    rows_read: int = 0
     size: int = 0
     limit: int | None = None
     unfit: Mapping[str, str] = field(default_factory=dict)
@@ -189,15 +189,15 @@ class Table:
         most = min(self.data.max_rows, self.limit or self.data.max_rows)
         try:
             for raw in self.source.rows:
-                self.seen += 1
+                self.rows_read += 1
                 cells = self._cells(raw)
                 if cells.is_blank():
                     self._note_blank()
-                elif cells.lacks_prompt() and cells.found.shape not in (PAIRS, PREFERRED):  # which may be dialogues
+                elif cells.lacks_prompt() and cells.layout.shape not in (PAIRS, PREFERRED):  # which may be dialogues
                     self.left_out["no_prompt"] += 1
                 else:
                     yield cells
-                if self.seen == most:
+                if self.rows_read == most:
                     return
         finally:
             self.source.rows.close()
@@ -205,7 +205,7 @@ class Table:
     @property
     def partial(self) -> bool:
         """Whether reading stopped at ``limit``."""
-        return self.limit is not None and self.seen >= self.limit and self.limit < self.data.max_rows
+        return self.limit is not None and self.rows_read >= self.limit and self.limit < self.data.max_rows
 
     def add(self, row: Demonstration | Pair) -> None:
         """Count an example. Raises :class:`PromptsError` when all of them do not fit into memory."""
@@ -215,26 +215,26 @@ class Table:
     def require_room(self, size: int) -> None:
         """Raises :class:`PromptsError` when what was made of the rows so far takes more than :data:`MAX_BYTES`."""
         if size > MAX_BYTES:
-            message = f"the examples of {self.seen:,} rows take more than {MAX_BYTES // 10**6:,} MB of memory"
-            raise PromptsError("data.max_rows", f"{message}; use at most {self.seen - 1:,} rows")
+            message = f"the examples of {self.rows_read:,} rows take more than {MAX_BYTES // 10**6:,} MB of memory"
+            raise PromptsError("data.max_rows", f"{message}; use at most {self.rows_read - 1:,} rows")
 
     def _cells(self, raw: RawRow) -> Cells:
         columns = self.source.columns
-        if self.found is None:
+        if self.layout is None:
             self._names = [*named_columns(self.data).values(), *usual_columns(self.data)]
-        if self.found is None or self._known != len(columns):
-            found = (
-                recognise(self.data, columns, self.unfit) if self.found is None else widened(self.found, self.data, columns, self._unread)
+        if self.layout is None or self._known != len(columns):
+            layout = (
+                recognise(self.data, columns, self.unfit) if self.layout is None else widened(self.layout, self.data, columns, self._unread)
             )
-            before = set() if self.found is None else set(self.found.columns)
-            parts = self._of(raw, found)
+            before = set() if self.layout is None else set(self.layout.columns)
+            parts = self._of(raw, layout)
             self.strange |= {part for part, cell in parts.items() if part not in before and not _fits(part, cell, parts)}
-            self.found = widened(found, self.data, columns, self._unread)
+            self.layout = widened(layout, self.data, columns, self._unread)
             self._known = len(columns)
-        return Cells(raw.number, self._of(raw, self.found), self.found, self.data)
+        return Cells(raw.number, self._of(raw, self.layout), self.layout, self.data)
 
-    def _of(self, raw: RawRow, found: Found) -> dict[str, Any]:
-        return {part: raw.cells[self._names.index(column)] for part, column in found.columns.items()}
+    def _of(self, raw: RawRow, layout: Layout) -> dict[str, Any]:
+        return {part: raw.cells[self._names.index(column)] for part, column in layout.columns.items()}
 
     @property
     def _unread(self) -> set[str]:
@@ -242,22 +242,22 @@ class Table:
 
     def _note_blank(self) -> None:
         self.left_out["blank"] += 1
-        blank, others = self.left_out["blank"], self.seen - self.left_out["blank"]
+        blank, others = self.left_out["blank"], self.rows_read - self.left_out["blank"]
         if blank > MAX_BLANK_ROWS + BLANK_PER_EXAMPLE * others:
             raise PromptsError(SETTING, f"{blank:,} rows are blank and {others:,} are not; this is no list of examples")
 
 
-def open_table_of(data: DemonstrationsConfig | PairsConfig, limit: int | None, seconds: float, tick: Tick) -> Table:
+def open_table_of(data: DemonstrationsConfig | PairsConfig, limit: int | None, seconds: float, tick: Tick) -> ExampleTable:
     """Open the source of examples. Raises :class:`PromptsError`, also while its rows are drawn."""
     columns = {setting_of(part): column for part, column in named_columns(data).items()}
-    place = Place(data.source, columns, usual_columns(data), data.subset, data.split, data.revision, SETTING)
+    request = SourceRequest(data.source, columns, usual_columns(data), data.subset, data.split, data.revision, SETTING)
     own, other = ("demonstrations", "pairs") if isinstance(data, DemonstrationsConfig) else ("pairs", "demonstrations")
     if data.source in WRITTEN[own]:
-        return Table(data, open_world(place), limit=limit)
+        return ExampleTable(data, open_world(request), limit=limit)
     if data.source.startswith("bundled/"):
         why = f"holds {other}" if data.source in WRITTEN[other] else "does not exist"
         raise PromptsError(SETTING, f"{data.source} {why}; bundled {own} are {' and '.join(WRITTEN[own])}")
-    return Table(data, open_source(place, limit=limit, seconds=seconds, tick=tick), limit=limit)
+    return ExampleTable(data, open_source(request, limit=limit, seconds=seconds, tick=tick), limit=limit)
 
 
 def weight_of(cells: Cells) -> float:
@@ -275,16 +275,16 @@ def _fits(part: str, cell: Any, parts: Mapping[str, Any]) -> bool:
     return part not in BESIDE or fits(part, cell)
 
 
-def bounded(rows: Iterator[Any], data: DemonstrationsConfig | PairsConfig, table: Table) -> Iterator[Any]:
+def bounded(rows: Iterator[Any], data: DemonstrationsConfig | PairsConfig, table: ExampleTable) -> Iterator[Any]:
     """The rows without exact copies, while they fit into memory. Raises :class:`PromptsError` when they do not."""
-    seen: set[tuple[Any, ...]] = set()
+    keys: set[tuple[Any, ...]] = set()
     for row in rows:
         if data.drop_duplicates:
             key = identity(row)
-            if key in seen:
+            if key in keys:
                 table.left_out["repeated"] += 1
                 continue
-            seen.add(key)
+            keys.add(key)
         table.add(row)
         yield row
 
@@ -313,8 +313,8 @@ def nothing_left_of(data: DemonstrationsConfig | PairsConfig, left_out: Counter[
     return PromptsError(SETTINGS_OF_REASONS.get(worst, SETTING), f"{data.source} holds no {noun} that are left: {reasons(left_out, data)}")
 
 
-def said_here(error: PromptsError, data: DemonstrationsConfig | PairsConfig) -> PromptsError:
-    """The error at the setting that names the source here; of a column that is missing, also with which ones are needed."""
+def with_own_setting(error: PromptsError, data: DemonstrationsConfig | PairsConfig) -> PromptsError:
+    """The error with this stage's name for the setting of the source. For a missing column it also says which columns are needed."""
     if error.field == SOURCE:
         return PromptsError(SETTING, error.message)
     if not isinstance(error, NoColumn):

@@ -17,13 +17,13 @@ from rlhf_studio.inputs.models.files import network_error
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import check_first_rows, named_cells, too_long
 from rlhf_studio.inputs.prompts.sources.parquet import read_parquet
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, MOST_COLUMNS, RawRow, Source, size_of
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, MOST_COLUMNS, RawRow, RowSource, size_of
 
 READERS = ("csv", "json", "parquet", "arrow", "text", "cache")
 TIMEOUT_SECONDS = 10.0
 
 
-def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[str, str], usual: tuple[str, ...] = ()) -> Source:
+def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[str, str], usual: tuple[str, ...] = ()) -> RowSource:
     """The rows of ``name``: a folder on this machine, or a dataset id. Raises :class:`PromptsError`, also while rows are drawn.
 
     Without a connection, the copy that the library has stored on this machine is read, when there is one.
@@ -49,24 +49,24 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
         if unreachable and not isinstance(error, ValueError):  # a ValueError is about a subset or split of the stored copy
             raise unreachable from None
         raise _explained(name, subset, split, error) from None
-    found: list[str] = []
+    names: list[str] = []
     if builder.name == "parquet":
-        rows = _parquet_rows([str(file) for file in builder.config.data_files[split]], columns, usual, found)
+        rows = _parquet_rows([str(file) for file in builder.config.data_files[split]], columns, usual, names)
     else:
-        rows = _rows(iter(stream), columns, usual, found)
-    return Source(_explaining(rows, name), found, _origin(name, commit, unreachable is not None))
+        rows = _rows(iter(stream), columns, usual, names)
+    return RowSource(_explaining(rows, name), names, _origin(name, commit, unreachable is not None))
 
 
-def _parquet_rows(files: list[str], columns: dict[str, str], usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
-    """Read here, a few rows of the wanted columns at a time: the library unpacks a whole group of rows, of every column, for the first."""
+def _parquet_rows(files: list[str], columns: dict[str, str], usual: tuple[str, ...], names: list[str]) -> Generator[RawRow, None, None]:
+    """A few rows of the requested columns at a time. The library itself would unpack a whole group of rows, with every column."""
     from datasets.utils.file_utils import xopen  # files on the hub open as those on this machine do
 
     before = 0
     for file in files:
         with xopen(file, "rb") as opened:
             source = read_parquet(opened, file.rsplit("/", 1)[-1], columns, usual, before)
-            if not found:
-                found.extend(source.columns)
+            if not names:
+                names.extend(source.columns)
             for row in source.rows:
                 before = row.number
                 yield row
@@ -113,11 +113,11 @@ def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
 
 
 def _rows(
-    stream: Iterator[dict[str, Any]], columns: dict[str, str], usual: tuple[str, ...], found: list[str]
+    stream: Iterator[dict[str, Any]], columns: dict[str, str], usual: tuple[str, ...], names: list[str]
 ) -> Generator[RawRow, None, None]:
     for number, row in enumerate(stream, start=1):
-        cells = named_cells(row, number, columns, found)
-        found.extend([key for key in row if key not in found][: MOST_COLUMNS - len(found)])
+        cells = named_cells(row, number, columns, names)
+        names.extend([key for key in row if key not in names][: MOST_COLUMNS - len(names)])
         yield RawRow(number, [*cells, *(row.get(column) for column in usual)])
 
 

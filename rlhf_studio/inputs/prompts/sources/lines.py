@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlhf_studio.inputs.prompts.errors import SOURCE, NoColumn, PromptsError, no_column
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, MOST_COLUMNS, RawRow, Source, entries_of, value_at
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, MOST_COLUMNS, RawRow, RowSource, entries_of, value_at
 
 TABLES = {".csv": ",", ".tsv": "\t"}
 """Endings of files with a header, and what stands between their columns."""
@@ -33,26 +33,26 @@ BETWEEN_OBJECTS = re.compile(r"[\s,]*")
 """What may stand between the objects of an array."""
 
 
-def open_lines(path: Path, kind: str, columns: dict[str, str], usual: tuple[str, ...] = ()) -> Source:
+def open_lines(path: Path, kind: str, columns: dict[str, str], usual: tuple[str, ...] = ()) -> RowSource:
     """The rows of a file; ``kind`` is ``.csv``, ``.tsv``, ``.txt``, ``.json`` for JSON Lines or one JSON array, or ``.jsonl``.
 
     Where a column called "text" is a usual one, a text file is a table with that column alone.
     Drawing rows raises :class:`PromptsError` for what is not UTF-8, not in the format, or has no such column.
     """
-    found: list[str] = []
-    return Source(_guarded(path, kind, columns, usual, found), found)
+    names: list[str] = []
+    return RowSource(_guarded(path, kind, columns, usual, names), names)
 
 
-def _guarded(path: Path, kind: str, columns: dict[str, str], usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
+def _guarded(path: Path, kind: str, columns: dict[str, str], usual: tuple[str, ...], names: list[str]) -> Generator[RawRow, None, None]:
     with _text_of(path) as file:
         lines = Lines(file, line_is_row=kind not in TABLES)
         if kind in TABLES:
-            yield from _csv_rows(lines, TABLES[kind], columns, usual, found)
+            yield from _csv_rows(lines, TABLES[kind], columns, usual, names)
         elif kind == ".txt":
-            yield from _text_rows(lines, usual, found)
+            yield from _text_rows(lines, usual, names)
         else:
             objects = _array_objects(file) if kind == ".json" and _begins_with_bracket(file) else _line_objects(lines)
-            yield from _json_rows(objects, columns, usual, found)
+            yield from _json_rows(objects, columns, usual, names)
 
 
 def text_lines(path: Path, most: int) -> Generator[tuple[int, str], None, None]:
@@ -126,8 +126,8 @@ class Lines:
         self._row_characters = 0
 
 
-def check_first_rows(folder: Path, wanted: Iterable[str] = ()) -> None:
-    """Look for a line break where the first row of each text file of a folder must have ended, and for ``wanted`` columns with one name.
+def check_first_rows(folder: Path, columns: Iterable[str] = ()) -> None:
+    """Refuse a folder in which a text file's first row is too long, or a table has two of the ``columns`` under one name.
 
     The library that reads folders takes whole lines into memory, however long, and gives the second of two columns another name.
     Raises :class:`PromptsError` naming the file.
@@ -146,7 +146,7 @@ def check_first_rows(folder: Path, wanted: Iterable[str] = ()) -> None:
         if kind in TABLES:
             header = next(csv.reader([start.decode("utf-8-sig", "replace")], delimiter=TABLES[kind]), [])
             try:
-                refuse_doubled(header, {}, wanted)
+                refuse_doubled(header, {}, columns)
             except PromptsError as error:
                 raise PromptsError(SOURCE, f"{path.name}: {error.message}") from None
 
@@ -156,35 +156,35 @@ def too_long(number: int, most: int = 0) -> PromptsError:
     return PromptsError(SOURCE, f"row {number} is longer than {most or MAX_ROW_CHARACTERS:,} characters; use shorter texts")
 
 
-def _text_rows(lines: Lines, usual: tuple[str, ...], found: list[str]) -> Generator[RawRow, None, None]:
-    found.extend(name for name in usual if name == LINE_COLUMN)
+def _text_rows(lines: Lines, usual: tuple[str, ...], names: list[str]) -> Generator[RawRow, None, None]:
+    names.extend(name for name in usual if name == LINE_COLUMN)
     for line in lines:
         text = line.rstrip("\r\n")
         yield RawRow(lines.number, [text if name == LINE_COLUMN else None for name in usual] or [text])
 
 
 def _csv_rows(
-    lines: Lines, between: str, columns: dict[str, str], usual: tuple[str, ...], found: list[str]
+    lines: Lines, between: str, columns: dict[str, str], usual: tuple[str, ...], names: list[str]
 ) -> Generator[RawRow, None, None]:
     reader = csv.reader(lines, delimiter=between)
     try:
         header = next(reader, None)
         if header is None:
             return
-        found.extend(header)
+        names.extend(header)
         for field, column in columns.items():
             if column not in header:
                 error = no_column(field, column, header)
                 hint = "; it seems to have semicolons between its columns: save it with commas" if ";" in header[0] else ""
                 raise NoColumn(field, error.message + hint)
         refuse_doubled(header, columns, usual)
-        places = [header.index(column) if column in header else None for column in (*columns.values(), *usual)]
-        most = max((place for place in places if place is not None), default=0)
+        positions = [header.index(column) if column in header else None for column in (*columns.values(), *usual)]
+        most = max((position for position in positions if position is not None), default=0)
         lines.row_done()
         for number, row in enumerate(reader, start=2):
             lines.row_done()
             if len(row) > most:
-                yield RawRow(number, [None if place is None else row[place] for place in places])
+                yield RawRow(number, [None if position is None else row[position] for position in positions])
             elif row:
                 message = f"row {number} has {len(row)} of {len(header)} columns and so no {header[most]!r}"
                 raise PromptsError(SOURCE, message)
@@ -193,7 +193,7 @@ def _csv_rows(
 
 
 def refuse_doubled(header: list[str], columns: dict[str, str], usual: Iterable[str]) -> None:
-    """Raises :class:`PromptsError` where a column that is to be read (:class:`Place` says which) is there twice."""
+    """Raises :class:`PromptsError` where a column that is to be read (:class:`SourceRequest` says which) is there twice."""
     for field, column in (*columns.items(), *((SOURCE, name) for name in usual)):
         if header.count(column) > 1:
             message = f"{header.count(column)} columns are called {column!r}, so nothing tells which one is meant"
@@ -201,25 +201,25 @@ def refuse_doubled(header: list[str], columns: dict[str, str], usual: Iterable[s
 
 
 def _json_rows(
-    objects: Iterator[tuple[int, Any]], columns: dict[str, str], usual: tuple[str, ...], found: list[str]
+    objects: Iterator[tuple[int, Any]], columns: dict[str, str], usual: tuple[str, ...], names: list[str]
 ) -> Generator[RawRow, None, None]:
-    wanted = [*columns.values(), *usual]
+    requested = [*columns.values(), *usual]
     for number, row in objects:
         if not isinstance(row, dict):
-            raise PromptsError(SOURCE, f'row {number} is not an object; each should be like {{"{wanted[0]}": "text"}}')
-        cells = named_cells(row, number, columns, found)
-        found.extend([key for key in row if key not in found][: MOST_COLUMNS - len(found)])
+            raise PromptsError(SOURCE, f'row {number} is not an object; each should be like {{"{requested[0]}": "text"}}')
+        cells = named_cells(row, number, columns, names)
+        names.extend([key for key in row if key not in names][: MOST_COLUMNS - len(names)])
         yield RawRow(number, [*cells, *(row.get(column) for column in usual)])
 
 
-def named_cells(row: dict[str, Any], number: int, columns: dict[str, str], found: list[str]) -> list[Any]:
-    """The cells of the columns that settings name. Raises :class:`PromptsError`; ``found``: the columns of earlier rows."""
+def named_cells(row: dict[str, Any], number: int, columns: dict[str, str], known: list[str]) -> list[Any]:
+    """The cells of the columns that settings name. Raises :class:`PromptsError`; ``known``: the columns of earlier rows."""
     cells = []
     for field, column in columns.items():
         try:
             cells.append(value_at(row, column))
         except KeyError:
-            raise PromptsError(field, f"row {number} has no {column!r}") if found else no_column(field, column, list(row)) from None
+            raise PromptsError(field, f"row {number} has no {column!r}") if known else no_column(field, column, list(row)) from None
     return cells
 
 
@@ -248,18 +248,18 @@ def _array_objects(file: TextIOWrapper) -> Iterator[tuple[int, Any]]:
     decoder = json.JSONDecoder()
     text, number = file.read(START_CHARACTERS).lstrip()[1:], 0
     while True:
-        place = 0
-        while rest := BETWEEN_OBJECTS.match(text, place):
-            place = rest.end()
-            if place == len(text) or text[place] == "]":
+        position = 0
+        while rest := BETWEEN_OBJECTS.match(text, position):
+            position = rest.end()
+            if position == len(text) or text[position] == "]":
                 break
             try:
-                row, place = decoder.raw_decode(text, place)
+                row, position = decoder.raw_decode(text, position)
             except (ValueError, RecursionError):
                 break
             number += 1
             yield number, row
-        text = text[place:]
+        text = text[position:]
         if text.startswith("]"):
             return
         piece = file.read(PIECE_CHARACTERS)
@@ -277,7 +277,7 @@ def _not_utf8(path: Path, error: UnicodeDecodeError) -> PromptsError:
             row += 1
             try:
                 line.decode("utf-8")
-            except UnicodeDecodeError as found:
-                byte = line[found.start]
+            except UnicodeDecodeError as problem:
+                byte = line[problem.start]
                 break
     return PromptsError(SOURCE, f"row {row} is not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8")

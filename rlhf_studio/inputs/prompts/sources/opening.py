@@ -10,7 +10,7 @@ from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.inputs.models.files import HUB_ID
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import open_lines
-from rlhf_studio.inputs.prompts.sources.rows import Place, RawRow, Source, Tick, entries_of
+from rlhf_studio.inputs.prompts.sources.rows import RawRow, RowSource, SourceRequest, Tick, entries_of
 from rlhf_studio.inputs.prompts.sources.tables import open_table
 from rlhf_studio.inputs.trained import resolve
 
@@ -25,7 +25,9 @@ def is_remote(name: str) -> bool:
     return name not in BUNDLED and not os.path.exists(name) and _could_be_dataset(name)
 
 
-def open_source(place: Place, *, limit: int | None = None, seconds: float = STALL_SECONDS, tick: Tick = lambda text: None) -> Source:
+def open_source(
+    request: SourceRequest, *, limit: int | None = None, seconds: float = STALL_SECONDS, tick: Tick = lambda text: None
+) -> RowSource:
     """Open a source. Raises :class:`PromptsError`, also while rows are drawn.
 
     Args:
@@ -33,14 +35,14 @@ def open_source(place: Place, *, limit: int | None = None, seconds: float = STAL
         seconds: the longest wait for the next rows of a table.
     """
     try:
-        source = _opened(place, limit, seconds, tick)
+        source = _opened(request, limit, seconds, tick)
     except PromptsError as error:
-        raise _blamed(error, place) from None
-    return source if place.setting == SOURCE else Source(_blaming(source.rows, place), source.columns, source.notes)
+        raise _blamed(error, request) from None
+    return source if request.setting == SOURCE else RowSource(_blaming(source.rows, request), source.columns, source.notes)
 
 
-def _opened(place: Place, limit: int | None, seconds: float, tick: Tick) -> Source:
-    name = place.name
+def _opened(request: SourceRequest, limit: int | None, seconds: float, tick: Tick) -> RowSource:
+    name = request.name
     if name.startswith("bundled/") and name not in BUNDLED:
         known = ", ".join(bundled for bundled in BUNDLED if "prompts" in bundled)
         raise PromptsError(SOURCE, f"there is no {name}; there is {known}")
@@ -48,21 +50,21 @@ def _opened(place: Place, limit: int | None, seconds: float, tick: Tick) -> Sour
     if os.path.isdir(path):
         _refuse_packed(path, name)
     if os.path.isdir(path) or is_remote(name):
-        return open_table(name, place, limit=limit, seconds=seconds, tick=tick)
+        return open_table(name, request, limit=limit, seconds=seconds, tick=tick)
     if not os.path.exists(path):  # the os.path functions answer False for names that no file can have, where pathlib may raise
         raise PromptsError(SOURCE, f"there is no file {name}")
     if not os.path.isfile(path):
         raise PromptsError(SOURCE, f"{name} is neither a file nor a folder")
     kind = _format(path)
     if kind == ".parquet":
-        return open_table(str(path), place, limit=limit, seconds=seconds, tick=tick)
+        return open_table(str(path), request, limit=limit, seconds=seconds, tick=tick)
     if kind != ".txt":
-        return open_lines(path, kind, place.columns, place.usual)
-    prompts = place.setting == SOURCE  # whose column is named always
-    if named := list(place.columns)[1 if prompts else 0 :]:
+        return open_lines(path, kind, request.columns, request.usual)
+    prompts = request.setting == SOURCE  # whose column is named always
+    if named := list(request.columns)[1 if prompts else 0 :]:
         raise PromptsError(named[0], "a text file has no columns; leave this empty, or use CSV, JSON Lines or Parquet")
-    lines = open_lines(path, kind, {}, () if prompts else place.usual)
-    return Source(_filled(lines.rows, len(place.usual)), lines.columns) if prompts else lines
+    lines = open_lines(path, kind, {}, () if prompts else request.usual)
+    return RowSource(_filled(lines.rows, len(request.usual)), lines.columns) if prompts else lines
 
 
 def _filled(rows: Generator[RawRow, None, None], nothing: int) -> Generator[RawRow, None, None]:
@@ -71,15 +73,15 @@ def _filled(rows: Generator[RawRow, None, None], nothing: int) -> Generator[RawR
         yield RawRow(row.number, [*row.cells, *[None] * nothing])
 
 
-def _blaming(rows: Generator[RawRow, None, None], place: Place) -> Generator[RawRow, None, None]:
+def _blaming(rows: Generator[RawRow, None, None], request: SourceRequest) -> Generator[RawRow, None, None]:
     try:
         yield from rows
     except PromptsError as error:
-        raise _blamed(error, place) from None
+        raise _blamed(error, request) from None
 
 
-def _blamed(error: PromptsError, place: Place) -> PromptsError:
-    return PromptsError(place.setting, error.message) if error.field == SOURCE else error
+def _blamed(error: PromptsError, request: SourceRequest) -> PromptsError:
+    return PromptsError(request.setting, error.message) if error.field == SOURCE else error
 
 
 def _refuse_packed(folder: Path, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.lines import refuse_doubled, too_long
-from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, Source, root_of, value_at
+from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, RowSource, root_of, value_at
 
 BATCH_ROWS = 64
 BUFFER_BYTES = 1 << 20
@@ -19,15 +19,15 @@ SMALL_GROUP_BYTES = 16_000_000
 """Groups of rows up to this size are unpacked, to name the row that is too long."""
 
 
-def open_parquet(path: Path, columns: dict[str, str], usual: tuple[str, ...] = ()) -> Source:
-    """The rows of a Parquet file, from the wanted columns only (:class:`Place` says which).
+def open_parquet(path: Path, columns: dict[str, str], usual: tuple[str, ...] = ()) -> RowSource:
+    """The rows of a Parquet file, from the requested columns only (:class:`SourceRequest` says which).
 
     Raises :class:`PromptsError`, also while rows are drawn.
     """
     return read_parquet(path, path.name, columns, usual)
 
 
-def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], usual: tuple[str, ...] = (), before: int = 0) -> Source:
+def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], usual: tuple[str, ...] = (), before: int = 0) -> RowSource:
     """As :func:`open_parquet`, of a file that may be open already, and far away. ``before``: rows in the files before this one."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
@@ -42,9 +42,9 @@ def read_parquet(file: Path | BinaryIO, name: str, columns: dict[str, str], usua
         if roots[field] not in names:
             raise no_column(field, column, names)
     refuse_doubled(names, roots, usual)
-    wanted = [*columns.values(), *usual]
+    requested = [*columns.values(), *usual]
     _check_footer(opened.metadata, {*roots.values(), *usual} & set(names), before)
-    return Source(_rows(opened, wanted, before), names)
+    return RowSource(_rows(opened, requested, before), names)
 
 
 def _check_footer(footer: Any, columns: set[str], before: int) -> None:
@@ -52,10 +52,10 @@ def _check_footer(footer: Any, columns: set[str], before: int) -> None:
 
     The account can only be too low (repeated text is stored once): what it does not show meets the limits on batches and memory.
     """
-    paths = [footer.schema.column(place).path for place in range(footer.num_columns)]
-    places = [place for place, path in enumerate(paths) if any(f"{path}.".startswith(f"{column}.") for column in columns)]
+    paths = [footer.schema.column(leaf).path for leaf in range(footer.num_columns)]
+    leaves = [leaf for leaf, path in enumerate(paths) if any(f"{path}.".startswith(f"{column}.") for column in columns)]
     for group in map(footer.row_group, range(footer.num_row_groups)):
-        size = sum(group.column(place).total_uncompressed_size for place in places)
+        size = sum(group.column(leaf).total_uncompressed_size for leaf in leaves)
         if size > max(SMALL_GROUP_BYTES, MAX_CELL_BYTES * len(columns) * group.num_rows):
             raise too_long(before + 1) if group.num_rows == 1 else _too_long_on_average(before, group.num_rows)
         before += group.num_rows
@@ -69,17 +69,17 @@ def _too_long_on_average(before: int, count: int) -> PromptsError:
 def _rows(file: Any, columns: list[str], number: int) -> Generator[RawRow, None, None]:
     import pyarrow
 
-    there = file.schema_arrow.names
-    roots = [root_of(name, there) for name in columns]
-    read = [root for root in dict.fromkeys(roots) if root in there]
+    names = file.schema_arrow.names
+    roots = [root_of(name, names) for name in columns]
+    read = [root for root in dict.fromkeys(roots) if root in names]
     try:
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=read, use_threads=False):
             arrays = {root: batch.column(root) for root in read}
             for row in range(batch.num_rows):
                 number += 1
-                whole = {root: _cell(array, row, number, root) for root, array in arrays.items()}
+                cells = {root: _cell(array, row, number, root) for root, array in arrays.items()}
                 yield RawRow(
-                    number, [_at(whole, name, number) if root in whole else None for name, root in zip(columns, roots, strict=True)]
+                    number, [_at(cells, name, number) if root in cells else None for name, root in zip(columns, roots, strict=True)]
                 )
     except (MemoryError, pyarrow.ArrowMemoryError):
         raise PromptsError(SOURCE, f"the rows after {number:,} need too much memory; write the file with smaller rows") from None

@@ -24,8 +24,8 @@ Tick = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Place:
-    """A source, and what is wanted of it.
+class SourceRequest:
+    """A source, and which columns to read.
 
     Attributes:
         name: a file, a folder or a dataset id.
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True)
 class RawRow:
-    """The wanted cells of one row: those of :attr:`Place.columns` in their order, then those of :attr:`Place.usual`.
+    """The requested cells of one row: those of :attr:`SourceRequest.columns` in their order, then those of :attr:`SourceRequest.usual`.
 
     Attributes:
         number: as a person counts rows in this file, from 1.
@@ -57,7 +57,7 @@ class RawRow:
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """An opened source: its rows, its column names and what a person should know of it, from the first row on.
 
     Objects of a file may have keys that the first one had not: they come to the columns with the row.
@@ -70,10 +70,10 @@ class Source:
 
 def entries_of(folder: Path) -> list[Path]:
     """All that is in a folder, by name. Raises :class:`PromptsError` for too much to be data: a disk takes minutes to look through."""
-    found = list(islice(folder.rglob("*"), MOST_FILES + 1))
-    if len(found) > MOST_FILES:
+    entries = list(islice(folder.rglob("*"), MOST_FILES + 1))
+    if len(entries) > MOST_FILES:
         raise PromptsError(SOURCE, f"{folder} holds more than {MOST_FILES:,} files and folders; name the one that holds the data alone")
-    return sorted(found)
+    return sorted(entries)
 
 
 def size_of(cell: Any) -> int:

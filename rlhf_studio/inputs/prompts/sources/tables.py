@@ -17,7 +17,7 @@ from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.hub import open_hub
 from rlhf_studio.inputs.prompts.sources.parquet import open_parquet
-from rlhf_studio.inputs.prompts.sources.rows import TYPE_KEY, Place, RawRow, Source, Tick, size_of
+from rlhf_studio.inputs.prompts.sources.rows import TYPE_KEY, RawRow, RowSource, SourceRequest, Tick, size_of
 
 MODULE = "rlhf_studio.inputs.prompts.sources.tables"
 MEMORY_BYTES = 3 * 1024**3
@@ -26,26 +26,26 @@ UNPACKED_BYTES = 800_000_000
 FLUSH_ROWS, FLUSH_CHARACTERS = 200, 1_000_000
 
 
-def open_table(path: str, place: Place, *, limit: int | None, seconds: float, tick: Tick) -> Source:
+def open_table(path: str, request: SourceRequest, *, limit: int | None, seconds: float, tick: Tick) -> RowSource:
     """The first ``limit`` rows (None: all) of ``path``, a Parquet file, a folder or a dataset id.
 
     Drawing rows raises :class:`PromptsError`, also when the next rows take longer than ``seconds``.
     """
-    found: list[str] = []
+    names: list[str] = []
     notes: list[str] = []
     task = {
         "path": path,
-        "subset": place.subset,
-        "split": place.split,
-        "revision": place.revision,
-        "columns": place.columns,
-        "usual": place.usual,
+        "subset": request.subset,
+        "split": request.split,
+        "revision": request.revision,
+        "columns": request.columns,
+        "usual": request.usual,
         "limit": limit,
     }
-    return Source(_rows(task, found, notes, seconds, tick), found, notes)
+    return RowSource(_rows(task, names, notes, seconds, tick), names, notes)
 
 
-def _rows(task: dict[str, Any], found: list[str], notes: list[str], seconds: float, tick: Tick) -> Generator[RawRow, None, None]:
+def _rows(task: dict[str, Any], names: list[str], notes: list[str], seconds: float, tick: Tick) -> Generator[RawRow, None, None]:
     count = 0
 
     def report() -> None:
@@ -57,7 +57,7 @@ def _rows(task: dict[str, Any], found: list[str], notes: list[str], seconds: flo
         for message in answers:
             if "problem" in message:
                 raise PromptsError(*message["problem"])
-            found.extend(message.get("columns", []))
+            names.extend(message.get("columns", []))
             notes.extend(message.get("notes", []))
             for number, cells in message.get("rows", []):
                 count += 1

@@ -20,11 +20,12 @@ LOADED = ("model", "models", "policies")
 
 
 def as_seen_from(config: Config, folder: Path) -> Config:
-    """The same settings for a process that works elsewhere: what a relative path names in ``folder`` is named in full.
+    """The settings for a process that works elsewhere: a relative path to something in ``folder`` becomes a full path.
 
-    A name that leads nowhere in ``folder``, nor in the folder of this process, stays: it may be a hub id. One that only leads somewhere
-    here is named in full as well, so that nobody takes another file for it; the check says that it is not there. Where there is no such
-    folder any more, a run is started in the one of this process (:func:`rlhf_studio.runs.launch.start_engine`), and all names stay.
+    A name that leads nowhere, in ``folder`` and in the folder of this process, stays: it may be a hub id. A name that leads somewhere only
+    in the folder of this process becomes a full path in ``folder`` too, so that nobody takes the wrong file; the check says that it is not
+    there. All names stay where ``folder`` does not exist any more: then a run is started in the folder of this process
+    (:func:`rlhf_studio.runs.launch.start_engine`).
     """
     if not folder.is_dir() or os.path.samefile(folder, os.curdir):
         return config
@@ -34,8 +35,8 @@ def as_seen_from(config: Config, folder: Path) -> Config:
 def as_typed_here(config: Config, before: StageConfig, folder: Path) -> Config:
     """``before`` with changes that a person has typed in the folder of this process, for a run that works in ``folder``.
 
-    A changed setting that names something here is named in full: completion in a shell, and its reader, mean what is here. What was not
-    changed, or leads nowhere here, stays as it is, and is looked for in ``folder``.
+    A changed setting that names something in this process's folder becomes a full path: a person who types it there means that file. What
+    was not changed, or leads nowhere there, stays as it is, and is looked for in ``folder``.
     """
     if folder.is_dir() and os.path.samefile(folder, os.curdir):
         return config
@@ -45,7 +46,7 @@ def as_typed_here(config: Config, before: StageConfig, folder: Path) -> Config:
 def pinned(config: Config, folder: Path) -> Config:
     """The settings of a run that begins in ``folder``, with the step of each run that they name: ``RUN`` becomes ``RUN@STEP``.
 
-    A run may go on and keep other checkpoints, and what began from it must not follow: it would have another start or reference than it
+    The named run may go on and keep other checkpoints. Without the step, this run would later have another start or reference than it
     learned with. Names that say a step, and a run's ``@all`` and ``@start``, stay.
     """
 
@@ -63,7 +64,7 @@ def pinned(config: Config, folder: Path) -> Config:
 def with_runs_in_full(config: Config, runs: Path, before: StageConfig | None = None) -> Config:
     """The settings with the folder of each run that they name by its id alone, as ``ID`` or ``ID@STEP``; ``runs`` is where they lie.
 
-    With ``before`` only those settings that it has otherwise.
+    With ``before`` only the settings that differ from it are changed.
     """
     return _changed(config, before, lambda name, names: run_in_full(name, runs) if names in LOADED else name)
 
@@ -81,12 +82,12 @@ def run_in_full(name: str, runs: Path) -> str:
 
 
 def _named_in(folder: Path, config: Config, before: StageConfig | None) -> Config:
-    """The settings that ``before`` has otherwise, or all, with what they name in ``folder``."""
+    """The settings with full paths for what they name in ``folder``; only those that differ from ``before``, where it is given."""
     return _changed(config, before, lambda name, names: named_in(folder, name))
 
 
 def _changed(config: Config, before: StageConfig | None, change: Change) -> Config:
-    """The settings that ``before`` has otherwise, or all, with ``change`` of every single name in them."""
+    """The settings with ``change`` applied to each name in them; only to those that differ from ``before``, where it is given."""
     sections: dict[str, Any] = {}
     for section in config.sections:
         own, old = getattr(config, section), getattr(before, section, None)
@@ -94,7 +95,7 @@ def _changed(config: Config, before: StageConfig | None, change: Change) -> Conf
         sections[section] = _part(own, changed, change)
     if isinstance(rewards := sections.get("reward"), RewardConfig):
         known = getattr(before, "reward", RewardConfig()).components if before else []
-        components = [one if one in known else _part(one, names_in(type(one)), change) for one in rewards.components]
+        components = [part if part in known else _part(part, names_in(type(part)), change) for part in rewards.components]
         sections["reward"] = rewards.model_copy(update={"components": components})
     return config.model_copy(update=sections)
 
@@ -109,7 +110,7 @@ def _each(value: str, names: Names, change: Change) -> str:
     if names == "policies":
         return "\n".join(change(line.strip(), names) for line in value.splitlines())
     if names == "models":
-        return ",".join(change(name, names) for one in re.split(r"[,\n]", value) if (name := one.strip()))
+        return ",".join(change(name, names) for part in re.split(r"[,\n]", value) if (name := part.strip()))
     return change(value, names)
 
 
@@ -117,8 +118,8 @@ def named_in(folder: Path, name: str) -> str:
     """What ``name`` is in ``folder``; of ``RUN@STEP`` the run is looked for. A name that leads nowhere, here or there, stays."""
     if not name or name in BUNDLED or os.path.isabs(name):
         return name
-    place, at, which = name.rpartition("@")
-    for part, rest in ((name, ""), (place, at + which)):
+    run, at, which = name.rpartition("@")
+    for part, rest in ((name, ""), (run, at + which)):
         there = os.path.join(folder, part)
         if part and (os.path.lexists(there) or os.path.lexists(part)):
             return there + rest

@@ -10,8 +10,8 @@ import pytest
 
 from rlhf_studio.config import REWARD_KINDS, STAGES, EvaluationRunConfig, RunConfig, names_in
 from rlhf_studio.config.io import walk_fields, with_values
-from rlhf_studio.inputs.places import as_seen_from, as_typed_here, pinned
 from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.inputs.relative_paths import as_seen_from, as_typed_here, pinned
 
 NO_PATHS = {"data.eval_split"}  # it is of a folder, and names none
 KINDS = ("reward_model", "ensemble", "python")
@@ -29,21 +29,21 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_setting_that_may_name_a_file_is_looked_for_in_the_folder_of_the_run(there: Path) -> None:
     """Which settings these are is read from their titles and help, so that a new one is not forgotten."""
     (there / "mine").write_text("")
-    told = {name: f"{field.title} {field.description}" for name, field in walk_fields() if field.annotation is str}
-    named = [name for name, text in told.items() if re.search(r"\b(file|folder)\b", text) and name not in NO_PATHS]
+    texts = {name: f"{field.title} {field.description}" for name, field in walk_fields() if field.annotation is str}
+    named = [name for name, text in texts.items() if re.search(r"\b(file|folder)\b", text) and name not in NO_PATHS]
     assert {"model.policy", "data.prompts", "engine.accelerate_config"} <= set(named)
     for stage, kind in STAGES.items():  # what a field's own definition says, and what people read of it
-        told = {name: f"{field.title} {field.description}" for name, field in walk_fields(kind) if field.annotation is str}
+        texts = {name: f"{field.title} {field.description}" for name, field in walk_fields(kind) if field.annotation is str}
         marked = {f"{section}.{name}" for section in kind.sections for name in names_in(type(getattr(kind(), section)))}
-        assert {name for name, text in told.items() if re.search(r"\b(file|folder)\b", text)} - NO_PATHS <= marked, stage
+        assert {name for name, text in texts.items() if re.search(r"\b(file|folder)\b", text)} - NO_PATHS <= marked, stage
     config = as_seen_from(with_values(RunConfig(), {**dict.fromkeys(named, "mine"), "critic.kind": "separate"}), there)
     assert {name: value(config, name) for name in named} == dict.fromkeys(named, str(there / "mine"))
     kinds = {
         kind: [name for name, field in model.model_fields.items() if re.search(r"\b(file|folders?)\b", field.description or "")]
         for kind, model in REWARD_KINDS.items()
     }
-    found = {kind: names for kind, names in kinds.items() if any(REWARD_KINDS[kind].model_fields[name].annotation is str for name in names)}
-    assert set(found) == set(KINDS)
+    plain = {kind: names for kind, names in kinds.items() if any(REWARD_KINDS[kind].model_fields[name].annotation is str for name in names)}
+    assert set(plain) == set(KINDS)
 
 
 def value(config: RunConfig, name: str) -> Any:
@@ -68,9 +68,9 @@ def test_models_and_files_of_rewards(there: Path) -> None:
 
 def test_runs_are_pinned_to_their_newest_step(tmp_path: Path) -> None:
     for name, step in (("one", 7), ("two", 12)):
-        kept = tmp_path / name / "checkpoints" / f"step-{step:06d}"
-        (kept / "policy").mkdir(parents=True)
-        (kept / "manifest.json").touch()
+        checkpoint = tmp_path / name / "checkpoints" / f"step-{step:06d}"
+        (checkpoint / "policy").mkdir(parents=True)
+        (checkpoint / "manifest.json").touch()
         for file in ("run.db", "config.yaml"):
             (tmp_path / name / file).touch()
     two = tmp_path / "two"
@@ -81,8 +81,8 @@ def test_runs_are_pinned_to_their_newest_step(tmp_path: Path) -> None:
     assert config.reward.components[0].model_dump()["models"] == f"one@7,{two}@12,other/model"
     lines = f"one\n{two}@all\n{two}\none@start\nfile.jsonl"
     compared = EvaluationRunConfig.model_validate({"stage": "evaluation", "evaluation": {"policies": lines, "judge": "two"}})
-    found = pinned(compared, tmp_path).evaluation
-    assert found.policies.splitlines() == ["one@7", f"{two}@all", f"{two}@12", "one@start", "file.jsonl"] and found.judge == "two@12"
+    result = pinned(compared, tmp_path).evaluation
+    assert result.policies.splitlines() == ["one@7", f"{two}@all", f"{two}@12", "one@start", "file.jsonl"] and result.judge == "two@12"
     assert pinned(config, tmp_path) == config and pinned(RunConfig(), tmp_path) == RunConfig()
 
 
