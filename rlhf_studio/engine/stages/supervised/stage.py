@@ -18,15 +18,19 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config import SupervisedConfig
+from rlhf_studio.config import DPORunConfig, SFTRunConfig, SupervisedConfig
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.build import pad_id
 from rlhf_studio.engine.loop.changed_settings import change_event
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.recording.costs import Costs
 from rlhf_studio.engine.saving.folder import restore_optimizer, save_state, write_checkpoint, write_snapshot
 from rlhf_studio.engine.saving.weights import restore_weights
 from rlhf_studio.engine.stages.stage_run import Beginning
+from rlhf_studio.engine.stages.supervised.loading import Learner
+from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.supervised.watching import ExampleRecorder, Watched, watched_prompts
 from rlhf_studio.engine.types import NonFiniteError, OnProgress, StepSoFar
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import checkpoints
@@ -245,6 +249,40 @@ class SupervisedStage(ABC):
     def plan_change(self, setting: str, value: float, first: int) -> float:
         """No setting changes while such a run goes on: :meth:`StageConfig.live_problem` refuses it before."""
         raise ValueError(f"{setting} cannot change while a run of this stage goes on")
+
+
+class WritingStage(SupervisedStage):
+    """A stage whose model writes: fine-tuning and DPO. It answers the watched prompts, and its examples are recorded token by token."""
+
+    def __init__(self, *parts: Any, held_out: Sequence[Any], watched: Watched):
+        super().__init__(*parts)
+        self.held_out, self._watched = list(held_out), watched
+        self.recorder = ExampleRecorder(self.tokenizer, self.compute, watched.stop_ids)
+
+    def answers(self) -> list[WatchRecord]:
+        """The model's answers to the watched prompts."""
+        return self._watched.answer(self.model, self.tokenizer, self.compute)
+
+
+def trainer_of(
+    config: SupervisedConfig, model: Any, items: Sequence[Any], objective: TrainingObjective[Any], compute: Compute
+) -> SupervisedTrainer:
+    """The trainer of a run with these settings."""
+    skips = config.engine.non_finite == "skip"
+    return SupervisedTrainer(model, items, objective, config.training, compute, config.engine.seed, skip_non_finite=skips)
+
+
+def watch(
+    config: SFTRunConfig | DPORunConfig, learner: Learner, stops: tuple[int, ...], examples: Sequence[tuple[Sequence[int], int]]
+) -> Watched:
+    """The prompts that a run watches: those of these examples, each given as (token ids, where its response begins)."""
+    prompts = watched_prompts(examples, config.engine.watch_prompts)
+    return Watched(prompts, config.generation, config.engine.seed + 2, stops, pad_id(learner.tokenizer, learner.model))
+
+
+def health_events(notes: Sequence[str]) -> list[EventRecord]:
+    """Sentences about what was loaded, as events."""
+    return [EventRecord("info", "health", note) for note in notes]
 
 
 def _in_words(metrics: dict[str, float]) -> str:
