@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,10 @@ class PairObjective(TrainingObjective[EncodedPair]):
 
     def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
         return self.learn(model, items)[0]
+
+    @abstractmethod
+    def learn(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The summed loss, and what :func:`pair_sums` gives of the same pass."""
 
     def wrong_way_round(self, items: Sequence[EncodedPair], like: Tensor) -> Tensor:
         """(B,) how much of each pair counts in the opposite order: one half of a tie."""
