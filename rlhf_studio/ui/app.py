@@ -75,7 +75,6 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     """All pages, wired together."""
     workspace, access, wake, inspect = context.workspace, context.access, context.wake, context.inspect
     desk, class_page = services.desk, services.class_page
-    try_reward = TryReward(access, services.score)
     exports = Exports(workspace, access, services.export, can_push=context.keep_hub_token and has_token(os.environ))
     runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
     train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
@@ -89,7 +88,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Learn", id=LEARN):
                 services.learn_page.build(class_page.breaking.functions())
             with gr.Tab("Train", id=TRAIN):
-                train = train_page.build([try_reward.function()])
+                train = train_page.build([TryReward(access, services.score).try_reward])
             with gr.Tab("Live", id=LIVE):
                 live = live_page.build(workspace, context.feed, access, wake, [*exports.functions(), *desk.ending_functions()])
             with gr.Tab("Runs", id=RUNS):

@@ -49,7 +49,7 @@ def follow(one: TryReward, answer: dict[str, Any]) -> dict[str, Any]:
     seen = [answer]
 
     def done() -> bool:
-        seen.append(one.ask({"op": "poll", "key": answer["key"]}, OPERATOR))
+        seen.append(one.try_reward({"op": "poll", "key": answer["key"]}, OPERATOR))
         return seen[-1]["state"] != "working"
 
     wait_until(done)
@@ -58,61 +58,61 @@ def follow(one: TryReward, answer: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_text_is_scored(make: Callable[..., TryReward]) -> None:
     one = make()
-    first = one.ask(sent(), OPERATOR)
+    first = one.try_reward(sent(), OPERATOR)
     assert first["state"] == "working" and first["progress"]
     done = follow(one, first)
     asked = done["result"]["request"]
     assert (done["state"], asked["prompt"], asked["response"], asked["reference"], asked["stopped"]) == ("done", "fine", "r", None, True)
     assert asked["config"]["reward"] == json.loads(json.dumps(load_recipe("world").config.reward.model_dump(mode="json")))
-    again = follow(one, one.ask(sent(stopped=False, reference="x"), OPERATOR))["result"]["request"]
+    again = follow(one, one.try_reward(sent(stopped=False, reference="x"), OPERATOR))["result"]["request"]
     assert (again["stopped"], again["reference"]) == (False, "x")
-    assert follow(one, one.ask(sent("refuse"), OPERATOR)) | {"key": ""} == {"state": "failed", "key": "", "error": "no GPU"}
+    assert follow(one, one.try_reward(sent("refuse"), OPERATOR)) | {"key": ""} == {"state": "failed", "key": "", "error": "no GPU"}
 
 
 def test_progress_is_told_and_one_text_is_scored_at_a_time(make: Callable[..., TryReward]) -> None:
     one = make()
-    key = one.ask(sent("hang"), OPERATOR)["key"]
-    wait_until(lambda: one.ask({"op": "poll", "key": key}, OPERATOR)["progress"].startswith("Loading"))
-    assert one.ask({"op": "poll", "key": key}, OPERATOR)["fraction"] == 0.25
-    assert "Another text is being scored" in one.ask(sent(), OPERATOR)["error"]
-    assert "no longer being scored" in one.ask({"op": "poll", "key": "other"}, OPERATOR)["error"]
-    assert follow(one, one.ask({"op": "cancel", "key": key}, OPERATOR)) == {"state": "failed", "key": key, "error": "Stopped."}
-    last = follow(one, one.ask(sent(), OPERATOR))
-    assert one.ask({"op": "cancel", "key": last["key"]}, OPERATOR)["state"] == "done"  # too late, and harmless
+    key = one.try_reward(sent("hang"), OPERATOR)["key"]
+    wait_until(lambda: one.try_reward({"op": "poll", "key": key}, OPERATOR)["progress"].startswith("Loading"))
+    assert one.try_reward({"op": "poll", "key": key}, OPERATOR)["fraction"] == 0.25
+    assert "Another text is being scored" in one.try_reward(sent(), OPERATOR)["error"]
+    assert "no longer being scored" in one.try_reward({"op": "poll", "key": "other"}, OPERATOR)["error"]
+    assert follow(one, one.try_reward({"op": "cancel", "key": key}, OPERATOR)) == {"state": "failed", "key": key, "error": "Stopped."}
+    last = follow(one, one.try_reward(sent(), OPERATOR))
+    assert one.try_reward({"op": "cancel", "key": last["key"]}, OPERATOR)["state"] == "done"  # too late, and harmless
 
 
 def test_the_playground_is_answered_by_the_same_process_one_after_the_other(make: Callable[..., TryReward], tmp_path: Path) -> None:
     one = make()
     playground = RewardPlayground(Workspace(tmp_path), Access(), one._service)
-    hangs = one.ask(sent("hang"), OPERATOR)["key"]
+    hangs = one.try_reward(sent("hang"), OPERATOR)["key"]
     waits = playground.playground_ask({"model": "bundled/world-reward"}, OPERATOR)["key"]
     assert json.loads(playground.playground_news({"key": waits}, OPERATOR).body) == {
         "state": "waiting", "place": 1, "events": [], "more": False
     }  # fmt: skip
-    one.ask({"op": "cancel", "key": hangs}, OPERATOR)
+    one.try_reward({"op": "cancel", "key": hangs}, OPERATOR)
     wait_until(lambda: json.loads(playground.playground_news({"key": waits}, OPERATOR).body)["state"] == "done")
     process = one._service.pid
-    assert follow(one, one.ask(sent(), OPERATOR))["state"] == "done" and one._service.pid == process is not None
+    assert follow(one, one.try_reward(sent(), OPERATOR))["state"] == "done" and one._service.pid == process is not None
 
 
 def test_only_operators(make: Callable[..., TryReward]) -> None:
     one = make()
     for data, request in ((sent(), VIEWER), (sent(view=True), OPERATOR), ({"op": "poll", "key": "x"}, VIEWER), (None, VIEWER)):
-        assert one.ask(data, request)["error"] == Access().why_not(None)
-    assert "read-only" in make(Access(Mode.READ_ONLY)).ask(sent(), OPERATOR)["error"]
+        assert one.try_reward(data, request)["error"] == Access().why_not(None)
+    assert "read-only" in make(Access(Mode.READ_ONLY)).try_reward(sent(), OPERATOR)["error"]
     for none in (None, 3, {}, {"op": "poll"}, {"op": "cancel", "key": 1}, {"op": "erase"}):
-        assert one.ask(none, OPERATOR)["state"] == "failed", none
+        assert one.try_reward(none, OPERATOR)["state"] == "failed", none
     assert one._service.pid is None
 
 
 def test_settings_that_are_wrong_are_told_before_anything_starts(make: Callable[..., TryReward]) -> None:
     one = make()
     components = [{"kind": "length", "target": -1}]
-    answer = one.ask(sent(values={**VALUES, "reward.components": components}), OPERATOR)
+    answer = one.try_reward(sent(values={**VALUES, "reward.components": components}), OPERATOR)
     assert answer["problems"][0]["field"] == "reward.components.0.target" and one._service.pid is None
     for changes in ({"prompt": 3}, {"response": None}, {"prompt": "x" * 50_001}, {"reference": 1}):
-        assert "must be a text" in one.ask(sent(**changes), OPERATOR)["problems"][0]["message"]
-    assert one.ask(sent(values=3), OPERATOR)["state"] == "failed"
+        assert "must be a text" in one.try_reward(sent(**changes), OPERATOR)["problems"][0]["message"]
+    assert one.try_reward(sent(values=3), OPERATOR)["state"] == "failed"
 
 
 def test_other_sections_need_not_be_in_order() -> None:

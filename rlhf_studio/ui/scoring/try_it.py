@@ -5,7 +5,6 @@ The page starts a scoring and then asks how far it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -31,7 +30,8 @@ class TryReward:
     def __init__(self, access: Access, service: Service) -> None:
         self._access, self._service = access, service
 
-    def ask(self, data: Any, request: gr.Request) -> Json:
+    @callable_by(Role.OPERATOR)
+    def try_reward(self, data: Any, request: gr.Request) -> Json:
         """``op`` is start, poll or cancel. Gives ``state`` (working, done, failed) with ``progress``, ``result`` or ``error``."""
         asked = data if isinstance(data, dict) else {}
         if not self._access.is_operator(request, data):
@@ -44,15 +44,6 @@ class TryReward:
         if asked.get("op") == "cancel":
             self._service.cancel(job)
         return _view(job)
-
-    def function(self) -> Callable[..., Json]:
-        """For the component: Gradio marks the functions that a page may call, which methods do not allow."""
-
-        @callable_by(Role.OPERATOR)
-        def try_reward(data: Any, request: gr.Request) -> Json:
-            return self.ask(data, request)
-
-        return try_reward
 
     def _start(self, asked: Json) -> Json:
         try:
