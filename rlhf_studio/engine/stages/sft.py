@@ -137,11 +137,6 @@ class SFTResult:
     skipped: int
     seconds: float
 
-    @property
-    def perplexity(self) -> float | None:
-        """exp(eval loss): among how many equally likely tokens the model chooses, on average."""
-        return None if self.eval_loss is None else math.exp(min(self.eval_loss, 700.0))
-
 
 def train_sft(
     model: Any,
