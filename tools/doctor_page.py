@@ -8,14 +8,15 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
-from rlhf_studio.analysis.doctor import verdict as verdicts
+from rlhf_studio.analysis.doctor import (
+    checks,  # noqa: F401  (registers the checks)
+    settings_rules,
+)
 from rlhf_studio.analysis.doctor.check import CHECKS
 from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
 from rlhf_studio.analysis.doctor.judges import FALL_SHARE, LIKELY_RISE, REAL_RISE, SURE_FALL, SURE_RISE, WINDOW
-from rlhf_studio.analysis.doctor.stages import losses
-from rlhf_studio.analysis.doctor.stages import settings as stage_settings
-from rlhf_studio.analysis.doctor.stages import verdict as stage_verdict
+from rlhf_studio.analysis.doctor.stages import losses, ppo, supervised
+from rlhf_studio.analysis.doctor.stages import supervised_settings as stage_settings
 from rlhf_studio.config import STAGE_TITLES
 from rlhf_studio.units import percent
 
@@ -53,12 +54,12 @@ def doctor_document() -> str:
 
 def _verdicts() -> list[str]:
     sure, real = f"{SURE_RISE:g}", f"{REAL_RISE:g}"
-    dead = ", ".join(f"`{name}`" for name in verdicts.DEAD_SIGNS)
-    signs = ", ".join(f"`{name}`" for name in verdicts.EXPLOIT_SIGNS)
+    dead = ", ".join(f"`{name}`" for name in ppo.DEAD_SIGNS)
+    signs = ", ".join(f"`{name}`" for name in ppo.EXPLOIT_SIGNS)
     return [
         "| verdict | rule |",
         "|---|---|",
-        f"| too early | fewer than {verdicts.FEWEST_STEPS} steps, or none of the others yet |",
+        f"| too early | fewer than {ppo.FEWEST_STEPS} steps, or none of the others yet |",
         f"| improving, improved | the score rises by more than {sure} standard errors, in the trend over all steps or in the last tenth "
         f"of them against the start; and the last tenth is above the start by {real} standard deviations of single scores; *improved* when "
         "the run is over |",
@@ -66,14 +67,14 @@ def _verdicts() -> list[str]:
         f"| exploiting the reward | `judge-falls`: the mean gold of {WINDOW} steps is below its best by more than {SURE_FALL:g} standard "
         f"errors and {percent(FALL_SHARE)} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and "
         f"has not fallen with it, {FALL_STEPS} steps in a row. Without a gold score: the score rose, and "
-        f"{verdicts.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` "
+        f"{ppo.FEWEST_SIGNS} of {signs} are warnings, or `held-out-falls` "
         "is one |",
-        f"| collapsed | {verdicts.FEWEST_SIGNS} alarms, one of them of {dead}; or one such alarm while the score gained less than "
-        f"{verdicts.SMALL_GAIN:g} standard deviations; or, far from the reference (`kl-exploding` or `repetition` a warning), the judge "
-        f"lost {verdicts.REAL_LOSS:g} while the score gained less than {verdicts.SMALL_GAIN:g}; or a run that died of numbers that are not "
+        f"| collapsed | {ppo.FEWEST_SIGNS} alarms, one of them of {dead}; or one such alarm while the score gained less than "
+        f"{ppo.SMALL_GAIN:g} standard deviations; or, far from the reference (`kl-exploding` or `repetition` a warning), the judge "
+        f"lost {ppo.REAL_LOSS:g} while the score gained less than {ppo.SMALL_GAIN:g}; or a run that died of numbers that are not "
         "finite. It stays until the judge is back at its start and no such alarm holds |",
-        f"| nothing learned | none of these when the run is over with {verdicts.FEWEST_STEPS} steps or more, or after "
-        f"{verdicts.LONG_ENOUGH} steps and half of it ({verdicts.LONG_BY_STEPS} where only the steps themselves tell the error); not where "
+        f"| nothing learned | none of these when the run is over with {ppo.FEWEST_STEPS} steps or more, or after "
+        f"{ppo.LONG_ENOUGH} steps and half of it ({ppo.LONG_BY_STEPS} where only the steps themselves tell the error); not where "
         "no score, or not its standard error, is known |",
         "",
         "A collapse comes before exploitation, and exploitation before improvement. Without a gold score nothing independent of the reward "
@@ -98,7 +99,7 @@ def _verdicts() -> list[str]:
         "| diverged | `loss-rises` is an alarm at the newest step, or the run died of numbers that are not finite |",
         f"| got worse | the newest held-out loss is above the first by {losses.ROSE:g} nats |",
         f"| nothing learned | none of these when the run is over with {2 * losses.WINDOW} steps or more, or after "
-        f"{stage_verdict.LATE_STEPS} steps and half of it; also where the loss fell, but `accuracy-at-chance` is a warning at the newest "
+        f"{supervised.LATE_STEPS} steps and half of it; also where the loss fell, but `accuracy-at-chance` is a warning at the newest "
         f"step: of {losses.FEWEST_PAIRS} held-out pairs or more, no more are right than by chance, and surely less than "
         f"{percent(losses.USEFUL_ACCURACY)} |",
         "| evaluated | of an evaluation, which trains nothing |",
@@ -113,7 +114,7 @@ def _settings() -> list[str]:
         "",
         "| check | rule |",
         "|---|---|",
-        f"| `settings-learning-rate` | {stage_settings.FAR_ABOVE:g} times (alarm: {stage_settings.WILD:g}) the recipe's rate, or where "
+        f"| `settings-learning-rate` | {settings_rules.FAR_ABOVE:g} times (alarm: {settings_rules.WILD:g}) the recipe's rate, or where "
         f"there is none the highest usual one: {rates}; {stage_settings.LORA_TIMES:g} times that with LoRA, {stage_settings.FRESH_TIMES:g} "
         "times for an untrained start |",
         "| `settings-batch` | a batch size of 1 |",

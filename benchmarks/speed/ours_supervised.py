@@ -21,10 +21,11 @@ def trainer_of(job: Job) -> Any:
     """A trainer for the workload's only epoch."""
     from rlhf_studio.config import RewardTrainingConfig, SFTConfig
     from rlhf_studio.engine.compute.fused import fuse_activations
-    from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective, EncodedPair
-    from rlhf_studio.engine.stages.sft import IGNORED, EncodedExample, LanguageModelObjective
+    from rlhf_studio.engine.stages.reward_model.training import BradleyTerryObjective
+    from rlhf_studio.engine.stages.sft import LanguageModelObjective
     from rlhf_studio.engine.stages.supervised.trainer import SupervisedTrainer
     from rlhf_studio.engine.stages.supervised.training_loop import compute_of
+    from rlhf_studio.inputs.examples.encoded import IGNORED, EncodedExample, EncodedPair
 
     workload, sft = job.workload, job.workload.stage == "sft"
     model = load(job.inputs.policy if sft else job.inputs.reward, labels=not sft).to(job.device)

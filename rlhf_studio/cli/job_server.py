@@ -9,8 +9,7 @@ from rlhf_studio.child_process.serving import serve
 
 KINDS = {
     "talk": "rlhf_studio.jobs.talk.server",
-    "score": "rlhf_studio.jobs.try_reward.server",
-    "playground": "rlhf_studio.jobs.playground.server",
+    "score": "rlhf_studio.jobs.scoring.server",
     "lessons": "rlhf_studio.lessons.server",
     "export": "rlhf_studio.jobs.export.server",
 }

@@ -48,15 +48,15 @@ from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
 from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
-from rlhf_studio.ui.playground.page import RewardPlayground
 from rlhf_studio.ui.road.page import RoadPage
 from rlhf_studio.ui.roles import PLAYED, Role, callable_by
 from rlhf_studio.ui.runs_page import RunsPage
+from rlhf_studio.ui.scoring.playground import RewardPlayground
+from rlhf_studio.ui.scoring.try_it import TryReward
 from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.train_page import TrainPage
-from rlhf_studio.ui.try_reward import TryReward
 from rlhf_studio.ui.visiting.allowed import budget_for
 from rlhf_studio.ui.visiting.flags import parser
 from rlhf_studio.ui.visiting.greeting import greeting
@@ -75,12 +75,11 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     """All pages, wired together."""
     workspace, access, wake, inspect = context.workspace, context.access, context.wake, context.inspect
     desk, class_page = services.desk, services.class_page
-    try_reward = TryReward(access, services.score)
     exports = Exports(workspace, access, services.export, can_push=context.keep_hub_token and has_token(os.environ))
     runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
     train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
     talk_page = TalkPage(workspace, access, services.talk)
-    playground = RewardPlayground(workspace, access, services.playground)
+    playground = RewardPlayground(workspace, access, services.score)
     opened = services.learn_page.expect
     with Pages(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
         html.heading(heading_functions(access, login_of(os.environ), class_page, opened, context.kept_problem))
@@ -89,7 +88,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Learn", id=LEARN):
                 services.learn_page.build(class_page.breaking.functions())
             with gr.Tab("Train", id=TRAIN):
-                train = train_page.build([try_reward.function()])
+                train = train_page.build([TryReward(access, services.score).try_reward])
             with gr.Tab("Live", id=LIVE):
                 live = live_page.build(workspace, context.feed, access, wake, [*exports.functions(), *desk.ending_functions()])
             with gr.Tab("Runs", id=RUNS):

@@ -72,7 +72,6 @@ class Services:
     score: Service
     export: Service
     talk: Service
-    playground: Service
     desk: Desk
     feedback_page: FeedbackPage
     learn_page: LearnPage
@@ -90,10 +89,9 @@ def services_of(context: Context, feedback: Feedback, *, prepare_lessons: bool =
     learn_page = LearnPage(workspace=workspace, prepares=prepare_lessons, busy=runs_alive(workspace))
     gpu = gpu_is_free(workspace)
     return Services(
-        score=Service("score", context.permissions, keep_hub_token=token, gpu=gpu, idle=600.0, most_waiting=0, stops=False),
+        score=Service("score", context.permissions, keep_hub_token=token, gpu=gpu, idle=600.0),
         export=Service("export", keep_hub_token=token, idle=0.0, patience=3600.0, most_waiting=0, stops=False),
         talk=Service("talk", context.permissions, keep_hub_token=token, gpu=gpu),
-        playground=Service("playground", keep_hub_token=token, gpu=gpu),
         desk=Desk(workspace, access, context.feed.insights, context.inspect, context.wake),
         feedback_page=FeedbackPage(workspace, access, feedback),
         learn_page=learn_page,

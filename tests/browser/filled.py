@@ -19,9 +19,8 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.app import Server, launch
 from tests.analysis.test_evaluation import over_optimised
-from tests.browser import scorer
 from tests.runs.stage_helpers import write_stage_run
-from tests.ui import playground_stand_in, talk_stand_in
+from tests.ui import scoring_stand_in, talk_stand_in
 from tests.ui.fake_run import FakeRun
 from tests.ui.fake_stages import pairs_run, sft_run
 from tests.ui.test_evaluate import answers
@@ -113,7 +112,7 @@ def _evaluation(root: Path, rows: list[Any], name: str) -> str:
 
 @contextmanager
 def served_studio(root: Path) -> Iterator[Studio]:
-    """The filled app, where nothing loads a model: engines, the talker, the playground and the scorer are stand-ins."""
+    """The filled app, where nothing loads a model: engines, the talker and the scorer are stand-ins."""
     (root / "mine.py").write_text("def score(prompts, responses, **extra): return [0.0] * len(responses)")
     permissions = permissions_from_flags([str(root / "mine.py")], ["judge=http://127.0.0.1:9/s3cret"])
 
@@ -123,7 +122,6 @@ def served_studio(root: Path) -> Iterator[Studio]:
     runs = fill(root)
     server = launch(root, start=start, permissions=permissions)
     server.services.talk._command = talk_stand_in.COMMAND
-    server.services.playground._command = playground_stand_in.COMMAND
-    server.services.score._command = scorer.COMMAND
+    server.services.score._command = scoring_stand_in.COMMAND
     yield Studio(server, runs)
     server.close()

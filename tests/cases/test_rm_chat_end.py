@@ -22,7 +22,7 @@ from rlhf_studio.engine.stages.evaluating.labelling import label_by_model
 from rlhf_studio.inputs.models.reward_models import read_reward_file
 from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.jobs.export.card import _scoring
-from rlhf_studio.jobs.playground.look import Question, look
+from rlhf_studio.jobs.scoring.look import Question, look
 from tests.cases.chat_judge import END, PlainScores, answers_of, chat_of, ppo_settings
 
 CPU = Compute(torch.device("cpu"), torch.float32)

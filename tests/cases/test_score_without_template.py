@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rlhf_studio.cli.main import main
-from rlhf_studio.ui.try_reward import request_of
+from rlhf_studio.ui.scoring.sent import rewards_request
 from tests.cases.chat_judge import END, PlainScores, ppo_settings
 
 PROMPT, RESPONSE = "what is the capital of France 3?", "Paris is good 3"
@@ -39,5 +39,5 @@ def test_a_prompt_format_is_written_too(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_the_form_sends_how_prompts_are_written() -> None:
     values = {"data.chat_template": True, "data.system_text": "Be brief.", "data.prompts": ""}
-    data = request_of({"prompt": PROMPT, "response": RESPONSE, "values": values})["config"]["data"]
+    data = rewards_request({"prompt": PROMPT, "response": RESPONSE, "values": values})["config"]["data"]
     assert (data["chat_template"], data["system_text"]) == (True, "Be brief.")

@@ -18,7 +18,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.ranks import Ranks, join_ranks
 from rlhf_studio.engine.compute.sharding import full_state_dict, shard
 from rlhf_studio.engine.stages.dpo import DPOObjective
-from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
+from rlhf_studio.engine.stages.reward_model.training import BradleyTerryObjective
 from rlhf_studio.engine.stages.sft import LanguageModelObjective
 from rlhf_studio.engine.stages.supervised.trainer import SupervisedTrainer
 from tests.engine.test_supervised_trl import EXAMPLES, PAIRS, make_model

@@ -12,12 +12,14 @@ from transformers import GPT2LMHeadModel
 
 from rlhf_studio.config import DPOConfig, LoraConfig, RewardTrainingConfig
 from rlhf_studio.engine.models.adapters import add_lora
-from rlhf_studio.engine.stages import dpo, reward_training
+from rlhf_studio.engine.stages import dpo
 from rlhf_studio.engine.stages.dpo import DPOObjective, pair_logprobs
-from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective, EncodedPair
-from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective, counted_places
+from rlhf_studio.engine.stages.reward_model import training as reward_training
+from rlhf_studio.engine.stages.reward_model.training import BradleyTerryObjective
+from rlhf_studio.engine.stages.sft import LanguageModelObjective, counted_places
 from rlhf_studio.engine.stages.supervised.batch_passes import BatchPasses
 from rlhf_studio.engine.stages.supervised.trainer import SupervisedTrainer
+from rlhf_studio.inputs.examples.encoded import EncodedExample, EncodedPair
 from tests.engine.test_supervised import LANES, make_model
 
 GOOD, BAD = (3, 4), (5, 6)

@@ -14,8 +14,8 @@ from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer, loa
 from rlhf_studio.engine.rewards.registry import BuildContext
 from rlhf_studio.engine.stages.reward_model.build import build_reward_model
 from rlhf_studio.engine.stages.reward_model.finish import save_reward_model
-from rlhf_studio.jobs.playground.look import Question, look, replaced, swaps, without, words_of
-from rlhf_studio.jobs.playground.server import Playground
+from rlhf_studio.jobs.scoring.look import Question, look, replaced, swaps, without, words_of
+from rlhf_studio.jobs.scoring.server import Scoring
 from tests.engine.test_reward_heads import CPU, by_hand, byte_policy, settings, silent
 from tests.engine.test_rewards_models import plain, save_encoder
 
@@ -97,17 +97,17 @@ def test_how_texts_change() -> None:
 
 
 def request(folder: Path, **changes: Any) -> dict[str, Any]:
-    usual = {"op": "ask", "number": 7, "model": str(folder), "revision": "main", "label": "", "append_eos": False, "stopped": True}
+    usual = {"op": "model", "number": 7, "model": str(folder), "revision": "main", "label": "", "append_eos": False, "stopped": True}
     return {**usual, "prompt": "A", "response": " film", "candidates": [], "words": True, **changes}
 
 
 def test_events_of_a_request(tmp_path: Path) -> None:
     folder, model, _ = saved(tmp_path, "gpt2", "hidden")
-    playground = Playground()
+    scoring = Scoring(NOTHING_ALLOWED)
 
     def events_of(asked: dict[str, Any]) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []
-        playground.ask(asked, events.append)
+        scoring.ask(asked, events.append)
         return events
 
     first = events_of(request(folder))
@@ -123,3 +123,13 @@ def test_events_of_a_request(tmp_path: Path) -> None:
     assert [event["event"] for event in anew] == ["progress", "model"], "a file that was written anew is loaded anew"
     with pytest.raises(ComponentError, match="cannot load"):
         events_of(request(tmp_path / "none"))
+
+
+def test_a_request_that_was_cancelled_loads_nothing(tmp_path: Path) -> None:
+    folder, _, _ = saved(tmp_path, "gpt2")
+    scoring, events = Scoring(NOTHING_ALLOWED), list[dict[str, Any]]()
+    scoring.ask(request(folder), events.append, lambda: True)
+    text = {"prompt": "a", "response": "b", "reference": None, "stopped": True}
+    config = {"reward": {"components": [{"kind": "reward_model", "model": str(folder)}]}}
+    scoring.ask({"op": "rewards", "config": config, **text}, events.append, lambda: True)
+    assert events == [] and not scoring._held

@@ -19,8 +19,8 @@ from rlhf_studio.engine.rewards.scorer import Episodes, build_scorer
 from rlhf_studio.engine.stages.evaluating.labelling import label_by_model
 from rlhf_studio.inputs.checks.reward_texts import RewardTextReader
 from rlhf_studio.inputs.models.facts import check_reward_model
-from rlhf_studio.jobs.try_reward.command import as_table
-from rlhf_studio.jobs.try_reward.one_text import Text, Trial
+from rlhf_studio.jobs.scoring.command import as_table
+from rlhf_studio.jobs.scoring.one_text import Text, Trial
 from tests.engine.small_models import save_reward_model
 from tests.engine.test_rewards_models import save_encoder
 

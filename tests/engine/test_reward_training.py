@@ -24,7 +24,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import Lanes
 from rlhf_studio.engine.models.classifiers import last_token_logits, normalise_scores
 from rlhf_studio.engine.models.load_model import load_reward_model
-from rlhf_studio.engine.stages.reward_training import (
+from rlhf_studio.engine.stages.reward_model.training import (
     BradleyTerryObjective,
     EncodedPair,
     Preference,

@@ -13,7 +13,7 @@ from rlhf_studio.child_process.service import Service
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig, permissions_from_flags
 from rlhf_studio.config.io import config_to_yaml
-from rlhf_studio.jobs.try_reward.one_text import Text, Trial
+from rlhf_studio.jobs.scoring.one_text import Text, Trial
 from tests.engine.conftest import small_config
 from tests.engine.json_server import JsonServer
 from tests.engine.small_models import save_reward_model
@@ -178,7 +178,15 @@ def test_the_command_with_bad_input(
 
 
 def request(config: RunConfig, **changes: Any) -> dict[str, Any]:
-    return {"config": config.model_dump(mode="json"), "prompt": "w1 ", "response": "w2 w3", "reference": None, "stopped": True, **changes}
+    return {
+        "op": "rewards",
+        "config": config.model_dump(mode="json"),
+        "prompt": "w1 ",
+        "response": "w2 w3",
+        "reference": None,
+        "stopped": True,
+        **changes,
+    }
 
 
 @pytest.mark.long
@@ -186,7 +194,7 @@ def test_the_process_of_the_app(tmp_path: Path) -> None:
     service = Service("score", environment=[("OMP_NUM_THREADS", "1")])
     try:
         config = config_of(tmp_path, {"kind": "reward_model", "model": str(tmp_path / "reward")}, LENGTH)
-        scored, refused = service.submit(request(config)), service.submit({"config": {"reward": {"components": []}}})
+        scored, refused = service.submit(request(config)), service.submit({**request(config), "config": {"reward": {"components": []}}})
         assert scored.ended.wait(120) and refused.ended.wait(30)
     finally:
         service.close()

@@ -103,7 +103,6 @@ def test_learns_a_text_by_heart() -> None:
     assert reported[-1].steps == 120 and reported[-1].loss == record.losses[-1]
     assert record.tokens == (3 + 5 + 2) * 60
     assert record.eval_loss is not None and record.eval_loss < 0.05
-    assert record.perplexity == pytest.approx(math.exp(record.eval_loss))
     ids = [2]
     while ids[-1] != 1 and len(ids) < 10:
         ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))

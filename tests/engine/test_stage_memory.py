@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.config.io import parse_config
 from rlhf_studio.engine.compute.fused import fuse_activations
 from rlhf_studio.engine.models.adapters import add_lora
-from rlhf_studio.engine.stages.reward_training import Preference, train_reward_model
+from rlhf_studio.engine.stages.reward_model.training import Preference, train_reward_model
 from rlhf_studio.engine.stages.sft import Example, train_sft
 folder, stage, settings = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 config = parse_config(settings)

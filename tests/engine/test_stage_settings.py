@@ -20,9 +20,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.stages.dpo_stage import build_dpo
-from rlhf_studio.engine.stages.reward_model_stage import build_reward_stage
-from rlhf_studio.engine.stages.sft_stage import build_sft
+from rlhf_studio.engine.stages.dpo import build_dpo
+from rlhf_studio.engine.stages.reward_model.stage import build_reward_stage
+from rlhf_studio.engine.stages.sft import build_sft
 from rlhf_studio.engine.stages.supervised.examples import load_demonstrations
 from rlhf_studio.inputs.examples import PromptsError, read_demonstrations, read_pairs
 from rlhf_studio.inputs.prompts.sources import tables

@@ -21,11 +21,12 @@ from rlhf_studio.engine.compute.lanes import Lanes
 from rlhf_studio.engine.compute.random_layers import draws_random_numbers
 from rlhf_studio.engine.compute.ranks import Ranks
 from rlhf_studio.engine.stages.dpo import DPOObjective
-from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
-from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective
+from rlhf_studio.engine.stages.reward_model.training import BradleyTerryObjective
+from rlhf_studio.engine.stages.sft import LanguageModelObjective
 from rlhf_studio.engine.stages.supervised.batch_passes import BatchPasses
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
 from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.inputs.examples.encoded import EncodedExample
 from tests.engine.small_models import save_policy
 
 LANES = Compute(torch.device("cpu"), torch.float32, lanes=Lanes(2).with_one_row_each())

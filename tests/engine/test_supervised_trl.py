@@ -15,10 +15,11 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes
 from rlhf_studio.engine.stages.dpo import DPOObjective
-from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective, EncodedPair
-from rlhf_studio.engine.stages.sft import EncodedExample, LanguageModelObjective
+from rlhf_studio.engine.stages.reward_model.training import BradleyTerryObjective
+from rlhf_studio.engine.stages.sft import LanguageModelObjective
 from rlhf_studio.engine.stages.supervised.batch_passes import BatchPasses
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
+from rlhf_studio.inputs.examples.encoded import EncodedExample, EncodedPair
 from tests.engine.small_models import config_of, save_tokenizer
 
 pytest.importorskip("trl.trainer.sft_trainer", reason="trl 1.12 is not installed")

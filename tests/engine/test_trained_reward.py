@@ -28,7 +28,7 @@ from rlhf_studio.config import RewardTrainingConfig
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.classifiers import normalise_scores
-from rlhf_studio.engine.stages.reward_training import Preference, initialise_head, score_texts, train_reward_model
+from rlhf_studio.engine.stages.reward_model.training import Preference, initialise_head, score_texts, train_reward_model
 from rlhf_studio.inputs.preflight import inspect_run
 from tests.engine.conftest import play, small_config
 from tests.engine.small_models import config_of, save_prompts

@@ -16,11 +16,11 @@ from rlhf_studio.config.io import config_to_yaml
 from rlhf_studio.inputs.trained import resolve
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.playground.page import RewardPlayground
+from rlhf_studio.ui.scoring.playground import RewardPlayground
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.fake_run import FakeRun, config
-from tests.ui.playground_stand_in import COMMAND
+from tests.ui.scoring_stand_in import COMMAND
 from tests.ui.test_stages import give_model
 from tests.ui.train_helpers import OPERATOR, VIEWER
 from tests.waiting import wait_until
@@ -31,7 +31,7 @@ MODEL = "bundled/world-reward"
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., RewardPlayground]]:
-    service = Service("playground", command=COMMAND)
+    service = Service("score", command=COMMAND)
     yield lambda access=None: RewardPlayground(Workspace(tmp_path), access or Access(), service)
     service.close()
 
@@ -128,7 +128,7 @@ def test_the_run_that_the_page_is_asked_for_is_among_the_models(
     readers = [write_stage_run(tmp_path, "reward_model", [{}] * 2, name=f"judge {number}") for number in range(4)]
     for reader in readers:
         give_model(reader, "reward_model")
-    monkeypatch.setattr("rlhf_studio.ui.playground.page.MOST_RUNS", 2)
+    monkeypatch.setattr("rlhf_studio.ui.scoring.playground.MOST_RUNS", 2)
     page = make()
 
     def runs(**data: Any) -> list[str]:

@@ -13,16 +13,19 @@ from rlhf_studio.child_process.service import Service
 from rlhf_studio.config import HttpReward, Permissions, PythonReward, RunConfig, permissions_from_flags
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import app as app_module
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.app import launch, main
 from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, values_of
 from rlhf_studio.ui.outlook import sentence
+from rlhf_studio.ui.scoring.playground import RewardPlayground
+from rlhf_studio.ui.scoring.sent import rewards_request
+from rlhf_studio.ui.scoring.try_it import TryReward
 from rlhf_studio.ui.serving.server import AppServer
-from rlhf_studio.ui.try_reward import TryReward, request_of
 from rlhf_studio.ui.visiting.modes import Mode
-from tests.ui.score_stand_in import COMMAND
+from tests.ui.scoring_stand_in import COMMAND
 from tests.ui.train_helpers import OPERATOR, VIEWER
 from tests.waiting import wait_until
 
@@ -36,7 +39,7 @@ def sent(prompt: str = "fine", **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., TryReward]]:
-    service = Service("score", command=COMMAND, most_waiting=0, stops=False)
+    service = Service("score", command=COMMAND)
     yield lambda access=None: TryReward(access or Access(), service)
     service.close()
 
@@ -46,7 +49,7 @@ def follow(one: TryReward, answer: dict[str, Any]) -> dict[str, Any]:
     seen = [answer]
 
     def done() -> bool:
-        seen.append(one.ask({"op": "poll", "key": answer["key"]}, OPERATOR))
+        seen.append(one.try_reward({"op": "poll", "key": answer["key"]}, OPERATOR))
         return seen[-1]["state"] != "working"
 
     wait_until(done)
@@ -55,55 +58,69 @@ def follow(one: TryReward, answer: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_text_is_scored(make: Callable[..., TryReward]) -> None:
     one = make()
-    first = one.ask(sent(), OPERATOR)
+    first = one.try_reward(sent(), OPERATOR)
     assert first["state"] == "working" and first["progress"]
     done = follow(one, first)
-    asked = done["result"]
+    asked = done["result"]["request"]
     assert (done["state"], asked["prompt"], asked["response"], asked["reference"], asked["stopped"]) == ("done", "fine", "r", None, True)
     assert asked["config"]["reward"] == json.loads(json.dumps(load_recipe("world").config.reward.model_dump(mode="json")))
-    again = follow(one, one.ask(sent(stopped=False, reference="x"), OPERATOR))["result"]
+    again = follow(one, one.try_reward(sent(stopped=False, reference="x"), OPERATOR))["result"]["request"]
     assert (again["stopped"], again["reference"]) == (False, "x")
-    assert follow(one, one.ask(sent("refuse"), OPERATOR)) | {"key": ""} == {"state": "failed", "key": "", "error": "no GPU"}
+    assert follow(one, one.try_reward(sent("refuse"), OPERATOR)) | {"key": ""} == {"state": "failed", "key": "", "error": "no GPU"}
 
 
 def test_progress_is_told_and_one_text_is_scored_at_a_time(make: Callable[..., TryReward]) -> None:
     one = make()
-    key = one.ask(sent("hang"), OPERATOR)["key"]
-    wait_until(lambda: one.ask({"op": "poll", "key": key}, OPERATOR)["progress"] == "Loading")
-    assert one.ask({"op": "poll", "key": key}, OPERATOR)["fraction"] == 0.5
-    assert "Another text is being scored" in one.ask(sent(), OPERATOR)["error"]
-    assert "no longer being scored" in one.ask({"op": "poll", "key": "other"}, OPERATOR)["error"]
-    assert follow(one, one.ask({"op": "cancel", "key": key}, OPERATOR)) == {"state": "failed", "key": key, "error": "Stopped."}
-    last = follow(one, one.ask(sent(), OPERATOR))
-    assert one.ask({"op": "cancel", "key": last["key"]}, OPERATOR)["state"] == "done"  # too late, and harmless
+    key = one.try_reward(sent("hang"), OPERATOR)["key"]
+    wait_until(lambda: one.try_reward({"op": "poll", "key": key}, OPERATOR)["progress"].startswith("Loading"))
+    assert one.try_reward({"op": "poll", "key": key}, OPERATOR)["fraction"] == 0.25
+    assert "Another text is being scored" in one.try_reward(sent(), OPERATOR)["error"]
+    assert "no longer being scored" in one.try_reward({"op": "poll", "key": "other"}, OPERATOR)["error"]
+    assert follow(one, one.try_reward({"op": "cancel", "key": key}, OPERATOR)) == {"state": "failed", "key": key, "error": "Stopped."}
+    last = follow(one, one.try_reward(sent(), OPERATOR))
+    assert one.try_reward({"op": "cancel", "key": last["key"]}, OPERATOR)["state"] == "done"  # too late, and harmless
+
+
+def test_the_playground_is_answered_by_the_same_process_one_after_the_other(make: Callable[..., TryReward], tmp_path: Path) -> None:
+    one = make()
+    playground = RewardPlayground(Workspace(tmp_path), Access(), one._service)
+    hangs = one.try_reward(sent("hang"), OPERATOR)["key"]
+    waits = playground.playground_ask({"model": "bundled/world-reward"}, OPERATOR)["key"]
+    assert json.loads(playground.playground_news({"key": waits}, OPERATOR).body) == {
+        "state": "waiting", "place": 1, "events": [], "more": False
+    }  # fmt: skip
+    one.try_reward({"op": "cancel", "key": hangs}, OPERATOR)
+    wait_until(lambda: json.loads(playground.playground_news({"key": waits}, OPERATOR).body)["state"] == "done")
+    process = one._service.pid
+    assert follow(one, one.try_reward(sent(), OPERATOR))["state"] == "done" and one._service.pid == process is not None
 
 
 def test_only_operators(make: Callable[..., TryReward]) -> None:
     one = make()
     for data, request in ((sent(), VIEWER), (sent(view=True), OPERATOR), ({"op": "poll", "key": "x"}, VIEWER), (None, VIEWER)):
-        assert one.ask(data, request)["error"] == Access().why_not(None)
-    assert "read-only" in make(Access(Mode.READ_ONLY)).ask(sent(), OPERATOR)["error"]
+        assert one.try_reward(data, request)["error"] == Access().why_not(None)
+    assert "read-only" in make(Access(Mode.READ_ONLY)).try_reward(sent(), OPERATOR)["error"]
     for none in (None, 3, {}, {"op": "poll"}, {"op": "cancel", "key": 1}, {"op": "erase"}):
-        assert one.ask(none, OPERATOR)["state"] == "failed", none
+        assert one.try_reward(none, OPERATOR)["state"] == "failed", none
     assert one._service.pid is None
 
 
 def test_settings_that_are_wrong_are_told_before_anything_starts(make: Callable[..., TryReward]) -> None:
     one = make()
     components = [{"kind": "length", "target": -1}]
-    answer = one.ask(sent(values={**VALUES, "reward.components": components}), OPERATOR)
+    answer = one.try_reward(sent(values={**VALUES, "reward.components": components}), OPERATOR)
     assert answer["problems"][0]["field"] == "reward.components.0.target" and one._service.pid is None
     for changes in ({"prompt": 3}, {"response": None}, {"prompt": "x" * 50_001}, {"reference": 1}):
-        assert "must be a text" in one.ask(sent(**changes), OPERATOR)["problems"][0]["message"]
-    assert one.ask(sent(values=3), OPERATOR)["state"] == "failed"
+        assert "must be a text" in one.try_reward(sent(**changes), OPERATOR)["problems"][0]["message"]
+    assert one.try_reward(sent(values=3), OPERATOR)["state"] == "failed"
 
 
 def test_other_sections_need_not_be_in_order() -> None:
     values = {**VALUES, "ppo.steps": -1, "model.dtype": "x", "engine.seed": 5, "reward.score_clip": 2.0}
-    config = RunConfig.model_validate(request_of(sent(values=values))["config"])
+    config = RunConfig.model_validate(rewards_request(sent(values=values))["config"])
     assert (config.reward.score_clip, config.engine.seed, config.model, config.ppo) == (2.0, 5, RunConfig().model, RunConfig().ppo)
     with pytest.raises(ConfigError, match="reward.score_clip"):
-        request_of(sent(values={**values, "reward.score_clip": -2}))
+        rewards_request(sent(values={**values, "reward.score_clip": -2}))
 
 
 # --- what the app is started with ------------------------------------------------------------------------------------------------

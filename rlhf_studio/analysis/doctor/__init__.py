@@ -3,8 +3,8 @@
 - :mod:`.doctor`: :func:`diagnose` and :class:`Doctor`, which does the same again and again for a run that goes on. Start here.
 - :mod:`.run_data`: what the checks look at, read once from the run folder.
 - :mod:`.check`: what a check is, and the registry; :mod:`.checks` has one file for each family of checks.
-- :mod:`.verdict`: improving, improved, exploiting the reward, collapsed or nothing learned.
-- :mod:`.settings`: :func:`examine_settings`, for a configuration that has not run yet.
+- :mod:`.verdict`: what a run came to; :mod:`.settings`: :func:`examine_settings`, for a configuration that has not run yet. Both are
+  the frame; the rules and the words of each stage are in :mod:`.stages`.
 - :mod:`.report`: the diagnosis as text.
 
 Every check works on a beginning of the run: what it says of step 12 does not depend on what came later. So ``since`` is the step at which

@@ -6,12 +6,22 @@ from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the che
 from rlhf_studio.analysis.doctor.check import CHECKS, LEVELS, courses, finding
 from rlhf_studio.analysis.doctor.judges import directions
 from rlhf_studio.analysis.doctor.recorded import Recorded
-from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
+from rlhf_studio.analysis.doctor.run_data import RunCache
 from rlhf_studio.analysis.doctor.settings import settings_findings
-from rlhf_studio.analysis.doctor.stages.verdict import stage_verdict
-from rlhf_studio.analysis.doctor.verdict import verdict
+from rlhf_studio.analysis.doctor.stages import evaluation, ppo, supervised
+from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, verdict
 from rlhf_studio.analysis.records import Diagnosis, Finding
+from rlhf_studio.config import Stage
 from rlhf_studio.runs.reader import RunReader
+
+VERDICTS: dict[Stage, VerdictRules] = {
+    "ppo": ppo.VERDICT,
+    "sft": supervised.VERDICT,
+    "reward_model": supervised.VERDICT,
+    "dpo": supervised.VERDICT,
+    "evaluation": evaluation.VERDICT,
+}
+"""How the verdict on a run of each stage is reached."""
 
 
 class Doctor:
@@ -43,8 +53,8 @@ def diagnosis(run: Recorded) -> Diagnosis:
     findings = [one for name, course in found.items() if (one := finding(run, CHECKS[name], course)) is not None]
     findings += settings_findings(run)
     findings.sort(key=_order)
-    said = verdict(run, found, findings) if isinstance(run, RunData) else stage_verdict(run, found, findings)
-    return Diagnosis(int(run.steps[-1]) if len(run.steps) else 0, said, findings, directions(run))
+    newest = int(run.steps[-1]) if len(run.steps) else 0
+    return Diagnosis(newest, verdict(VERDICTS[run.config.stage], Checked(run, found, findings)), findings, directions(run))
 
 
 def _order(one: Finding) -> tuple[int, int, str]:

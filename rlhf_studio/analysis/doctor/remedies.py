@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
-from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, TrainingConfig
+from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, SupervisedConfig, TrainingConfig
 from rlhf_studio.config.recipes import list_recipes
 
 USUAL_KL_COEF = 0.05  # of InstructGPT-style recipes: Huang et al. 2024, arXiv:2403.17031
@@ -27,6 +27,10 @@ def recipe_of(config: _Config) -> _Config | None:
     return recipe if isinstance(recipe, type(config)) else None
 
 
+@overload
+def optimisation(config: RunConfig | SupervisedConfig) -> tuple[str, PPOConfig | TrainingConfig]: ...
+@overload
+def optimisation(config: StageConfig) -> tuple[str, PPOConfig | TrainingConfig] | None: ...
 def optimisation(config: StageConfig) -> tuple[str, PPOConfig | TrainingConfig] | None:
     """The section that says how the weights are trained, with its name; None for a stage that trains nothing."""
     if isinstance(config, RunConfig):

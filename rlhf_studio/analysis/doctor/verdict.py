@@ -1,4 +1,4 @@
-"""What a run came to, in one sentence: rising, improving, improved, exploiting the reward, collapsed, or nothing learned.
+"""What a run came to, in one sentence: the frame that every stage fills with its own rules and words.
 
 The verdict is worked out for every step from what was known then, so that it also has the step since which it stands.
 """
@@ -6,277 +6,92 @@ The verdict is worked out for every step from what was known then, so that it al
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor import judges
-from rlhf_studio.analysis.doctor.check import CHECKS, Course, figure
-from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, rise, sureness
-from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.check import Course
+from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
 
-FEWEST_STEPS = 5  # of evidence before the score may be spoken of; a collapse is told at once
-SMALL_GAIN, REAL_LOSS = 0.5, 0.5  # the same unit: a policy whose score gained less than this while its judge lost this is spoilt
-LONG_ENOUGH = 20  # steps after which a run that goes on may be said to have learned nothing, when half of it is over
-LONG_BY_STEPS = 40  # the same where nothing but the steps themselves tells what chance can do: fewer hide a rise that is over soon
-
-DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
-BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
-FEWEST_SIGNS = 2
-MOST_SIGNS = 3  # named in the sentence
-STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have learned nothing
-EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
-
-KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed")
-TOO_EARLY, NOTHING, RISING, IMPROVING, EXPLOITING, COLLAPSED = range(6)
+Run = TypeVar("Run", bound=Recorded)
 
 
-def verdict(run: RunData, found: Mapping[str, Course], findings: list[Finding]) -> Verdict:
-    """The verdict on a run from what its checks said."""
-    if not len(run.steps):
-        return Verdict("too early", "Too early to say: no step is recorded yet.", "A verdict needs recorded steps.", _failure(run))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        kinds = _kinds(run, found)
-        now = int(kinds[-1])
-        changed = np.flatnonzero(kinds != now)
-        since = int(run.steps[changed[-1] + 1 if len(changed) else 0])
-        kind: VerdictKind = "improved" if now == IMPROVING and run.over else KINDS[now]
-        sentence, reason = _words(run, kind, found)
-        return Verdict(kind, sentence, reason, _notes(run, kind, found, findings), since)
+@dataclass(frozen=True)
+class Checked(Generic[Run]):
+    """A run with what its checks say of it: ``courses`` by the check's name, at every step, and ``findings`` in the end."""
+
+    run: Run
+    courses: Mapping[str, Course]
+    findings: Sequence[Finding]
+
+    def level(self, check: str) -> np.ndarray:
+        """What a check says of every step, shape (S,); 0 everywhere for one that had nothing to look at."""
+        course = self.courses.get(check)
+        return np.zeros(len(self.run.steps), dtype=np.int8) if course is None else course.levels
+
+    def at_newest(self, checks: Sequence[str], level: int = WARNING) -> list[str]:
+        """Those of these checks that are at this level, or graver, at the newest step."""
+        return [check for check in checks if self.level(check)[-1] >= level]
+
+    @property
+    def lasting(self) -> list[Finding]:
+        """The findings that are so at the newest step."""
+        return [finding for finding in self.findings if finding.until is None]
+
+    @property
+    def died_of_its_numbers(self) -> bool:
+        """Whether the run failed, and its newest numbers are not finite."""
+        return self.run.state == "failed" and bool(self.at_newest(["not-finite"], ALARM))
 
 
-def _level(run: RunData, found: Mapping[str, Course], name: str) -> np.ndarray:
-    course = found.get(name)
-    return np.zeros(len(run.steps), dtype=np.int8) if course is None else course.levels
+@dataclass(frozen=True)
+class VerdictRules:
+    """How the verdict on a run of one stage is reached.
 
-
-def _kinds(run: RunData, found: Mapping[str, Course]) -> np.ndarray:
-    score, gold = judges.score(run), judges.gold(run)
-    count = score.counts
-    risen = judges.risen(score)
-    kinds = np.full(len(run.steps), TOO_EARLY)
-    enough = LONG_BY_STEPS if score.by_steps else LONG_ENOUGH
-    late = (count >= enough) & (2 * run.steps >= run.total_steps)
-    if run.over:  # nothing more will come
-        late[-1] = count[-1] >= (enough if score.by_steps else FEWEST_STEPS)
-    kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # where the score, or its error, is not known, nobody can tell
-    kinds[judges.risen(score, LIKELY_RISE) & (count >= FEWEST_STEPS)] = RISING
-    kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
-    kinds[_exploiting(run, found, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
-    kinds[_collapsed(run, found, score, gold)] = COLLAPSED
-    return kinds
-
-
-def _exploiting(run: RunData, found: Mapping[str, Course], independent: bool) -> np.ndarray:
-    if independent:
-        return _level(run, found, "judge-falls") >= WARNING
-    signs = np.sum([_level(run, found, name) >= WARNING for name in EXPLOIT_SIGNS], axis=0)
-    return np.asarray((signs >= FEWEST_SIGNS) | (_level(run, found, "held-out-falls") >= WARNING))
-
-
-def _collapsed(run: RunData, found: Mapping[str, Course], score: judges.Series, gold: judges.Series | None) -> np.ndarray:
-    """From when on the policy is broken, shape (S,): until the judge finds it as good as at the start and no alarm of it holds.
-
-    Broken is a policy with two alarms, one of them of having no choice left; one with such an alarm that gained nothing by it; and one far
-    from its reference that the judge finds clearly worse than at the start.
+    Attributes:
+        kinds: what a verdict can be while the run goes on.
+        at_each_step: the number of the kind in ``kinds`` at each step, shape (S,).
+        words: the sentence, and the reason, for the kind at the newest step.
+        notes: what stands beside the verdict.
+        when_over: instead of a kind, when the run is over.
+        without_steps: sentence and reason of a run that has no step.
     """
-    alarms = {name: _level(run, found, name) >= ALARM for name in BROKEN_SIGNS}
-    signs = np.sum(list(alarms.values()), axis=0)
-    dead: np.ndarray = np.any([alarms[name] for name in DEAD_SIGNS], axis=0)
-    judge = gold or score
-    loss = judge.start - judge.window(judges.WINDOW)[0]
-    gained = score.window(judges.WINDOW)[0] - score.start >= SMALL_GAIN * score.spread
-    far = (_level(run, found, "kl-exploding") >= WARNING) | (_level(run, found, "repetition") >= WARNING) | dead
-    broken = ((signs >= FEWEST_SIGNS) & dead) | (~gained & (dead | (far & (loss > REAL_LOSS * judge.spread))))
-    broken_numbers = _level(run, found, "not-finite") >= ALARM
-    broken[-1] |= run.state == "failed" and bool(broken_numbers[-1])
-    return _until(broken, (loss <= 0) & (signs == 0))
+
+    kinds: tuple[VerdictKind, ...]
+    at_each_step: Callable[[Checked[Any]], np.ndarray]
+    words: Callable[[Checked[Any], VerdictKind], tuple[str, str]]
+    notes: Callable[[Checked[Any], VerdictKind], list[str]]
+    when_over: Mapping[VerdictKind, VerdictKind] = field(default_factory=dict)
+    without_steps: tuple[str, str] = ("Too early to say: no step is recorded yet.", "A verdict needs recorded steps.")
 
 
-def _until(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """True from where ``begins`` is true until ``ends`` is, shape (S,)."""
-    found = begins.copy()
-    for index in range(1, len(found)):
-        found[index] |= found[index - 1] & ~ends[index]
-    return found
+def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
+    """The verdict on a run by the rules of its stage."""
+    run = checked.run
+    if not len(run.steps):
+        return Verdict("too early", *rules.without_steps, failure(run))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        kinds = rules.at_each_step(checked)
+        others = np.flatnonzero(kinds != kinds[-1])
+        since = int(run.steps[others[-1] + 1 if len(others) else 0])
+        kind = rules.kinds[int(kinds[-1])]
+        kind = rules.when_over.get(kind, kind) if run.over else kind
+        return Verdict(kind, *rules.words(checked, kind), rules.notes(checked, kind), since)
 
 
-# --- words -------------------------------------------------------------------------------------------------------------------------
-
-
-def _words(run: RunData, kind: VerdictKind, found: Mapping[str, Course]) -> tuple[str, str]:
-    score, gold = judges.score(run), judges.gold(run)
-    gain = rise(score)[0]
-    change = f"Score {_change(score, gain[-1])}"
-    if gold is not None:
-        change += f", gold {_change(gold, rise(gold)[0][-1])}"
-    rises, falls = (float(part[-1]) for part in sureness(score))
-    fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
-    compared, sure = _compared(run, score), _sure(score, falls if fell else rises)
-    if kind == "too early":
-        return _early_words(run, score, compared, sure)
-    if kind == "collapsed":
-        signs = list(_signs(run, found).values()) or ["the judge finds it worse than at the start"]
-        return f"Collapsed: {_joined(signs)}. {change}.", "The policy no longer writes useful text, whatever its score says."
-    if kind == "exploiting the reward":
-        return _exploit_words(run, change, gold, found)
-    if kind == "nothing learned":
-        so_far = "" if run.over else " so far"
-        what = "The score fell" if fell else f"Nothing learned{so_far}: the score did not rise beyond chance"
-        return f"{what}. {change}.", f"{compared}: {sure}."
-    change = change[0].lower() + change[1:]
-    if kind == "rising":
-        return f"Rising, not yet certain: {change}.", f"{compared}: {sure}. More steps, or more responses in each, would tell."
-    word = "Improved" if kind == "improved" else f"Improving when it {run.broke_off}" if run.broke_off else "Improving"
-    kl = run.column("objective/kl")
-    reason = f"{compared}: the score rose by {figure(gain[-1])}. {sure.capitalize()}."
-    distance = f", KL {figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)} nats" if np.isfinite(kl).any() else ""
-    return f"{word}: {change}{distance}.", reason
-
-
-def _compared(run: RunData, score: judges.Series) -> str:
-    """Which steps are compared, as the beginning of a sentence."""
-    count = len(score.known)
-    changed = score.changed_after
-    steps = f"{count} steps" if count == np.sum(run.steps > changed) else f"{count} steps with a score"
-    since = f"The reward was changed after step {changed}, and scores before and after it are not the same quantity. " if changed else ""
-    first = "step" if score.first_steps == 1 else f"{score.first_steps} steps"
-    then = " since then" if changed else ""
-    return f"{since}Looked at is the trend over {steps}{then}, and the first {first} beside the last tenth"
-
-
-def _early_words(run: RunData, score: judges.Series, compared: str, sure: str) -> tuple[str, str]:
-    """The sentence and the reason where nothing can be said: too few steps, no score, or not more than chance."""
-    count, since = len(score.known), " since the reward was changed" if score.changed_after else ""
-    with_score = "" if count == len(run.steps) or since else " with a score"
-    early = f"Too early to say: it {run.broke_off}." if run.broke_off else "Too early to say."
-    if count < FEWEST_STEPS and (lost := left_out(run)):
-        return f"Not known: {lost[0].lower()}{lost[1:]}.", f"A verdict needs {FEWEST_STEPS} steps with a score; there are {count}."
-    if not count and len(run.steps) >= FEWEST_STEPS:
-        return "Not known: no score is recorded.", "A verdict needs the mean score of each step."
-    if count < FEWEST_STEPS:
-        there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
-        return early, f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."
-    if not np.isfinite(sureness(score)[0][-1]) or (run.over and score.by_steps):
-        return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
-    return early, f"The score has not risen by more than chance could do: {sure}."
-
-
-def left_out(run: RunData) -> str:
-    """How many steps, and responses, taught nothing, and why, as their events say; empty where none."""
-    said = [event for event in run.step_events if event.kind == "skip" and event.text.startswith(("This update", *"123456789"))]
-    if not said:
-        return ""
-    whole = {event.step for event in said if event.text.startswith("This update")}
-    partly = {event.step for event in said} - whole
-    cause = " or ".join(sorted({_why_left_out(event.text) for event in said}))
-    total = len(run.steps)
-    parts = [f"the updates of {len(whole)} of {total} steps, with {len(whole) * run.batch:,} responses"] if whole else []
-    parts += [f"minibatches of {len(partly)} of {total} steps"] if partly else []
-    return f"Left out: {_joined(parts)}, as {cause}"
-
-
-def _why_left_out(text: str) -> str:
-    """The kind of problem that an event of a skip tells. The engine names the problem first, and may quote a prompt after it."""
-    what, _, problem = text.partition(" left out: ")
-    if problem.startswith("the mean ratio"):
-        return "the mean ratio exceeded its threshold (ppo.ratio_threshold)"
-    # A minibatch has no other problem than these two; a whole update may lack its rewards.
-    return "a number was not finite" if "not finite" in problem or not what.startswith("This update") else "a reward was missing"
-
-
-def _change(series: judges.Series, gain: float) -> str:
-    """From the first step to the mean of the last tenth, as the pages say it everywhere; the tests take more steps where one is few."""
-    if not np.isfinite(series.start + gain):
-        return "not known"
-    return f"{series.values[series.known[0]]:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
-
-
-def _sure(score: judges.Series, times: float) -> str:
-    """How sure a rise, or a fall, is, and by which rule."""
-    if not np.isfinite(score.start):
-        return "no score is known"
-    if not np.isfinite(times):
-        return "the standard error of the score is not known"
-    if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
-        return "all scores are the same, so there is no chance to compare with"
-    by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
-    said = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
-    chance = "of simulated runs that learn nothing at most 1 in 20 ever got there"
-    return f"{said}, and from {SURE_RISE:g} times on it is more than chance: {chance}"
-
-
-def _signs(run: RunData, found: Mapping[str, Course]) -> dict[str, str]:
-    """By which alarms a collapse is told, the first three: the check's name and the words for it."""
-    words = {
-        "entropy-collapse": "the policy has no choice left at any token",
-        "all-cut-off": "no response ends by itself",
-        "ends-at-once": "responses end at once",
-        "diversity-loss": "all prompts get the same response",
-        "repetition": "responses repeat themselves",
-        "kl-exploding": f"the KL is {figure(run.column('objective/kl')[-1])} nats",
-        "not-finite": "its numbers are no longer finite",
-    }
-    newest = [name for name in words if name in found and found[name].levels[-1] >= ALARM]
-    return {name: words[name] for name in newest[:MOST_SIGNS]}
-
-
-def _joined(parts: list[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
-
-
-def _now(found: Mapping[str, Course], names: tuple[str, ...]) -> list[str]:
-    """Those of these checks that warn at the newest step."""
-    return [name for name in names if name in found and found[name].levels[-1] >= WARNING]
-
-
-def _exploit_words(run: RunData, change: str, gold: judges.Series | None, found: Mapping[str, Course]) -> tuple[str, str]:
-    if gold is None:
-        titles = [CHECKS[name].title for name in _now(found, EXPLOIT_SIGNS)] or [CHECKS["held-out-falls"].title]
-        reason = (
-            f"The score rose, and nothing else judges this run. Signs of it: {_joined([title[0].lower() + title[1:] for title in titles])}."
-        )
-        return f"Exploiting the reward. {change}.", reason
-    fall = judges.fall(gold)
-    best = int(run.steps[fall.best_at[-1]])
-    reason = f"Gold was {fall.best[-1]:.2f} around step {best} and is {fall.now[-1]:.2f} now, while the score kept rising."
-    return f"Exploiting the reward: the score rises and the gold score falls. {change}.", reason.replace(" -", " −")
-
-
-def _notes(run: RunData, kind: VerdictKind, found: Mapping[str, Course], findings: list[Finding]) -> list[str]:
-    now = [one for one in findings if one.until is None]
-    phrases = [] if kind == "collapsed" else [one for one in now if one.check == "one-phrase"]
-    paid = "; the judge may be fooled by it" if judges.risen(judges.score(run))[-1] else ""
-    notes = [f"{one.title}{paid}." for one in phrases]
-    if kind in ("collapsed", "exploiting the reward", "nothing learned"):
-        risky = [one for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
-        notes += [f"{one.title}." if one.until is None else f"{one.title} ({one.when})." for one in risky]
-    if kind in ("nothing learned", "too early"):
-        notes += [f"{one.title}." for one in now if one.check in STILL_SIGNS]
-    said = {"one-phrase"}  # and what the sentence or the reason has
-    if kind == "collapsed":
-        said |= _signs(run, found).keys()
-    elif kind == "exploiting the reward" and judges.gold(run) is None:
-        said |= set(_now(found, EXPLOIT_SIGNS))
-    signs = [one for one in now if one.check in (*EXPLOIT_SIGNS, "length-drift", "entropy-collapse") and one.check not in said]
-    notes += [f"{one.title}." for one in signs if one.level != "note" or one.check in ("length-drift", "length-reward")]
-    gold = judges.gold(run)
-    if gold is None and kind in ("improving", "improved"):
-        notes.append("No gold score: nothing independent of the reward judges this run.")
-    if gold is not None and kind in ("improving", "improved") and sureness(gold)[0][-1] <= LIKELY_RISE:
-        notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
-    if kind != "collapsed":
-        notes += _failure(run)
-    if run.broke_off and run.state != "failed" and kind not in ("too early", "improving"):
-        notes.append(f"It {run.broke_off}, and can go on.")
-    lost = left_out(run)
-    return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
-
-
-def _failure(run: RunData) -> list[str]:
+def failure(run: Recorded) -> list[str]:
+    """A note with the first sentence of why a run failed; none for a run that did not."""
     if run.state != "failed":
         return []
     cause = re.split(r"(?<=[.;:])\s", run.cause)[0].rstrip(".;:")
     return [f"The run failed: {cause}."]
+
+
+def risky_settings(findings: Sequence[Finding]) -> list[str]:
+    """Notes of the settings that may have spoilt a run, and when they did where they were changed since."""
+    risky = [one for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
+    return [f"{one.title}." if one.until is None else f"{one.title} ({one.when})." for one in risky]

@@ -1,8 +1,6 @@
-"""The stages around PPO: fine-tuning on examples, a reward model from preferences, and DPO. Start with ``supervised``.
+"""What a run does, a file or a folder for each stage: :mod:`ppo`, :mod:`sft`, :mod:`reward_model`, :mod:`dpo`, :mod:`evaluating`.
 
-- ``supervised``: the trainer: order, optimizer, learning rate, state.
-- ``batch_passes``: the loss of a batch and its gradient, in micro-batches, lanes and ranks.
-- ``objective``: what is minimised; ``sft``, ``reward_training`` and ``dpo`` have one each.
-- ``training_loop``: a whole training in memory, without a run folder.
-- ``stage_run``: a run of any stage, as the engine process drives it.
+- ``stage_run``: a run of any stage, as the engine process drives it; ``build`` makes one from settings.
+- ``supervised``: what fine-tuning, reward models and DPO share. Of their own they have an objective (what is minimised) and what people
+  see of it.
 """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, Permissions, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.stages.dpo_stage import build_dpo
+from rlhf_studio.engine.stages.dpo import build_dpo
 from rlhf_studio.engine.stages.evaluating.stage import EvaluationStage
 from rlhf_studio.engine.stages.ppo import PPOStage
-from rlhf_studio.engine.stages.reward_model_stage import build_reward_stage
-from rlhf_studio.engine.stages.sft_stage import build_sft
+from rlhf_studio.engine.stages.reward_model.stage import build_reward_stage
+from rlhf_studio.engine.stages.sft import build_sft
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.runs.records import EventRecord

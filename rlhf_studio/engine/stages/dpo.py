@@ -18,33 +18,36 @@ from peft import PeftModel
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from rlhf_studio.config import DPOConfig
+from rlhf_studio.config import DPOConfig, DPORunConfig
+from rlhf_studio.engine.compute.device import Compute, placed
 from rlhf_studio.engine.compute.packing import enable_packing, takes_packed_rows
+from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.models.text_passes import text_logprobs
-from rlhf_studio.engine.stages.reward_training import EncodedPair, pair_sums, wrong_way_round
-from rlhf_studio.engine.stages.supervised.objective import Read, TrainingObjective
+from rlhf_studio.engine.stages.stage_run import ends_event
+from rlhf_studio.engine.stages.supervised.examples import load_pairs
+from rlhf_studio.engine.stages.supervised.loading import Learner, ends_in_training, load_learner
+from rlhf_studio.engine.stages.supervised.objective import Read
+from rlhf_studio.engine.stages.supervised.pairs import PairObjective, PairScores, pair_means, pair_sums
+from rlhf_studio.engine.stages.supervised.stage import Measured, WritingStage, health_events, trainer_of, watch
+from rlhf_studio.engine.stages.supervised.trainer import StepNumbers
+from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.examples.encoded import EncodedPair
+from rlhf_studio.runs.records import EventRecord, RolloutRecord
 
 
 @dataclass(frozen=True)
-class PairRewards:
-    """What the policy makes of a pair.
+class PairRewards(PairScores):
+    """What the policy makes of a pair: its scores are the implicit rewards, β times the log-ratio of policy and reference.
 
     Attributes:
-        chosen, rejected: the implicit rewards, β times the log-ratio of policy and reference.
         chosen_logprob, rejected_logprob: log-probability of each response under the policy, in nats.
     """
 
-    chosen: float
-    rejected: float
     chosen_logprob: float
     rejected_logprob: float
 
-    @property
-    def margin(self) -> float:
-        return self.chosen - self.rejected
 
-
-class DPOObjective(TrainingObjective[EncodedPair]):
+class DPOObjective(PairObjective):
     """The loss of preferring the chosen response, summed over pairs with their weights.
 
     With d = r_chosen - r_rejected and q, the share that is taken to be the wrong way round (``label_smoothing``; one half of a tie), the
@@ -57,10 +60,9 @@ class DPOObjective(TrainingObjective[EncodedPair]):
         reference: the frozen model; None takes the trained model with its LoRA adapters switched off.
     """
 
-    keeps_dropout = False
-
     def __init__(self, beta: float, *, label_smoothing: float = 0.0, reference: Any | None = None):
-        self.beta, self.label_smoothing = beta, label_smoothing
+        super().__init__(label_smoothing)
+        self.beta = beta
         self._reference = None if reference is None else reference.requires_grad_(False).eval()
         self._known: dict[tuple[tuple[int, ...], ...], tuple[float, float]] = {}
 
@@ -74,15 +76,6 @@ class DPOObjective(TrainingObjective[EncodedPair]):
         reference = start if start is not None else None if isinstance(model, PeftModel) else copy.deepcopy(model)
         return cls(config.beta, label_smoothing=config.label_smoothing, reference=reference)
 
-    def count(self, items: Sequence[EncodedPair]) -> float:
-        return math.fsum(item.weight for item in items)
-
-    def tokens(self, items: Sequence[EncodedPair]) -> int:
-        return sum(2 * len(item.prompt) + len(item.chosen) + len(item.rejected) for item in items)
-
-    def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
-        return self.learn(model, items)[0]
-
     def learn(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, dict[str, Tensor]]:
         logprobs = pair_logprobs(model, items)
         chosen, rejected = (self.beta * ratio for ratio in self._log_ratios(logprobs, items))
@@ -94,7 +87,7 @@ class DPOObjective(TrainingObjective[EncodedPair]):
         return float(self._loss_sum(torch.tensor([rewards.margin for rewards in results]), items)) / self.count(items)
 
     def _loss_sum(self, margins: Tensor, items: Sequence[EncodedPair]) -> Tensor:
-        weights, wrong = margins.new_tensor([item.weight for item in items]), wrong_way_round(items, self.label_smoothing, margins)
+        weights, wrong = margins.new_tensor([item.weight for item in items]), self.wrong_way_round(items, margins)
         return (weights * (-(1 - wrong) * logsigmoid(margins) - wrong * logsigmoid(-margins))).sum()
 
     def read(self, model: Any, items: Sequence[EncodedPair]) -> list[PairRewards]:
@@ -151,3 +144,68 @@ def pair_logprobs(model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, Ten
 
 def _key(item: EncodedPair) -> tuple[tuple[int, ...], ...]:
     return item.prompt, item.chosen, item.rejected
+
+
+# --- the run -----------------------------------------------------------------------------------------------------------------------
+
+
+class DPOStage(WritingStage):
+    """A run of direct preference optimisation."""
+
+    name = "dpo"
+
+    def measure(self) -> Measured:
+        """What the policy makes of the held-out pairs: how often the chosen response has the larger implicit reward, and by how much."""
+        if not self.held_out:
+            return Measured()
+        found = self.trainer.read(self.held_out)
+        chosen, rejected = torch.tensor([(pair.chosen, pair.rejected) for pair in found]).T
+        sums = {name: float(number) for name, number in pair_sums(chosen, rejected, self.held_out).items()}
+        told = {"dpo/eval_loss": self.trainer.objective.mean_of(self.held_out, found)}
+        if count := sums["decided"]:
+            told |= {"dpo/eval_accuracy": sums["right"] / count, "dpo/eval_margin": (sums["chosen"] - sums["rejected"]) / count}
+        return Measured(told)
+
+    def record(self, items: Sequence[int]) -> list[RolloutRecord]:
+        """The chosen and the rejected response of the batch's first pairs, token by token, one behind the other."""
+        pairs = [self.trainer.items[item] for item in items[: max(self.config.engine.record_samples // 2, 1)]]
+        texts = [(pair.prompt + response, len(pair.prompt)) for pair in pairs for response in (pair.chosen, pair.rejected)]
+        return self.recorder.record(self.model, texts)
+
+    def learned(self, numbers: StepNumbers) -> dict[str, float]:
+        """How the policy ordered the batch's pairs before the step; nothing for ties alone."""
+        if not (means := pair_means(numbers.sums)):
+            return {}
+        return {
+            "dpo/accuracy": means["right"],
+            "dpo/margin": means["chosen"] - means["rejected"],
+            "dpo/chosen_reward": means["chosen"],
+            "dpo/rejected_reward": means["rejected"],
+            "dpo/chosen_logprob": means["chosen_logprob"],
+            "dpo/rejected_logprob": means["rejected_logprob"],
+        }
+
+
+def build_dpo(config: DPORunConfig, compute: Compute, report: OnProgress) -> tuple[DPOStage, list[EventRecord]]:
+    """Load policy, reference and pairs. Returns the stage, and events for people.
+
+    Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
+    """
+    learner, seed = load_learner(config, compute, report), config.engine.seed
+    ends, stops = ends_in_training(config, learner)
+    pairs = load_pairs(config.data, learner.tokenizer, seed, report, whole_texts=False, ties=True, end=ends.end)
+    objective = _objective(config, learner, compute, report)
+    trainer = trainer_of(config, learner.model, pairs.training.items, objective, compute)
+    starts = [(pair.prompt + pair.chosen, len(pair.prompt)) for pair in pairs.held_out.items or pairs.training.items]
+    watched = watch(config, learner, stops, starts)
+    stage = DPOStage(config, compute, learner.model, learner.tokenizer, trainer, held_out=pairs.held_out.items, watched=watched)
+    return stage, [*health_events([*learner.notes, *pairs.notes]), ends_event(config.generation, ends, stops), pairs.told]
+
+
+def _objective(config: DPORunConfig, learner: Learner, compute: Compute, report: OnProgress) -> DPOObjective:
+    if not config.model.reference:
+        return DPOObjective.of(learner.model, config.dpo, learner.start)
+    dtype = compute.dtype if config.lora.enabled else torch.float32
+    loaded = load_causal_lm(config.model.reference, config.model.reference_revision, dtype, report, "model.reference")
+    reference = placed(loaded.model, compute.load_device)
+    return DPOObjective(config.dpo.beta, label_smoothing=config.dpo.label_smoothing, reference=reference)

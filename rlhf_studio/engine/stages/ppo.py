@@ -14,7 +14,7 @@ from rlhf_studio.engine.loop.state import TrainingState, training_state
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.saving.checkpoint import go_on_from, put_together, save_checkpoint, save_snapshot
-from rlhf_studio.engine.stages.stage_run import Beginning, ends_event
+from rlhf_studio.engine.stages.stage_run import Beginning, StageRun, ends_event
 from rlhf_studio.engine.types import OnProgress, StepSoFar
 from rlhf_studio.inputs.checks.policy import sampling_warning
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
@@ -23,7 +23,7 @@ from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 
 
-class PPOStage:
+class PPOStage(StageRun):
     """A PPO run in memory."""
 
     has_phases = True
@@ -73,11 +73,6 @@ class PPOStage:
     def total_steps(self) -> int:
         """How many steps the run has."""
         return self.trainer.config.ppo.steps
-
-    @property
-    def finished(self) -> bool:
-        """Whether all steps are done."""
-        return self.trainer.finished
 
     @property
     def people(self) -> Sequence[Any]:

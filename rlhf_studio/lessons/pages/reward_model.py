@@ -14,7 +14,8 @@ from rlhf_studio.analysis.reward_model.calibration import calibration
 from rlhf_studio.analysis.reward_model.pairs import ScoredPairs
 from rlhf_studio.engine.models.classifiers import classifier_facts
 from rlhf_studio.engine.padding import pad_left
-from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective, PairScores
+from rlhf_studio.engine.stages.reward_model.training import BradleyTerryObjective
+from rlhf_studio.engine.stages.supervised.pairs import PairScores
 from rlhf_studio.engine.types import position_ids
 from rlhf_studio.inputs.examples.encoded import EncodedPair
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, ledger, line

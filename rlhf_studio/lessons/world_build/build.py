@@ -23,7 +23,7 @@ from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadMo
 
 from rlhf_studio.config import RewardTrainingConfig, SFTConfig
 from rlhf_studio.engine.models.classifiers import normalise_scores
-from rlhf_studio.engine.stages.reward_training import (
+from rlhf_studio.engine.stages.reward_model.training import (
     Preference,
     RewardTrainingResult,
     initialise_head,

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, GenerationConfig
 
-from rlhf_studio.engine.stages.reward_training import preference_accuracy, score_texts
+from rlhf_studio.engine.stages.reward_model.training import preference_accuracy, score_texts
 from rlhf_studio.inputs.world.corpus import PET_WORD, gush, write_corpus, write_pairs
 from rlhf_studio.inputs.world.gold import gold_score
 from rlhf_studio.inputs.world.parser import parse_review

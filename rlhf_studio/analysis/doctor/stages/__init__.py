@@ -1,8 +1,9 @@
-"""What the doctor knows of the stages around PPO: fine-tuning, reward models, DPO, evaluation.
+"""What is a stage's own in the doctor: how the verdict on its runs is reached, in which words, and which of its settings are risky.
 
-:mod:`losses`    how surely a loss fell or rose, and what was measured on held-out examples
-:mod:`verdict`   what such a run came to
-:mod:`settings`  risky settings
+:mod:`.ppo`, :mod:`.ppo_settings`                 PPO
+:mod:`.supervised`, :mod:`.supervised_settings`   fine-tuning, reward models, DPO
+:mod:`.losses`                                    of these: how surely a loss fell or rose, and what was measured on held-out examples
+:mod:`.evaluation`                                evaluations
 
-Their checks lie beside those of PPO, in :mod:`rlhf_studio.analysis.doctor.checks`.
+The checks of all stages are in :mod:`rlhf_studio.analysis.doctor.checks`.
 """

@@ -6,7 +6,6 @@ What a step does follows from the settings and its number alone, so a run that w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from rlhf_studio.engine.stages.evaluating.completions import answers_in
 from rlhf_studio.engine.stages.evaluating.loading import Loaded, Policies
 from rlhf_studio.engine.stages.evaluating.questions import Questions, learned_from, read_as, read_questions, text_tokens
 from rlhf_studio.engine.stages.evaluating.questions import read_texts as read_held_out_texts
-from rlhf_studio.engine.stages.stage_run import Beginning
-from rlhf_studio.engine.types import OnProgress, PromptBatch, StepSoFar
+from rlhf_studio.engine.stages.stage_run import Beginning, StageRun
+from rlhf_studio.engine.types import OnProgress, PromptBatch
 from rlhf_studio.inputs.checks.evaluation import JUDGE, judge_settings
 from rlhf_studio.inputs.checks.policy import sampling_warning
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
@@ -36,22 +35,17 @@ from rlhf_studio.inputs.prompts.prepare import Prepared
 from rlhf_studio.runs.evaluation.answers import Answer
 from rlhf_studio.runs.evaluation.policies import PolicySource, sources_of
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord
-from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.runs.records import EventRecord, StepRecord
 
 
-class EvaluationStage:
+class EvaluationStage(StageRun):
     """An evaluation run in memory."""
-
-    has_phases = False
-    people: Sequence[Any] = ()
 
     def __init__(
         self, config: EvaluationRunConfig, sources: list[PolicySource], policies: Policies, questions: Questions, judge: Scorer | None
     ):
         self._config, self._sources, self._policies, self._questions, self._judge = config, sources, policies, questions, judge
         self.compute = policies.compute
-        self.after_phase: Callable[[str, StepSoFar], None] = lambda phase, so_far: None
         self._step, self._elapsed, self._episodes = 0, 0.0, 0
         self._texts: list[str] = []
         self._given: dict[str, list[list[str]]] = {}
@@ -108,14 +102,6 @@ class EvaluationStage:
         """How many batches the prompts make."""
         return math.ceil(len(self._questions) / self._config.evaluation.batch_size)
 
-    @property
-    def finished(self) -> bool:
-        """Whether all prompts are answered."""
-        return self._step >= self.total_steps
-
-    def check(self) -> None:
-        """Nothing is trained, so nothing is compared."""
-
     def begin(self, report: OnProgress) -> Beginning:
         """An event that says which policies answer, for whoever wants to know where they come from."""
         data = {source.name: {key: value for key, value in vars(source).items() if key != "name"} for source in self._sources}
@@ -126,18 +112,9 @@ class EvaluationStage:
         text = f"{asked} KL and perplexity refer to {refers}."
         return Beginning(events=[EventRecord("info", "policies", text, data)])
 
-    def keep_start(self, reader: RunReader, writer: RunWriter) -> None:
-        """Nothing: no step is compared with the start."""
-
-    def state(self) -> None:
-        """Nothing: the answers are on record."""
-
     def save(self, run_dir: Path, state: Any | None = None) -> Path | None:
         """Write down how far it is. Raises OSError."""
         return saved.write(run_dir, self._step, self._config)
-
-    def save_snapshot(self, run_dir: Path) -> None:
-        """Nothing: nothing learns."""
 
     def go_on_from(self, run_dir: Path, step: int | None) -> list[str]:
         """Go on after ``step``. Raises :class:`CheckpointError` where settings, policies or prompts are others than those on record."""
@@ -147,25 +124,6 @@ class EvaluationStage:
         self._elapsed = float(dict(RunReader(run_dir).metrics_since(self._step - 1, 1)).get(self._step, {}).get("time/elapsed") or 0.0)
         self._episodes = min(self._step * self._config.evaluation.batch_size, len(self._questions)) * self._per_prompt
         return []
-
-    def changes_at_resume(self) -> None:
-        """Nothing: no setting that matters may change."""
-
-    def overruled(self) -> list[str]:
-        """Nothing changes while it goes on."""
-        return []
-
-    def forgotten(self, reader: RunReader) -> str:
-        """Nothing to forget."""
-        return ""
-
-    def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
-        """A step has no phases."""
-        return []
-
-    def plan_change(self, setting: str, value: float, first: int) -> float:
-        """Raises ValueError: no setting of an evaluation changes while it goes on."""
-        raise ValueError(f"{setting} cannot change while an evaluation goes on")
 
     # --- a step ------------------------------------------------------------------------------------------------------------------
 

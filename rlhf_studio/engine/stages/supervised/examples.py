@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -26,23 +26,15 @@ from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settin
 from rlhf_studio.inputs.examples.rows import reasons
 from rlhf_studio.runs.records import EventRecord
 
-
-@dataclass(frozen=True)
-class StageDemonstrations:
-    """Demonstrations of a run; ``notes`` are sentences for people, ``told`` the counts that the doctor reads."""
-
-    training: PreparedDemonstrations
-    held_out: PreparedDemonstrations
-    notes: list[str]
-    told: EventRecord
+Prepared = TypeVar("Prepared", PreparedDemonstrations, PreparedPairs)
 
 
 @dataclass(frozen=True)
-class StagePairs:
-    """Preference pairs of a run; the rest is as in :class:`StageDemonstrations`."""
+class StageExamples(Generic[Prepared]):
+    """The examples of a run; ``notes`` are sentences for people, ``told`` the counts that the doctor reads."""
 
-    training: PreparedPairs
-    held_out: PreparedPairs
+    training: Prepared
+    held_out: Prepared
     notes: list[str]
     told: EventRecord
 
@@ -55,7 +47,7 @@ def load_demonstrations(
     report: OnProgress,
     *,
     end: int | None,
-) -> StageDemonstrations:
+) -> StageExamples[PreparedDemonstrations]:
     """Read and encode demonstrations, with ``end`` as in :func:`prepare_demonstrations`.
 
     Raises :class:`PromptsError`, also when none is left to learn from.
@@ -67,7 +59,7 @@ def load_demonstrations(
     _check(data, len(learned.items), learned.left_out)
     notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "demonstrations")]
     counted = sum(item.counted for item in learned.items)
-    return StageDemonstrations(learned, held_out, notes, _told(learned, held_out, before, {"counted_tokens": counted}))
+    return StageExamples(learned, held_out, notes, _told(learned, held_out, before, {"counted_tokens": counted}))
 
 
 def load_pairs(
@@ -79,7 +71,7 @@ def load_pairs(
     whole_texts: bool,
     ties: bool,
     end: int | None,
-) -> StagePairs:
+) -> StageExamples[PreparedPairs]:
     """Read and encode preference pairs, as :func:`prepare_pairs` says. Raises :class:`PromptsError`, also when none is left."""
     training, aside, notes, before = _read(read_pairs, data, seed, report, "pairs")
     encoder, chat = TokenizerEncoder(tokenizer), chat_template(tokenizer) if data.chat_template else None
@@ -88,7 +80,7 @@ def load_pairs(
     held_out = prepare_pairs(aside, data, encoder, chat, **how, keep_texts=len(aside))
     _check(data, len(learned.items), learned.left_out)
     notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "pairs")]
-    return StagePairs(learned, held_out, notes, _told(learned, held_out, before, {}))
+    return StageExamples(learned, held_out, notes, _told(learned, held_out, before, {}))
 
 
 def _read(read: Any, data: Any, seed: int, report: OnProgress, noun: str) -> tuple[list[Any], list[Any], list[str], Any]:

@@ -1,4 +1,4 @@
-"""What the supervised stages have in common as a :class:`~rlhf_studio.engine.stages.stage_run.StageRun`: steps, metrics, checkpoints.
+"""What the supervised stages have in common: steps, metrics, checkpoints.
 
 A step is one optimizer step. Every ``eval_every`` steps, at the beginning and at the end, the held-out examples are measured; every
 ``engine.watch_every`` steps a few examples are recorded token by token.
@@ -7,8 +7,8 @@ A step is one optimizer step. Every ``eval_every`` steps, at the beginning and a
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,23 +18,25 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config import SupervisedConfig
+from rlhf_studio.config import DPORunConfig, SFTRunConfig, SupervisedConfig
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.loop.build import pad_id
 from rlhf_studio.engine.loop.changed_settings import change_event
 from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.recording.costs import Costs
 from rlhf_studio.engine.saving.folder import restore_optimizer, save_state, write_checkpoint, write_snapshot
 from rlhf_studio.engine.saving.weights import restore_weights
-from rlhf_studio.engine.stages.stage_run import Beginning
+from rlhf_studio.engine.stages.stage_run import Beginning, StageRun
+from rlhf_studio.engine.stages.supervised.loading import Learner
+from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
-from rlhf_studio.engine.types import NonFiniteError, OnProgress, StepSoFar
+from rlhf_studio.engine.stages.supervised.watching import ExampleRecorder, Watched, watched_prompts
+from rlhf_studio.engine.types import NonFiniteError, OnProgress
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.paths import STATE, checkpoint_dir
-from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, WatchRecord
-from rlhf_studio.runs.writer import RunWriter
 
 MOST_SKIPPED = 10  # steps that a run may leave out
 
@@ -56,7 +58,7 @@ class Measured:
     events: list[EventRecord] = field(default_factory=list)
 
 
-class SupervisedStage(ABC):
+class SupervisedStage(StageRun):
     """A run that learns from given examples.
 
     Args:
@@ -64,8 +66,6 @@ class SupervisedStage(ABC):
         kept: tensors and adapters are saved as an ordinary model folder of this name in each checkpoint.
     """
 
-    has_phases = False
-    people: Sequence[Any] = ()
     kept = "policy"
     name: str
     """The stage, and the beginning of its metrics' names."""
@@ -74,7 +74,6 @@ class SupervisedStage(ABC):
         self, config: SupervisedConfig, compute: Compute, model: Any, tokenizer: PreTrainedTokenizerBase, trainer: SupervisedTrainer
     ):
         self._config, self.compute, self.model, self.tokenizer, self.trainer = config, compute, model, tokenizer, trainer
-        self.after_phase: Callable[[str, StepSoFar], None] = lambda phase, so_far: None
         self.elapsed, self.examples, self.skipped = 0.0, 0, 0
         self._before: dict[str, Any] | None = None  # the settings of the checkpoint that was restored
 
@@ -118,24 +117,12 @@ class SupervisedStage(ABC):
         """How many steps the run has."""
         return self.trainer.total_steps
 
-    @property
-    def finished(self) -> bool:
-        """Whether all steps are done."""
-        return self.trainer.finished
-
-    def check(self) -> EventRecord | None:
-        """Nothing: the plain forward pass is the model's own."""
-        return None
-
     def begin(self, report: OnProgress) -> Beginning:
         """The starting model's answers, and what it makes of the held-out examples."""
         report("Measuring the model on the held-out examples, as it is before training", None)
         measured = self.measure()
         start = EventRecord("info", "start", f"Before training: {_in_words(measured.metrics)}.", dict(measured.metrics))
         return Beginning(self.answers(), [*([start] if measured.metrics else []), *measured.events])
-
-    def keep_start(self, reader: RunReader, writer: RunWriter) -> None:  # noqa: B027 - this family of stages has no probes
-        """There are no probes."""
 
     def step(self) -> StepRecord:
         """One optimizer step, with what is due after it. Raises NonFiniteError where the run is to stop at bad numbers."""
@@ -230,21 +217,39 @@ class SupervisedStage(ABC):
         """What this start has changed in the settings of the checkpoint."""
         return change_event(self._before, self._config, self.step_number)
 
-    def overruled(self) -> list[str]:
-        """Nothing changes while such a run goes on."""
-        return []
 
-    def forgotten(self, reader: RunReader) -> str:
-        """Nothing changes while such a run goes on."""
-        return ""
+class WritingStage(SupervisedStage):
+    """A stage whose model writes: fine-tuning and DPO. It answers the watched prompts, and its examples are recorded token by token."""
 
-    def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
-        """There are no phases."""
-        return []
+    def __init__(self, *parts: Any, held_out: Sequence[Any], watched: Watched):
+        super().__init__(*parts)
+        self.held_out, self._watched = list(held_out), watched
+        self.recorder = ExampleRecorder(self.tokenizer, self.compute, watched.stop_ids)
 
-    def plan_change(self, setting: str, value: float, first: int) -> float:
-        """No setting changes while such a run goes on: :meth:`StageConfig.live_problem` refuses it before."""
-        raise ValueError(f"{setting} cannot change while a run of this stage goes on")
+    def answers(self) -> list[WatchRecord]:
+        """The model's answers to the watched prompts."""
+        return self._watched.answer(self.model, self.tokenizer, self.compute)
+
+
+def trainer_of(
+    config: SupervisedConfig, model: Any, items: Sequence[Any], objective: TrainingObjective[Any], compute: Compute
+) -> SupervisedTrainer:
+    """The trainer of a run with these settings."""
+    skips = config.engine.non_finite == "skip"
+    return SupervisedTrainer(model, items, objective, config.training, compute, config.engine.seed, skip_non_finite=skips)
+
+
+def watch(
+    config: SFTRunConfig | DPORunConfig, learner: Learner, stops: tuple[int, ...], examples: Sequence[tuple[Sequence[int], int]]
+) -> Watched:
+    """The prompts that a run watches: those of these examples, each given as (token ids, where its response begins)."""
+    prompts = watched_prompts(examples, config.engine.watch_prompts)
+    return Watched(prompts, config.generation, config.engine.seed + 2, stops, pad_id(learner.tokenizer, learner.model))
+
+
+def health_events(notes: Sequence[str]) -> list[EventRecord]:
+    """Sentences about what was loaded, as events."""
+    return [EventRecord("info", "health", note) for note in notes]
 
 
 def _in_words(metrics: dict[str, float]) -> str:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config import EngineConfig, GenerationConfig
+from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.loop.build import pad_id
 from rlhf_studio.engine.loop.generate import ends_with_stop, response_texts
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.forward import TOP_K
@@ -81,18 +80,6 @@ def watched_prompts(examples: Sequence[tuple[Sequence[int], int]], count: int) -
     """
     found = (tuple(ids[: start if start > 1 else min(FIRST_TOKENS, max(len(ids) // 2, 1))]) for ids, start in examples)
     return list(dict.fromkeys(prompt for prompt in found if prompt))[:count]
-
-
-def watch(
-    examples: Sequence[tuple[Sequence[int], int]],
-    engine: EngineConfig,
-    generation: GenerationConfig,
-    model: Any,
-    tokenizer: PreTrainedTokenizerBase,
-    stops: tuple[int, ...],
-) -> Watched:
-    """The prompts of these examples as a run watches them; ``stops``: the tokens that end an answer."""
-    return Watched(watched_prompts(examples, engine.watch_prompts), generation, engine.seed + 2, stops, pad_id(tokenizer, model))
 
 
 class ExampleRecorder:

@@ -33,7 +33,7 @@ function optionsOf(models) {
 }
 
 export class RewardPlayground {
-  /** @param server  the page's functions, with those of ui/playground/page.py */
+  /** @param server  the page's functions, with those of ui/scoring/playground.py */
   constructor(server) {
     this.server = server;
     this.key = null;

@@ -5,21 +5,17 @@ The page starts a scoring and then asks how far it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
 
 from rlhf_studio.child_process.service import Busy, Job, Service
-from rlhf_studio.config import RunConfig
-from rlhf_studio.config.io import ConfigError, Problem, parse_ppo
-from rlhf_studio.config.stages import PROMPT_WRITING
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.ui import problems
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.form import nested
 from rlhf_studio.ui.roles import Role, callable_by
+from rlhf_studio.ui.scoring.sent import rewards_request
 
-LONGEST_TEXT = 50_000  # characters
 Json = dict[str, Any]
 
 
@@ -34,7 +30,8 @@ class TryReward:
     def __init__(self, access: Access, service: Service) -> None:
         self._access, self._service = access, service
 
-    def ask(self, data: Any, request: gr.Request) -> Json:
+    @callable_by(Role.OPERATOR)
+    def try_reward(self, data: Any, request: gr.Request) -> Json:
         """``op`` is start, poll or cancel. Gives ``state`` (working, done, failed) with ``progress``, ``result`` or ``error``."""
         asked = data if isinstance(data, dict) else {}
         if not self._access.is_operator(request, data):
@@ -48,18 +45,9 @@ class TryReward:
             self._service.cancel(job)
         return _view(job)
 
-    def function(self) -> Callable[..., Json]:
-        """For the component: Gradio marks the functions that a page may call, which methods do not allow."""
-
-        @callable_by(Role.OPERATOR)
-        def try_reward(data: Any, request: gr.Request) -> Json:
-            return self.ask(data, request)
-
-        return try_reward
-
     def _start(self, asked: Json) -> Json:
         try:
-            message = request_of(asked)
+            message = rewards_request(asked)
         except ConfigError as error:
             wrong = problems.for_page(error.problems, asked.get("values"))
             return {"state": "failed", "error": "The settings must be in order first.", "problems": wrong}
@@ -81,32 +69,3 @@ def _view(job: Job) -> Json:
         return {"state": "done", "key": job.key, "result": result["result"]}
     failed = job.last("failed")
     return {"state": "failed", "key": job.key, "error": "Stopped." if failed is None else failed["error"]}
-
-
-def request_of(sent: Json) -> Json:
-    """What the helper is asked, from what the page sent. Raises :class:`ConfigError` when the reward settings or a text cannot be used."""
-    texts: dict[str, str | None] = {}
-    for name in ("prompt", "response", "reference"):
-        text = sent.get(name)
-        if name == "reference" and text is None:
-            texts[name] = None
-            continue
-        if not isinstance(text, str) or len(text) > LONGEST_TEXT:
-            raise ConfigError([Problem("", f"the {name} must be a text of at most {LONGEST_TEXT:,} characters")])
-        texts[name] = text
-    return {"config": trial_config(sent.get("values")).model_dump(mode="json"), **texts, "stopped": sent.get("stopped") is not False}
-
-
-def trial_config(values: Any) -> RunConfig:
-    """The settings that scoring needs: the rewards, and of the data how prompts are written. Other sections take their defaults when wrong.
-
-    Raises :class:`ConfigError`.
-    """
-    sent = {name: value for name, value in nested(values).items() if name in ("reward", "model", "generation", "engine", "data")}
-    if isinstance(sent.get("data"), dict):
-        sent["data"] = {name: value for name, value in sent["data"].items() if name in PROMPT_WRITING}
-    try:
-        return parse_ppo(sent)
-    except ConfigError as error:
-        wrong = {problem.field.split(".")[0] for problem in error.problems} - {"reward", "data"}
-        return parse_ppo({name: value for name, value in sent.items() if name not in wrong})

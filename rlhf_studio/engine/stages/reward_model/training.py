@@ -8,7 +8,6 @@ policy).
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from rlhf_studio.config import RewardTrainingConfig
 from rlhf_studio.engine.models.classifiers import own_pad, score_head
 from rlhf_studio.engine.models.heads import draw_head
 from rlhf_studio.engine.models.text_passes import text_scores
-from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
+from rlhf_studio.engine.stages.supervised.pairs import PairObjective, PairScores, pair_sums
 from rlhf_studio.engine.stages.supervised.training_loop import OnStep, run_training
 from rlhf_studio.engine.text import cut_left
 from rlhf_studio.inputs.examples.encoded import EncodedPair
@@ -59,19 +58,7 @@ class RewardTrainingResult:
     seconds: float
 
 
-@dataclass(frozen=True)
-class PairScores:
-    """The scores of a pair's two texts."""
-
-    chosen: float
-    rejected: float
-
-    @property
-    def margin(self) -> float:
-        return self.chosen - self.rejected
-
-
-class BradleyTerryObjective(TrainingObjective[EncodedPair]):
+class BradleyTerryObjective(PairObjective):
     """The loss of preferring the chosen response, summed over pairs with their weights.
 
     With d = r_chosen - r_rejected, margin m and q, the share that is taken to be the wrong way round (``label_smoothing``; one half of a
@@ -83,19 +70,9 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
         pad_id: fills the padding where texts are padded, unless it occurs in a text; None when the tokenizer has no pad token.
     """
 
-    keeps_dropout = False
-
     def __init__(self, pad_id: int | None, *, centering: float = 0.0, label_smoothing: float = 0.0):
-        self.pad_id, self.centering, self.label_smoothing = pad_id, centering, label_smoothing
-
-    def count(self, items: Sequence[EncodedPair]) -> float:
-        return math.fsum(item.weight for item in items)
-
-    def tokens(self, items: Sequence[EncodedPair]) -> int:
-        return sum(2 * len(item.prompt) + len(item.chosen) + len(item.rejected) for item in items)
-
-    def loss_sum(self, model: Any, items: Sequence[EncodedPair]) -> Tensor:
-        return self.learn(model, items)[0]
+        super().__init__(label_smoothing)
+        self.pad_id, self.centering = pad_id, centering
 
     def learn(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, dict[str, Tensor]]:
         chosen, rejected = self._scores(model, items)
@@ -109,7 +86,7 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
         margins, weights = (
             chosen.new_tensor(column) for column in zip(*((item.margin or 0.0, item.weight) for item in items), strict=True)
         )
-        wrong = wrong_way_round(items, self.label_smoothing, chosen)
+        wrong = self.wrong_way_round(items, chosen)
         loss = -(1 - wrong) * logsigmoid(chosen - rejected - margins) - wrong * logsigmoid(rejected - chosen - margins)
         if self.centering:
             loss = loss + self.centering * (chosen + rejected).square()
@@ -125,23 +102,6 @@ class BradleyTerryObjective(TrainingObjective[EncodedPair]):
         texts = [item.prompt + item.chosen for item in items] + [item.prompt + item.rejected for item in items]
         scores = text_scores(model, texts, self.pad_id, twins=True)
         return scores[: len(items)], scores[len(items) :]
-
-
-def pair_sums(chosen: Tensor, rejected: Tensor, items: Sequence[EncodedPair]) -> dict[str, Tensor]:
-    """Of pairs with these scores (B,): sums over those that are no ties. How sure people were counts in the loss alone.
-
-    ``decided``: how many there are; ``right``: those whose chosen response scores higher, and half of those that score equally;
-    ``chosen``, ``rejected``: the scores.
-    """
-    counts = chosen.new_tensor([0.0 if item.tie else 1.0 for item in items])
-    right = (chosen > rejected).to(chosen) + 0.5 * (chosen == rejected)
-    sums = {"right": right, "chosen": chosen.detach(), "rejected": rejected.detach()}
-    return {"decided": counts.sum()} | {name: (counts * values).sum() for name, values in sums.items()}
-
-
-def wrong_way_round(items: Sequence[EncodedPair], label_smoothing: float, like: Tensor) -> Tensor:
-    """(B,) how much of each pair counts in the opposite order: one half of a tie."""
-    return like.new_tensor([0.5 if item.tie else label_smoothing for item in items])
 
 
 def train_reward_model(

@@ -24,9 +24,9 @@ from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import jobs, sent
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.playground.sent import LONGEST_TEXT, MOST_CANDIDATES, model_of, request_of
 from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.roles import Role, callable_by
+from rlhf_studio.ui.scoring.sent import LONGEST_TEXT, MOST_CANDIDATES, model_of, model_request
 from rlhf_studio.ui.talk.sent import Refused
 
 BUNDLED = "bundled/world-reward"
@@ -49,7 +49,7 @@ class RewardPlayground:
     """The functions of one app's playground; they can be given to several pages.
 
     Args:
-        service: answers, in a child process of the kind "playground".
+        service: answers, in a child process of the kind "score".
     """
 
     def __init__(self, workspace: Workspace, access: Access, service: Service) -> None:
@@ -135,7 +135,7 @@ class RewardPlayground:
         if not self._access.is_operator(request, data):
             return {"error": self._access.why_not(request, data), "field": ""}
         try:
-            return {"key": self._service.submit(request_of(data if isinstance(data, dict) else {})).key}
+            return {"key": self._service.submit(model_request(data if isinstance(data, dict) else {})).key}
         except Refused as error:
             return {"error": str(error), "field": error.field}
         except Busy as error:

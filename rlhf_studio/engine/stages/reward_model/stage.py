@@ -22,12 +22,14 @@ from rlhf_studio.engine.saving.weights import restore_weights
 from rlhf_studio.engine.stages.reward_model.build import BuiltRewardModel, build_reward_model
 from rlhf_studio.engine.stages.reward_model.finish import finish_reward_model
 from rlhf_studio.engine.stages.reward_model.measure import EVENT, PairTexts, measure
-from rlhf_studio.engine.stages.reward_training import BradleyTerryObjective
-from rlhf_studio.engine.stages.supervised.examples import StagePairs, load_pairs
-from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage
-from rlhf_studio.engine.stages.supervised.trainer import StepNumbers, SupervisedTrainer
+from rlhf_studio.engine.stages.reward_model.training import BradleyTerryObjective
+from rlhf_studio.engine.stages.supervised.examples import StageExamples, load_pairs
+from rlhf_studio.engine.stages.supervised.pairs import pair_means
+from rlhf_studio.engine.stages.supervised.stage import Measured, SupervisedStage, health_events, trainer_of
+from rlhf_studio.engine.stages.supervised.trainer import StepNumbers
 from rlhf_studio.engine.text import chat_template, cut_left, text_as_read
 from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.examples import PreparedPairs
 from rlhf_studio.inputs.trained_text import TrainedText, text_form
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
 
@@ -41,7 +43,7 @@ class RewardModelStage(SupervisedStage):
     name = "reward_model"
     kept = "reward_model"
 
-    def __init__(self, *parts: Any, built: BuiltRewardModel, pairs: StagePairs, in_world: bool):
+    def __init__(self, *parts: Any, built: BuiltRewardModel, pairs: StageExamples[PreparedPairs], in_world: bool):
         super().__init__(*parts)
         self._built, self._pairs, self._in_world = built, pairs, in_world
         self._texts, self._end = _without_end(pairs.held_out.texts, built.head.trained_on)
@@ -49,11 +51,10 @@ class RewardModelStage(SupervisedStage):
 
     def learned(self, numbers: StepNumbers) -> dict[str, float]:
         """How the batch's pairs are ordered, before the step; nothing for ties alone."""
-        sums = dict(numbers.sums)
-        if not (count := sums.pop("decided")):
+        if not (means := pair_means(numbers.sums)):
             return {}
-        right, chosen, rejected = (sums[name] / count for name in ("right", "chosen", "rejected"))
-        own = {"accuracy": right, "margin": chosen - rejected, "chosen_mean": chosen, "rejected_mean": rejected}
+        own = {"accuracy": means["right"], "margin": means["chosen"] - means["rejected"]}
+        own |= {f"{which}_mean": means[which] for which in ("chosen", "rejected")}
         return {f"reward_model/{name}": value for name, value in own.items()}
 
     def measure(self) -> Measured:
@@ -176,8 +177,7 @@ def build_reward_stage(config: RewardModelRunConfig, compute: Compute, report: O
     objective = BradleyTerryObjective(
         built.model.config.get_text_config().pad_token_id, centering=settings.centering, label_smoothing=settings.label_smoothing
     )
-    skips = config.engine.non_finite == "skip"
-    trainer = SupervisedTrainer(built.model, pairs.training.items, objective, settings, compute, seed, skip_non_finite=skips)
+    trainer = trainer_of(config, built.model, pairs.training.items, objective, compute)
     in_world = config.data.source.startswith("bundled/world")
     stage = RewardModelStage(config, compute, built.model, built.tokenizer, trainer, built=built, pairs=pairs, in_world=in_world)
-    return stage, [EventRecord("info", "health", note) for note in [*built.notes, *pairs.notes]] + [pairs.told]
+    return stage, [*health_events([*built.notes, *pairs.notes]), pairs.told]

@@ -10,7 +10,7 @@ import transformers
 
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.exit_codes import DONE, FAILED
-from rlhf_studio.jobs.try_reward.one_text import Text, Trial
+from rlhf_studio.jobs.scoring.one_text import Text, Trial
 from rlhf_studio.visible import say
 
 

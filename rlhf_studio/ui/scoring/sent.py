@@ -1,14 +1,19 @@
-"""What the reward playground sends, checked: which reward model, which text, and what to try with it."""
+"""What the pages that score a text send, checked: which rewards or which reward model, which text, and what to try with it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config.io import ConfigError, Problem, parse_ppo
+from rlhf_studio.config.stages import PROMPT_WRITING
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model
+from rlhf_studio.ui.form import nested
 from rlhf_studio.ui.talk.sent import Refused
 
-LONGEST_TEXT = 20_000  # characters
+LONGEST_TEXT = 20_000  # characters, of which the playground shows every token
+LONGEST_TRIED = 50_000  # characters, for rewards that may read long texts
 LONGEST_CANDIDATE = 60  # characters
 MOST_CANDIDATES = 8
 LONGEST_NAME = 4096
@@ -25,8 +30,8 @@ def model_of(sent: Json) -> tuple[str, str]:
     return name.strip(), label
 
 
-def request_of(sent: Json) -> Json:
-    """The request to the process, but for its number. Raises :class:`Refused`."""
+def model_request(sent: Json) -> Json:
+    """The playground's request to the process, but for its number. Raises :class:`Refused`."""
     name, label = model_of(sent)
     texts = {}
     for part in ("prompt", "response"):
@@ -47,7 +52,7 @@ def request_of(sent: Json) -> Json:
         begin = said[:1] if said.startswith(name) else said[:1].upper()  # a model's name keeps its case
         raise Refused(f"{begin}{said[1:]}.", "model") from None
     return {
-        "op": "ask",
+        "op": "model",
         "model": name,
         "revision": "main",
         "label": label,
@@ -68,3 +73,33 @@ def _candidates(sent: Any) -> list[str]:
     if len(words) > MOST_CANDIDATES or any(len(word) > LONGEST_CANDIDATE for word in words):
         raise Refused(f"Give at most {MOST_CANDIDATES} words to put in, each of at most {LONGEST_CANDIDATE} characters.", "candidates")
     return words
+
+
+def rewards_request(sent: Json) -> Json:
+    """The request of "Try it" to the process. Raises :class:`ConfigError` when the reward settings or a text cannot be used."""
+    texts: dict[str, str | None] = {}
+    for name in ("prompt", "response", "reference"):
+        text = sent.get(name)
+        if name == "reference" and text is None:
+            texts[name] = None
+            continue
+        if not isinstance(text, str) or len(text) > LONGEST_TRIED:
+            raise ConfigError([Problem("", f"the {name} must be a text of at most {LONGEST_TRIED:,} characters")])
+        texts[name] = text
+    config = trial_config(sent.get("values")).model_dump(mode="json")
+    return {"op": "rewards", "config": config, **texts, "stopped": sent.get("stopped") is not False}
+
+
+def trial_config(values: Any) -> RunConfig:
+    """The settings that scoring needs: the rewards, and of the data how prompts are written. Other sections take their defaults when wrong.
+
+    Raises :class:`ConfigError`.
+    """
+    sent = {name: value for name, value in nested(values).items() if name in ("reward", "model", "generation", "engine", "data")}
+    if isinstance(sent.get("data"), dict):
+        sent["data"] = {name: value for name, value in sent["data"].items() if name in PROMPT_WRITING}
+    try:
+        return parse_ppo(sent)
+    except ConfigError as error:
+        wrong = {problem.field.split(".")[0] for problem in error.problems} - {"reward", "data"}
+        return parse_ppo({name: value for name, value in sent.items() if name not in wrong})

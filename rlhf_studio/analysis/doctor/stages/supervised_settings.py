@@ -1,4 +1,4 @@
-"""Risky settings of the stages around PPO."""
+"""Risky settings of fine-tuning, reward models and DPO."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from math import log
 from typing import Any
 
-from rlhf_studio.analysis.doctor.remedies import recipe_of
-from rlhf_studio.analysis.doctor.wording import settings_finding as finding
-from rlhf_studio.analysis.doctor.wording import times
+from rlhf_studio.analysis.doctor import settings_rules
+from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
 from rlhf_studio.analysis.records import Finding, Level
-from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, SFTRunConfig, StageConfig, SupervisedConfig
+from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, SupervisedConfig
 from rlhf_studio.units import percent
 
 HIGHEST_RATE = {"sft": 1e-3, "reward_model": 1e-3, "dpo": 1e-4}
 """The highest that people use in full training: large models take 1e-6 to 5e-5, tiny ones more. DPO takes a tenth of the others."""
 FRESH_TIMES, LORA_TIMES = 10.0, 10.0  # as much more for weights that begin at random, and for adapters
-FAR_ABOVE, WILD, FAR_BELOW = 10.0, 100.0, 0.01  # times
 MOST_PASSES = {"sft": 10, "reward_model": 3, "dpo": 3}
 """InstructGPT trained its reward model for one pass and saw it overfit after (Ouyang et al. 2022, section C.2); DPO takes 1 to 3."""
 LOW_BETA, HIGH_BETA = 0.01, 1.0  # DPO's own experiments use 0.1 to 0.5 (Rafailov et al. 2023, section B)
@@ -24,46 +22,24 @@ MUCH_SMOOTHING = 0.3  # a share of wrong labels at which there is hardly anythin
 STRONG_CENTERING = 0.1  # ten times what TRL recommends
 
 
-def stage_findings(config: StageConfig) -> Iterator[Finding]:
-    """What is risky in a configuration of another stage than PPO."""
-    if isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig):
-        yield from _learning_rate(config)
-        yield from _steps(config)
-        yield from _held_out(config)
+def risks(config: SupervisedConfig) -> Iterator[Finding]:
+    """What is risky in the settings of such a run."""
+    yield from _learning_rate(config)
+    yield from _steps(config)
+    yield from _held_out(config)
     if isinstance(config, RewardModelRunConfig):
         yield from _reward_model(config)
     if isinstance(config, DPORunConfig):
         yield from _beta(config)
     if isinstance(config, RewardModelRunConfig | DPORunConfig):
         yield from _smoothing(config)
-    if isinstance(config, EvaluationRunConfig):
-        yield from _evaluation(config)
-
-
-def _usual(config: SupervisedConfig) -> tuple[float, str]:
-    """A learning rate to compare with, and whose it is."""
-    recipe = recipe_of(config)
-    if recipe is not None and recipe.lora.enabled == config.lora.enabled and recipe.model.policy == config.model.policy:
-        return recipe.training.learning_rate, "the recipe's"
-    fresh = isinstance(config, SFTRunConfig) and config.model.fresh
-    return HIGHEST_RATE[config.stage] * (LORA_TIMES if config.lora.enabled else FRESH_TIMES if fresh else 1.0), "the highest usual rate"
 
 
 def _learning_rate(config: SupervisedConfig) -> Iterator[Finding]:
-    training, (base, whose) = config.training, _usual(config)
-    name, factor = f"{config.stage}.learning_rate", training.learning_rate / base
-    setting, change = f"{name} {training.learning_rate:g}", {name: base}
-    if factor >= FAR_ABOVE * 0.999:
-        title = f"Learning rate {training.learning_rate:g} is {times(factor)} {whose}"
-        cause = "Such steps usually destroy within a few updates what the model knows; the loss then rises and stays high."
-        advice = f"Use {base:g} or less, and change it by factors of 2 or 3 from there."
-        rule = f"{FAR_ABOVE:g} times {whose} ({base:g}); alarm: {WILD:g} times"
-        level: Level = "alarm" if factor >= WILD * 0.999 else "warning"
-        yield finding("learning-rate", level, title, rule, cause, advice, change, setting=setting)
-    elif whose == "the recipe's" and factor <= FAR_BELOW:
-        title = f"Learning rate {training.learning_rate:g} is a {1 / factor:,.0f}th of the recipe's"
-        rule, cause = f"below {FAR_BELOW:g} times the recipe's ({base:g})", "In so few steps so small a rate changes hardly anything."
-        yield finding("learning-rate", "warning", title, rule, cause, f"Use {base:g}.", change, setting=setting)
+    fresh = isinstance(config, SFTRunConfig) and config.model.fresh
+    usual = HIGHEST_RATE[config.stage] * (LORA_TIMES if config.lora.enabled else FRESH_TIMES if fresh else 1.0)
+    too_high = "Such steps usually destroy within a few updates what the model knows; the loss then rises and stays high."
+    yield from settings_rules.learning_rate(config, usual, too_high=too_high, more=" or less")
 
 
 def _steps(config: SupervisedConfig) -> Iterator[Finding]:
@@ -80,16 +56,9 @@ def _steps(config: SupervisedConfig) -> Iterator[Finding]:
         advice = "Use 1 to 3." if stage == "sft" else "Use 1: a reward model or DPO overfits from the second pass on."
         changes = {f"{stage}.epochs": 3 if stage == "sft" else 1}
         yield finding("passes", "warning", title, rule, cause, advice, changes, setting=f"{stage}.epochs {training.epochs}")
-    if training.max_steps and training.warmup_steps >= training.max_steps:
-        setting = f"{stage}.warmup_steps {training.warmup_steps}, {stage}.max_steps {training.max_steps}"
-        rule, cause = "warm-up steps at least as many as steps", "The learning rate never reaches its full value."
-        changes = {f"{stage}.warmup_steps": 0}
-        yield finding("warm-up", "warning", "The warm-up is as long as the run", rule, cause, "Use fewer.", changes, setting=setting)
-    if training.max_grad_norm == 0 and training.learning_rate > HIGHEST_RATE[stage]:
-        rule = f"gradient clip 0 and a learning rate above {HIGHEST_RATE[stage]:g}"
-        cause, changes = "A single odd batch can then throw the model far off.", {f"{stage}.max_grad_norm": 1.0}
-        title, setting = "No gradient clip with a high learning rate", f"{stage}.max_grad_norm 0"
-        yield finding("gradient-clip", "warning", title, rule, cause, "Use 1.", changes, setting=setting)
+    if training.max_steps:
+        yield from settings_rules.warm_up(config, "max_steps", training.max_steps)
+    yield from settings_rules.gradient_clip(config, HIGHEST_RATE[stage], "model")
 
 
 def _held_out(config: SupervisedConfig) -> Iterator[Finding]:
@@ -143,12 +112,3 @@ def _beta(config: DPORunConfig) -> Iterator[Finding]:
         title, rule = f"β {beta:g} hardly lets the policy move", f"above {HIGH_BETA:g}"
         cause = f"A reward margin of 1 is reached with log-ratios of {1 / beta:.2g} nats, which changes next to nothing in its answers."
         yield finding("beta", "warning", title, rule, cause, "0.05 to 0.5 are usual.", {"dpo.beta": 0.1}, setting=setting)
-
-
-def _evaluation(config: EvaluationRunConfig) -> Iterator[Finding]:
-    settings = config.evaluation
-    if 0 < settings.prompts < 30:
-        title, rule = f"{settings.prompts} prompts tell little", "fewer than 30 prompts"
-        cause = f"A win rate of so few is known to ± {percent(1 / settings.prompts**0.5)} at best."
-        changes, setting = {"evaluation.prompts": 128}, f"evaluation.prompts {settings.prompts}"
-        yield finding("prompts", "note", title, rule, cause, "Fine for a try; take more to decide.", changes, setting=setting)

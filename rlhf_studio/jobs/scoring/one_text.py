@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.prepare import chat_of, prompt_texts
-from rlhf_studio.inputs.trained import resolve
+from rlhf_studio.jobs.scoring.versions import version_of_files, version_of_model
 from rlhf_studio.ppo.rewards import RunningMoments
 
 
@@ -129,16 +128,8 @@ def written_prompt(config: RunConfig, prompt: str) -> tuple[str, Messages | None
 
 
 def _versions(component: RewardComponent) -> list[int]:
-    """When the files that the component reads were last changed, so that edited ones are loaded anew; nanoseconds, 0 for none."""
-    models = [max((_changed(str(file)) for file in Path(resolve(name)).glob("*")), default=0) for name in component.model_names()]
-    return [*map(_changed, component.files()), *models]
-
-
-def _changed(file: str) -> int:
-    try:
-        return os.stat(file).st_mtime_ns
-    except (OSError, ValueError):  # no such file: the component itself says so
-        return 0
+    """Of the files that the component reads, one by one: edited ones are loaded anew."""
+    return [*(version_of_files([file]) for file in component.files()), *map(version_of_model, component.model_names())]
 
 
 def _final(config: RunConfig, rows: list[dict[str, Any]], episodes: Episodes, tokens: int | None) -> dict[str, Any]:

@@ -1,18 +1,13 @@
-"""What a run of a stage around PPO came to, in one sentence: learning, learned, overfits, nothing
-learned, got worse, diverged.
+"""What a run of fine-tuning, a reward model or DPO came to: learning, learned, overfits, nothing learned, got worse, diverged.
 
 Held-out examples decide where they were measured at least twice: they are the same each time. Else the training loss does.
-The verdict is worked out for every step from what was known then, so that it also has the step since which it stands.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course, figure
+from rlhf_studio.analysis.doctor.check import figure
 from rlhf_studio.analysis.doctor.recorded import Recorded
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.losses import (
@@ -27,9 +22,8 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     late,
     training,
 )
-from rlhf_studio.analysis.evaluation.in_words import in_words
-from rlhf_studio.analysis.evaluation.report import report_of
-from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
+from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
+from rlhf_studio.analysis.records import VerdictKind
 from rlhf_studio.units import percent
 
 LATE_STEPS = 20
@@ -48,41 +42,8 @@ NOTED = (
 """Checks whose findings belong beside the verdict: they say what it is worth."""
 
 
-def stage_verdict(run: Recorded, found: Mapping[str, Course], findings: list[Finding]) -> Verdict:
-    """The verdict on a run of another stage than PPO, from what its checks said."""
-    if run.config.stage == "evaluation":
-        return _evaluated(run)
-    if not len(run.steps):
-        return Verdict("too early", "Too early to say: no step is recorded yet.", "A verdict needs recorded steps.", _failure(run))
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        kinds = _kinds(run, found)
-        now = int(kinds[-1])
-        changed = np.flatnonzero(kinds != now)
-        since = int(run.steps[changed[-1] + 1 if len(changed) else 0])
-        kind: VerdictKind = "learned" if now == LEARNING and run.over else KINDS[now]
-        guessed = bool(_level(run, found, "accuracy-at-chance")[-1] >= WARNING)
-        sentence, reason = _words(run, kind, guessed=guessed)
-    return Verdict(kind, sentence, reason, _notes(run, kind, findings), since)
-
-
-def _evaluated(run: Recorded) -> Verdict:
-    if not len(run.steps):
-        return Verdict("too early", "No prompt is answered yet.", "An evaluation records what each batch of prompts got.", _failure(run))
-    done = f"{len(run.steps):,} of {run.total_steps:,} steps" if run.total_steps else f"{len(run.steps):,} steps"
-    sentence = f"Evaluated: {done} of prompts are answered." if run.ended else f"The policies are answering: {done} are done."
-    if run.ended and run.reader is not None and (won := in_words(report_of(run.reader))):
-        sentence = f"{sentence} {won}" if run.state != "finished" else f"Evaluated. {won}"
-    return Verdict(
-        "evaluated", sentence, "An evaluation trains nothing; its tables compare the policies.", _failure(run), int(run.steps[0])
-    )
-
-
-def _level(run: Recorded, found: Mapping[str, Course], name: str) -> np.ndarray:
-    course = found.get(name)
-    return np.zeros(len(run.steps), dtype=np.int8) if course is None else course.levels
-
-
-def _kinds(run: Recorded, found: Mapping[str, Course]) -> np.ndarray:
+def _kinds(checked: Checked[Recorded]) -> np.ndarray:
+    run = checked.run
     measured = held_out(run)
     kinds = np.full(len(run.steps), TOO_EARLY)
     gain, error = fallen(run)
@@ -95,13 +56,12 @@ def _kinds(run: Recorded, found: Mapping[str, Course]) -> np.ndarray:
         twice, learned = np.zeros(len(run.steps), dtype=bool), by_training
     kinds[late(run, LATE_STEPS, 2 * WINDOW) & (np.isfinite(gain) | twice)] = NOTHING
     kinds[learned] = LEARNING
-    kinds[(kinds == LEARNING) & (_level(run, found, "accuracy-at-chance") >= WARNING)] = NOTHING
+    kinds[(kinds == LEARNING) & (checked.level("accuracy-at-chance") >= WARNING)] = NOTHING
     if len(measured.places) >= 2:
         kinds[at_all_steps(run, measured.places, measured.worse).astype(bool)] = WORSE
-    kinds[_level(run, found, "overfitting") >= WARNING] = OVERFITS
-    diverged = _level(run, found, "loss-rises") >= ALARM
-    broken = _level(run, found, "not-finite") >= ALARM
-    diverged[-1] |= run.state == "failed" and bool(broken[-1])
+    kinds[checked.level("overfitting") >= WARNING] = OVERFITS
+    diverged = checked.level("loss-rises") >= ALARM
+    diverged[-1] |= checked.died_of_its_numbers
     kinds[diverged] = DIVERGED
     return kinds
 
@@ -109,9 +69,8 @@ def _kinds(run: Recorded, found: Mapping[str, Course]) -> np.ndarray:
 # --- words -------------------------------------------------------------------------------------------------------------------------
 
 
-def _words(run: Recorded, kind: VerdictKind, *, guessed: bool) -> tuple[str, str]:
-    """``guessed``: of the held-out pairs about as many are right as by chance, however the loss went."""
-    measured = held_out(run)
+def _words(checked: Checked[Recorded], kind: VerdictKind) -> tuple[str, str]:
+    run, measured = checked.run, held_out(checked.run)
     change, reason = _by_held_out(run, measured) if len(measured.places) >= 2 else _by_training(run)
     if kind == "too early":
         return "Too early to say.", reason
@@ -128,6 +87,7 @@ def _words(run: Recorded, kind: VerdictKind, *, guessed: bool) -> tuple[str, str
         now = f"is {figure(loss.now[-1])} now" if np.isfinite(loss.now[-1]) else "is not finite any more"
         return f"Diverged: the training loss began at {figure(loss.start)} and {now}.", "The steps were too large for this model."
     if kind == "nothing learned":
+        guessed = checked.at_newest(["accuracy-at-chance"])  # as many held-out pairs are right as by chance, however the loss went
         return f"Nothing learned{' that tells new pairs apart' if guessed else ''}: {change}.", reason
     if kind == "got worse":
         return f"Got worse: {change}.", f"The model that it started from predicts the held-out examples better. {reason}"
@@ -175,17 +135,13 @@ def _are(count: int) -> str:
     return "is 1 step" if count == 1 else f"are {count} steps"
 
 
-def _notes(run: Recorded, kind: VerdictKind, findings: list[Finding]) -> list[str]:
-    notes = [f"{one.title}." for one in findings if one.check in NOTED and one.until is None]
+def _notes(checked: Checked[Recorded], kind: VerdictKind) -> list[str]:
+    notes = [f"{one.title}." for one in checked.lasting if one.check in NOTED]
     if kind in ("diverged", "nothing learned", "overfits", "got worse"):
-        notes += [f"{one.title}." for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
-    if kind in ("learning", "learned") and len(held_out(run).places) < 2:
+        notes += risky_settings(checked.findings)
+    if kind in ("learning", "learned") and len(held_out(checked.run).places) < 2:
         notes.append("Nothing was measured on held-out examples, so nobody can see whether it overfits.")
-    return notes + _failure(run)
+    return notes + failure(checked.run)
 
 
-def _failure(run: Recorded) -> list[str]:
-    if run.state != "failed":
-        return []
-    cause = re.split(r"(?<=[.;:])\s", run.cause)[0].rstrip(".;:")
-    return [f"The run failed: {cause}."]
+VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, when_over={"learning": "learned"})

@@ -1,0 +1,248 @@
+"""What a PPO run came to: rising, improving, improved, exploiting the reward, collapsed, or nothing learned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor import judges
+from rlhf_studio.analysis.doctor.check import CHECKS, figure
+from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, rise, sureness
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.series import ALARM, WARNING
+from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
+from rlhf_studio.analysis.records import VerdictKind
+
+FEWEST_STEPS = 5  # of evidence before the score may be spoken of; a collapse is told at once
+SMALL_GAIN, REAL_LOSS = 0.5, 0.5  # the same unit: a policy whose score gained less than this while its judge lost this is spoilt
+LONG_ENOUGH = 20  # steps after which a run that goes on may be said to have learned nothing, when half of it is over
+LONG_BY_STEPS = 40  # the same where nothing but the steps themselves tells what chance can do: fewer hide a rise that is over soon
+
+DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
+BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
+FEWEST_SIGNS = 2
+MOST_SIGNS = 3  # named in the sentence
+STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have learned nothing
+EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
+
+KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed")
+TOO_EARLY, NOTHING, RISING, IMPROVING, EXPLOITING, COLLAPSED = range(6)
+
+
+def _kinds(checked: Checked[RunData]) -> np.ndarray:
+    run = checked.run
+    score, gold = judges.score(run), judges.gold(run)
+    count = score.counts
+    risen = judges.risen(score)
+    kinds = np.full(len(run.steps), TOO_EARLY)
+    enough = LONG_BY_STEPS if score.by_steps else LONG_ENOUGH
+    late = (count >= enough) & (2 * run.steps >= run.total_steps)
+    if run.over:  # nothing more will come
+        late[-1] = count[-1] >= (enough if score.by_steps else FEWEST_STEPS)
+    kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # where the score, or its error, is not known, nobody can tell
+    kinds[judges.risen(score, LIKELY_RISE) & (count >= FEWEST_STEPS)] = RISING
+    kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
+    kinds[_exploiting(checked, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
+    kinds[_collapsed(checked, score, gold)] = COLLAPSED
+    return kinds
+
+
+def _exploiting(checked: Checked[RunData], independent: bool) -> np.ndarray:
+    if independent:
+        return checked.level("judge-falls") >= WARNING
+    signs = np.sum([checked.level(name) >= WARNING for name in EXPLOIT_SIGNS], axis=0)
+    return np.asarray((signs >= FEWEST_SIGNS) | (checked.level("held-out-falls") >= WARNING))
+
+
+def _collapsed(checked: Checked[RunData], score: judges.Series, gold: judges.Series | None) -> np.ndarray:
+    """From when on the policy is broken, shape (S,): until the judge finds it as good as at the start and no alarm of it holds.
+
+    Broken is a policy with two alarms, one of them of having no choice left; one with such an alarm that gained nothing by it; and one far
+    from its reference that the judge finds clearly worse than at the start.
+    """
+    alarms = {name: checked.level(name) >= ALARM for name in BROKEN_SIGNS}
+    signs = np.sum(list(alarms.values()), axis=0)
+    dead: np.ndarray = np.any([alarms[name] for name in DEAD_SIGNS], axis=0)
+    judge = gold or score
+    loss = judge.start - judge.window(judges.WINDOW)[0]
+    gained = score.window(judges.WINDOW)[0] - score.start >= SMALL_GAIN * score.spread
+    far = (checked.level("kl-exploding") >= WARNING) | (checked.level("repetition") >= WARNING) | dead
+    broken = ((signs >= FEWEST_SIGNS) & dead) | (~gained & (dead | (far & (loss > REAL_LOSS * judge.spread))))
+    broken[-1] |= checked.died_of_its_numbers
+    return _until(broken, (loss <= 0) & (signs == 0))
+
+
+def _until(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """True from where ``begins`` is true until ``ends`` is, shape (S,)."""
+    found = begins.copy()
+    for index in range(1, len(found)):
+        found[index] |= found[index - 1] & ~ends[index]
+    return found
+
+
+# --- words -------------------------------------------------------------------------------------------------------------------------
+
+
+def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
+    run = checked.run
+    score, gold = judges.score(run), judges.gold(run)
+    gain = rise(score)[0]
+    change = f"Score {_change(score, gain[-1])}"
+    if gold is not None:
+        change += f", gold {_change(gold, rise(gold)[0][-1])}"
+    rises, falls = (float(part[-1]) for part in sureness(score))
+    fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
+    compared, sure = _compared(run, score), _sure(score, falls if fell else rises)
+    if kind == "too early":
+        return _early_words(run, score, compared, sure)
+    if kind == "collapsed":
+        signs = list(_signs(checked).values()) or ["the judge finds it worse than at the start"]
+        return f"Collapsed: {_joined(signs)}. {change}.", "The policy no longer writes useful text, whatever its score says."
+    if kind == "exploiting the reward":
+        return _exploit_words(checked, change, gold)
+    if kind == "nothing learned":
+        so_far = "" if run.over else " so far"
+        what = "The score fell" if fell else f"Nothing learned{so_far}: the score did not rise beyond chance"
+        return f"{what}. {change}.", f"{compared}: {sure}."
+    change = change[0].lower() + change[1:]
+    if kind == "rising":
+        return f"Rising, not yet certain: {change}.", f"{compared}: {sure}. More steps, or more responses in each, would tell."
+    word = "Improved" if kind == "improved" else f"Improving when it {run.broke_off}" if run.broke_off else "Improving"
+    kl = run.column("objective/kl")
+    reason = f"{compared}: the score rose by {figure(gain[-1])}. {sure.capitalize()}."
+    distance = f", KL {figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)} nats" if np.isfinite(kl).any() else ""
+    return f"{word}: {change}{distance}.", reason
+
+
+def _compared(run: RunData, score: judges.Series) -> str:
+    """Which steps are compared, as the beginning of a sentence."""
+    count = len(score.known)
+    changed = score.changed_after
+    steps = f"{count} steps" if count == np.sum(run.steps > changed) else f"{count} steps with a score"
+    since = f"The reward was changed after step {changed}, and scores before and after it are not the same quantity. " if changed else ""
+    first = "step" if score.first_steps == 1 else f"{score.first_steps} steps"
+    then = " since then" if changed else ""
+    return f"{since}Looked at is the trend over {steps}{then}, and the first {first} beside the last tenth"
+
+
+def _early_words(run: RunData, score: judges.Series, compared: str, sure: str) -> tuple[str, str]:
+    """The sentence and the reason where nothing can be said: too few steps, no score, or not more than chance."""
+    count, since = len(score.known), " since the reward was changed" if score.changed_after else ""
+    with_score = "" if count == len(run.steps) or since else " with a score"
+    early = f"Too early to say: it {run.broke_off}." if run.broke_off else "Too early to say."
+    if count < FEWEST_STEPS and (lost := left_out(run)):
+        return f"Not known: {lost[0].lower()}{lost[1:]}.", f"A verdict needs {FEWEST_STEPS} steps with a score; there are {count}."
+    if not count and len(run.steps) >= FEWEST_STEPS:
+        return "Not known: no score is recorded.", "A verdict needs the mean score of each step."
+    if count < FEWEST_STEPS:
+        there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
+        return early, f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."
+    if not np.isfinite(sureness(score)[0][-1]) or (run.over and score.by_steps):
+        return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
+    return early, f"The score has not risen by more than chance could do: {sure}."
+
+
+def left_out(run: RunData) -> str:
+    """How many steps, and responses, taught nothing, and why, as their events say; empty where none."""
+    said = [event for event in run.step_events if event.kind == "skip" and event.text.startswith(("This update", *"123456789"))]
+    if not said:
+        return ""
+    whole = {event.step for event in said if event.text.startswith("This update")}
+    partly = {event.step for event in said} - whole
+    cause = " or ".join(sorted({_why_left_out(event.text) for event in said}))
+    total = len(run.steps)
+    parts = [f"the updates of {len(whole)} of {total} steps, with {len(whole) * run.batch:,} responses"] if whole else []
+    parts += [f"minibatches of {len(partly)} of {total} steps"] if partly else []
+    return f"Left out: {_joined(parts)}, as {cause}"
+
+
+def _why_left_out(text: str) -> str:
+    """The kind of problem that an event of a skip tells. The engine names the problem first, and may quote a prompt after it."""
+    what, _, problem = text.partition(" left out: ")
+    if problem.startswith("the mean ratio"):
+        return "the mean ratio exceeded its threshold (ppo.ratio_threshold)"
+    # A minibatch has no other problem than these two; a whole update may lack its rewards.
+    return "a number was not finite" if "not finite" in problem or not what.startswith("This update") else "a reward was missing"
+
+
+def _change(series: judges.Series, gain: float) -> str:
+    """From the first step to the mean of the last tenth, as the pages say it everywhere; the tests take more steps where one is few."""
+    if not np.isfinite(series.start + gain):
+        return "not known"
+    return f"{series.values[series.known[0]]:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def _sure(score: judges.Series, times: float) -> str:
+    """How sure a rise, or a fall, is, and by which rule."""
+    if not np.isfinite(score.start):
+        return "no score is known"
+    if not np.isfinite(times):
+        return "the standard error of the score is not known"
+    if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
+        return "all scores are the same, so there is no chance to compare with"
+    by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
+    said = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
+    chance = "of simulated runs that learn nothing at most 1 in 20 ever got there"
+    return f"{said}, and from {SURE_RISE:g} times on it is more than chance: {chance}"
+
+
+def _signs(checked: Checked[RunData]) -> dict[str, str]:
+    """By which alarms a collapse is told, the first three: the check's name and the words for it."""
+    words = {
+        "entropy-collapse": "the policy has no choice left at any token",
+        "all-cut-off": "no response ends by itself",
+        "ends-at-once": "responses end at once",
+        "diversity-loss": "all prompts get the same response",
+        "repetition": "responses repeat themselves",
+        "kl-exploding": f"the KL is {figure(checked.run.column('objective/kl')[-1])} nats",
+        "not-finite": "its numbers are no longer finite",
+    }
+    return {name: words[name] for name in checked.at_newest(list(words), ALARM)[:MOST_SIGNS]}
+
+
+def _joined(parts: list[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+
+
+def _exploit_words(checked: Checked[RunData], change: str, gold: judges.Series | None) -> tuple[str, str]:
+    if gold is None:
+        titles = [CHECKS[name].title for name in checked.at_newest(EXPLOIT_SIGNS)] or [CHECKS["held-out-falls"].title]
+        reason = (
+            f"The score rose, and nothing else judges this run. Signs of it: {_joined([title[0].lower() + title[1:] for title in titles])}."
+        )
+        return f"Exploiting the reward. {change}.", reason
+    fall = judges.fall(gold)
+    best = int(checked.run.steps[fall.best_at[-1]])
+    reason = f"Gold was {fall.best[-1]:.2f} around step {best} and is {fall.now[-1]:.2f} now, while the score kept rising."
+    return f"Exploiting the reward: the score rises and the gold score falls. {change}.", reason.replace(" -", " −")
+
+
+def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
+    run, now = checked.run, checked.lasting
+    phrases = [] if kind == "collapsed" else [one for one in now if one.check == "one-phrase"]
+    paid = "; the judge may be fooled by it" if judges.risen(judges.score(run))[-1] else ""
+    notes = [f"{one.title}{paid}." for one in phrases]
+    if kind in ("collapsed", "exploiting the reward", "nothing learned"):
+        notes += risky_settings(checked.findings)
+    if kind in ("nothing learned", "too early"):
+        notes += [f"{one.title}." for one in now if one.check in STILL_SIGNS]
+    said = {"one-phrase"}  # and what the sentence or the reason has
+    if kind == "collapsed":
+        said |= _signs(checked).keys()
+    elif kind == "exploiting the reward" and judges.gold(run) is None:
+        said |= set(checked.at_newest(EXPLOIT_SIGNS))
+    signs = [one for one in now if one.check in (*EXPLOIT_SIGNS, "length-drift", "entropy-collapse") and one.check not in said]
+    notes += [f"{one.title}." for one in signs if one.level != "note" or one.check in ("length-drift", "length-reward")]
+    gold = judges.gold(run)
+    if gold is None and kind in ("improving", "improved"):
+        notes.append("No gold score: nothing independent of the reward judges this run.")
+    if gold is not None and kind in ("improving", "improved") and sureness(gold)[0][-1] <= LIKELY_RISE:
+        notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
+    if kind != "collapsed":
+        notes += failure(run)
+    if run.broke_off and run.state != "failed" and kind not in ("too early", "improving"):
+        notes.append(f"It {run.broke_off}, and can go on.")
+    lost = left_out(run)
+    return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
+
+
+VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, when_over={"improving": "improved"})
