@@ -252,7 +252,7 @@ def _check_names(config: StageConfig, name: str, origin: Origin | None) -> None:
     if origin is not None and origin.imported:
         return
     components = config.reward.components if isinstance(config, RunConfig | EvaluationRunConfig) else []
-    named = {"name": name, **{f"reward.components.{place}.name": component.name for place, component in enumerate(components)}}
+    named = {"name": name, **{f"reward.components.{number}.name": component.name for number, component in enumerate(components)}}
     problems = []
     for setting, text in named.items():
         try:

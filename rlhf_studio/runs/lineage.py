@@ -61,14 +61,14 @@ def sources(reader: RunReader, hash_of: Callable[[Path], str], bundled: Callable
     events = [event for event in reader.newest_events(100_000) if event.kind == EVENT]
     if not events:
         return []
-    return [_source(one, hash_of, bundled) for one in events[-1].data.get("ingredients", []) if isinstance(one, Mapping)]
+    return [_source(recorded, hash_of, bundled) for recorded in events[-1].data.get("ingredients", []) if isinstance(recorded, Mapping)]
 
 
 def _source(recorded: Mapping[str, Any], hash_of: Callable[[Path], str], bundled: Callable[[str], Path | None]) -> Source:
     texts = {name: str(recorded.get(name) or "") for name in ("setting", "name", "kind", "path", "sha256", "run")}
     step = recorded.get("step")
-    if (here := bundled(texts["name"]) or bundled(texts["path"])) is not None:
-        texts["path"] = str(here)
+    if (bundled_file := bundled(texts["name"]) or bundled(texts["path"])) is not None:
+        texts["path"] = str(bundled_file)
     return Source(**texts, step=step if type(step) is int else None, standing=standing_of(texts["path"], texts["sha256"], hash_of))
 
 
@@ -84,17 +84,17 @@ def standing_of(path: str, sha256: str, hash_of: Callable[[Path], str]) -> Stand
 
 def family(run_id: str, made_from: Mapping[str, Sequence[str]]) -> list[str]:
     """The runs that a run comes from, directly or through others, oldest first. ``made_from``: run id -> ids of what it was made from."""
-    found: list[str] = []
+    ancestors: list[str] = []
 
     def visit(run: str) -> None:
         for parent in made_from.get(run, ()):
-            if parent and parent != run_id and parent not in found:
+            if parent and parent != run_id and parent not in ancestors:
                 visit(parent)
-                if parent not in found:
-                    found.append(parent)
+                if parent not in ancestors:
+                    ancestors.append(parent)
 
     visit(run_id)
-    return found
+    return ancestors
 
 
 # --- what other runs must keep -------------------------------------------------------------------------------------------------
@@ -120,8 +120,8 @@ def keep_sources(run_dir: Path, config: StageConfig, folder: Path) -> list[str]:
 
 def _named_checkpoints(config: StageConfig, folder: Path) -> list[Path]:
     """The folders of the checkpoints that the settings name with their step; a run without a step is its newest, which stays anyway."""
-    found = (checkpoint for name in _model_names(config) for checkpoint in _checkpoints(os.path.join(folder, name)))
-    return list(dict.fromkeys(path.resolve() for path in found if is_folder(path)))
+    folders = (checkpoint for name in _model_names(config) for checkpoint in _checkpoints(os.path.join(folder, name)))
+    return list(dict.fromkeys(path.resolve() for path in folders if is_folder(path)))
 
 
 def _model_names(config: StageConfig) -> Iterator[str]:
@@ -138,9 +138,9 @@ def _model_names(config: StageConfig) -> Iterator[str]:
 def _checkpoints(name: str) -> list[Path]:
     """What ``RUN@STEP``, ``RUN@all`` or the folder of a checkpoint or of its model stands for, where there is such a run."""
     path = Path(name)
-    for place in (path, path.parent):
-        if place.parent.name == paths.CHECKPOINTS and paths.checkpoint_step(place.name) is not None:
-            return [place] if (place.parents[1] / paths.DATABASE).is_file() else []
+    for candidate in (path, path.parent):
+        if candidate.parent.name == paths.CHECKPOINTS and paths.checkpoint_step(candidate.name) is not None:
+            return [candidate] if (candidate.parents[1] / paths.DATABASE).is_file() else []
     run, which = run_named(name, None) or (None, "")
     if run is None:
         return []

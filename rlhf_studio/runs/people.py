@@ -96,7 +96,7 @@ class Database:
         self.path = self.root / DATABASE
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._place: schema.Place | None = None
+        self._database_file: schema.FileIdentity | None = None
 
     def exists(self) -> bool:
         """Whether anything was ever written, here or in one of the old files beside it."""
@@ -157,7 +157,7 @@ class Database:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
-            self._connection = self._place = None
+            self._connection = self._database_file = None
 
     @contextmanager
     def _damage(self) -> Iterator[None]:
@@ -174,7 +174,7 @@ class Database:
         return with_remedy("Restore it from a copy, or move it away to begin with no votes, no rounds and no visitors.")
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is not None and self._place is not None and self._place.is_ours():
+        if self._connection is not None and self._database_file is not None and self._database_file.is_ours():
             return self._connection
         self.close()
         try:
@@ -193,7 +193,7 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        self._connection, self._place = connection, schema.Place(self.path)
+        self._connection, self._database_file = connection, schema.FileIdentity(self.path)
         return connection
 
 
@@ -268,13 +268,13 @@ def _close_journal(path: Path) -> None:
         try:
             if schema.set_journal(connection, "delete", 1.0) == "wal":
                 raise StoreError(IN_USE.format(path=path, new=DATABASE), "busy")
-            found = connection.execute("PRAGMA quick_check").fetchone()[0]
+            report = connection.execute("PRAGMA quick_check").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             ours = not tables or connection.execute("PRAGMA application_id").fetchone()[0] == schema.APPLICATION_ID
         except sqlite3.Error as error:
             raise store_error(error, path) from error
-        if found != "ok" or not ours:
-            raise StoreError(f"{path} is damaged: {found if ours else 'it was not written by RLHF Studio'}.", "damaged")
+        if report != "ok" or not ours:
+            raise StoreError(f"{path} is damaged: {report if ours else 'it was not written by RLHF Studio'}.", "damaged")
 
 
 def _copy_tables(connection: sqlite3.Connection, alias: str, tables: dict[str, str]) -> None:

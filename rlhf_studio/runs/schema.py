@@ -214,7 +214,7 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = SCHE
     return version
 
 
-class Place:
+class FileIdentity:
     """Whether the file at a path is still the file that was there at first: a run folder may be deleted, moved or replaced while
     its engine works.
     """
@@ -225,10 +225,10 @@ class Place:
 
     def _look(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def is_ours(self) -> bool:
         """Whether the file at the path is the one that was there at first."""

@@ -111,14 +111,14 @@ class Workspace(RunFolders):
         """
         _check_name(name)
         configs = sweeps.sweep_configs(config, axes)
-        place = RunReader(self.own_dir(parent)).working_folder() if parent else None
+        working_folder = RunReader(self.own_dir(parent)).working_folder() if parent else None
         sweep, made = f"sweep-{paths.new_run_id()}", list[str]()
         try:
             for values, own in configs:
                 run_id, memory = paths.new_run_id(), estimate(own) if estimate else None
                 origin = Origin(parent=parent, changes=values, sweep=sweep)
                 named, folder = names.run_name(name, values), paths.run_dir(self.root, run_id)
-                create_run(folder, own, name=named, memory=memory, origin=origin, working_folder=place)
+                create_run(folder, own, name=named, memory=memory, origin=origin, working_folder=working_folder)
                 made.append(run_id)
             with studio.change(self.root) as connection:
                 for run_id in made:
@@ -159,7 +159,7 @@ class Workspace(RunFolders):
             by.check(connection, folder)
             studio.append(connection, run_id, mode, seq=run.seq)
             self._on_queued(run_id)
-            return studio.place(connection, run_id)
+            return studio.queue_position(connection, run_id)
 
     def fork_settings(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> StageConfig:
         """The settings that :meth:`fork` would give the new run, for the checks before a start. Raises ConfigError and StoreError."""
@@ -239,7 +239,7 @@ class Workspace(RunFolders):
                 finished = run.state == "finished"
                 studio.append(connection, run_id, "resume", seq=run.seq, replaced=not finished)
                 self._on_queued(run_id)
-                position = studio.place(connection, run_id)
+                position = studio.queue_position(connection, run_id)
                 if not finished:
                     replace_config(folder, config)  # before the commit: killed in between, it has not gone on, and resumes with these
             if finished:

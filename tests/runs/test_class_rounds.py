@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.runs.classroom.records import POINTS, Given, Question, as_lines, as_table, distribution, read_answer, rows_of
+from rlhf_studio.runs.classroom.records import POINTS, RoundQuestion, StudentAnswer, as_lines, as_table, distribution, read_answer, rows_of
 from rlhf_studio.runs.classroom.store import ClassStore
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Refused
@@ -21,8 +21,8 @@ from rlhf_studio.runs.people import change
 from rlhf_studio.runs.studio import read
 from rlhf_studio.runs.visitors.starters import Starter, forget_students, set_starter
 
-CHOICE = Question("Higher or lower?", options=("Higher", "Lower"), right=1)
-CURVE = Question("Draw the KL.", metric="objective/kl", label="KL", first=1, last=20, low=0, high=60)
+CHOICE = RoundQuestion("Higher or lower?", options=("Higher", "Lower"), right=1)
+CURVE = RoundQuestion("Draw the KL.", metric="objective/kl", label="KL", first=1, last=20, low=0, high=60)
 
 
 def test_each_student_counts_once_and_the_last_answer_counts(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_what_is_no_option_is_refused(value: Any) -> None:
         read_answer(CHOICE, value)
 
 
-def given(answer: Any, name: str = "") -> Given:
-    return Given("key", name, answer, 0, 0.0)
+def given(answer: Any, name: str = "") -> StudentAnswer:
+    return StudentAnswer("key", name, answer, 0, 0.0)
 
 
 def test_the_middle_of_all_curves() -> None:

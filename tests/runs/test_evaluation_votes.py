@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.evaluation.votes import FILE, Vote, keep_vote, read_votes
+from rlhf_studio.runs.evaluation.votes import FILE, ArenaVote, keep_vote, read_votes
 
 ODD = "b\u2028\n\U0001f600"
-VOTES = [Vote(0, ("start", 0), (ODD, 1), "left"), Vote(3, ("x", 2), ("y", 0), "tie"), Vote(1, ("x", 0), ("y", 0), "right")]
+VOTES = [ArenaVote(0, ("start", 0), (ODD, 1), "left"), ArenaVote(3, ("x", 2), ("y", 0), "tie"), ArenaVote(1, ("x", 0), ("y", 0), "right")]
 
 
 def test_votes_come_back_in_their_order(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, StepRecord
 from rlhf_studio.runs.show import show_text, show_values
 from rlhf_studio.runs.status import Locks, derive, last_log_line, read_log
-from rlhf_studio.runs.studio import Entry, Studio
+from rlhf_studio.runs.studio import QueueEntry, Studio
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import new_run
 
 FREE, HELD, STARTING = Locks(False, False), Locks(False, True), Locks(True, False)
 
 
-def entry(state: str, seq: int = 5, **changes: object) -> Entry:
-    return replace(Entry("run-one", 1, state, "train", seq, 123, 0, None, ""), **changes)  # type: ignore[arg-type]
+def entry(state: str, seq: int = 5, **changes: object) -> QueueEntry:
+    return replace(QueueEntry("run-one", 1, state, "train", seq, 123, 0, None, ""), **changes)  # type: ignore[arg-type]
 
 
 def test_silence_and_when_force_is_offered(tmp_path: Path):
@@ -66,7 +66,7 @@ def test_an_engine_that_does_not_answer_is_shown_as_on_the_page(run: Path, monke
     assert show_values(run)["silent"] is None
 
 
-TABLE: list[tuple[str, Locks, Entry | None, bool, str]] = [
+TABLE: list[tuple[str, Locks, QueueEntry | None, bool, str]] = [
     # engine.lock held
     ("queued", HELD, None, True, "loading"),
     ("stopped", HELD, entry("claimed"), True, "loading"),  # resumed, nothing written yet
@@ -118,7 +118,7 @@ def test_the_table(tmp_path: Path):
     assert wrong == []
 
 
-def derived_cause(tmp_path: Path, stored: str, queue: Entry | None) -> str:
+def derived_cause(tmp_path: Path, stored: str, queue: QueueEntry | None) -> str:
     row: RunStatus = replace(RunReader(new_run(tmp_path / "run-one")).status(), seq=5, state=stored)  # type: ignore[arg-type]
     return derive(row, FREE, Studio({"run-one": queue} if queue else {}, {}), tmp_path, True).cause
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.lessons.server import answer
-from rlhf_studio.runs.classroom.records import Question
+from rlhf_studio.runs.classroom.records import RoundQuestion
 from rlhf_studio.runs.feedback.store import Refused
 from rlhf_studio.ui.classroom import ready
 from rlhf_studio.ui.learn.computing import NotComputed
@@ -30,7 +30,7 @@ def offered() -> list[tuple[str, str]]:
     return [(ask["lesson"], ask["scene"]) for ask in rows]
 
 
-def complete(question: Question) -> bool:
+def complete(question: RoundQuestion) -> bool:
     """Whether a question has all its numbers, and one right option."""
     words = " ".join([question.text, *question.options])
     return "…" not in words and "@" not in words and question.right in range(len(question.options))

@@ -52,14 +52,14 @@ def kept_secret(root: Path, file: str) -> str:
     except OSError:
         return ""
     try:
-        found = os.fstat(descriptor)
-        own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+        status = os.fstat(descriptor)
+        is_private = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
         token, _, number = os.read(descriptor, _LONGEST).decode("ascii", "replace").strip().partition(" ")
     except OSError:
         return ""
     finally:
         os.close(descriptor)
-    return token if own and number == str(found.st_ino) else ""
+    return token if is_private and number == str(status.st_ino) else ""
 
 
 def forget_secret(root: Path, file: str) -> None:

@@ -248,7 +248,7 @@ def export_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
     is true. A ranking has ``responses`` with their ``ranks``, a rating ``response`` with its ``rating``. ``confidence`` is None where
     somebody did not say how sure they were, and there is no such column where nobody said it.
     """
-    asked = any(vote.confidence is not None for vote in votes if vote.verdict != "skip")
+    has_confidence = any(vote.confidence is not None for vote in votes if vote.verdict != "skip")
     known = {item.id: item for item in items}
     for vote in votes:
         if vote.verdict == "skip" or vote.item not in known:
@@ -257,7 +257,7 @@ def export_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
         yield {
             "prompt": item.prompt,
             **_answer(item, vote),
-            **({"confidence": vote.confidence} if asked else {}),
+            **({"confidence": vote.confidence} if has_confidence else {}),
             "annotator": vote.annotator,
             "criterion": task.settings.criterion,
             "task": task.settings.name,
@@ -277,8 +277,8 @@ def _answer(item: Item, vote: Vote) -> Row:
     return {**row, "both_bad": vote.verdict == "both_bad", **_sources(item, ["chosen_source", "rejected_source"], [best, 1 - best])}
 
 
-def _sources(item: Item, names: Sequence[str], places: Sequence[int]) -> Row:
-    return {name: item.sources[place] for name, place in zip(names, places, strict=True)} if item.sources else {}
+def _sources(item: Item, names: Sequence[str], responses: Sequence[int]) -> Row:
+    return {name: item.sources[response] for name, response in zip(names, responses, strict=True)} if item.sources else {}
 
 
 def agreed_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Iterator[Row]:
@@ -300,14 +300,14 @@ def agreed_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
 
 def _agreed(item: Item, given: Sequence[Vote]) -> Row:
     if given[0].verdict == "rating":
-        return {"response": item.responses[0], "rating": sum(vote.value for vote in given) / len(given), **_said(given)}
+        return {"response": item.responses[0], "rating": sum(vote.value for vote in given) / len(given), **_mean_confidence(given)}
     if given[0].verdict == "ranks":
-        means = [sum(vote.value[place] for vote in given) for place in range(len(item.responses))]
-        return {"responses": list(item.responses), "ranks": dense(means), **_said(given)}
-    said: tuple[list[Vote], ...] = ([], [], [])  # for the first response, for the second, for none of them
+        means = [sum(vote.value[response] for vote in given) for response in range(len(item.responses))]
+        return {"responses": list(item.responses), "ranks": dense(means), **_mean_confidence(given)}
+    by_choice: tuple[list[Vote], ...] = ([], [], [])  # for the first response, for the second, for none of them
     for vote in given:
-        said[vote.value if vote.verdict == "chosen" else 2].append(vote)
-    weights = [sum(max(_weight(vote), 1e-9) for vote in votes) for votes in said]
+        by_choice[vote.value if vote.verdict == "chosen" else 2].append(vote)
+    weights = [sum(max(_weight(vote), 1e-9) for vote in votes) for votes in by_choice]
     none_of_them = weights[2] > max(weights[:2])
     best = 0 if weights[0] >= weights[1] else 1
     winner = 2 if none_of_them else best
@@ -315,7 +315,7 @@ def _agreed(item: Item, given: Sequence[Vote]) -> Row:
         "chosen": item.responses[best],
         "rejected": item.responses[1 - best],
         "tie": none_of_them or weights[0] == weights[1],
-        "confidence": weights[winner] / sum(weights) * _sure(said[winner]),
+        "confidence": weights[winner] / sum(weights) * _sure(by_choice[winner]),
     }
 
 
@@ -324,7 +324,7 @@ def _sure(votes: Sequence[Vote]) -> float:
     return sum(_weight(vote) for vote in votes) / len(votes)
 
 
-def _said(votes: Sequence[Vote]) -> Row:
+def _mean_confidence(votes: Sequence[Vote]) -> Row:
     """How sure people were on average, where anybody said it."""
     return {"confidence": _sure(votes)} if any(vote.confidence is not None for vote in votes) else {}
 
@@ -385,10 +385,12 @@ def _groups(answers: list[Answer], kind: Kind) -> Iterator[list[Answer]]:
         if len(answers) > 1:
             yield list(different.values())[:MOST_RESPONSES] if len(different) > 1 else answers
     elif len({answer.policy for answer in answers}) > 1:
-        yield from ([one, other] for one, other in combinations(answers, 2) if one.policy != other.policy and one.draw == other.draw)
+        yield from (
+            [first, second] for first, second in combinations(answers, 2) if first.policy != second.policy and first.draw == second.draw
+        )
     else:
         drawn = sorted(answers, key=lambda answer: answer.draw)
-        yield from ([one, other] for one, other in zip(drawn[::2], drawn[1::2], strict=False))
+        yield from ([first, second] for first, second in zip(drawn[::2], drawn[1::2], strict=False))
 
 
 def _item_of(group: list[Answer]) -> NewItem:

@@ -19,7 +19,7 @@ from rlhf_studio.runs.feedback.records import (
     OF_ITEM,
     TASKS,
     Added,
-    Asked,
+    AskedItems,
     Item,
     NewItem,
     NewTask,
@@ -31,7 +31,7 @@ from rlhf_studio.runs.feedback.records import (
 from rlhf_studio.runs.people import Refused
 from rlhf_studio.visible import refuse_hidden
 
-MOST_PROBLEMS = 20  # that are told one by one
+MOST_PROBLEMS = 20  # that are named one by one
 MOST_ANNOTATORS = 10_000  # names that browsers may have taken; anybody may invent some where anybody may vote
 
 
@@ -95,7 +95,7 @@ def insert_items(connection: sqlite3.Connection, task: Task, items: Iterable[tup
     return Added(added, repeated, problems)
 
 
-def told(problems: Sequence[str], more: int = 0) -> list[str]:
+def shortened(problems: Sequence[str], more: int = 0) -> list[str]:
     """The first :data:`MOST_PROBLEMS`, and how many more there are; ``more`` are not in the list."""
     rest = len(problems) - MOST_PROBLEMS + more
     return [*problems[:MOST_PROBLEMS], *([f"And {rest:,} more rows."] if rest > 0 else [])]
@@ -123,7 +123,7 @@ def change_settings(connection: sqlite3.Connection, task: Task, settings: NewTas
 # each scale has a task of its own.
 
 
-def ask(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> Asked:
+def ask(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> AskedItems:
     """Open the run's task with these items, of one step, and with no others.
 
     ``task_id`` is where a run with one scale asks; after a resume with another scale it asks in a new task, and the old one is closed.
@@ -138,22 +138,22 @@ def ask(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTas
         raise ValueError(problems[0])
     keys = {item_key(item) for item in items}
     step = items[0].step
-    found = connection.execute("SELECT key, id FROM items WHERE task = ? AND step = ?", (task_id, step)).fetchall()
-    wanted = {key: item for key, item in found if key in keys}
+    known = connection.execute("SELECT key, id FROM items WHERE task = ? AND step = ?", (task_id, step)).fetchall()
+    item_ids = {key: item for key, item in known if key in keys}
     connection.execute("UPDATE items SET open = 0 WHERE task = ?", (task_id,))
     connection.executemany(
-        "UPDATE items SET open = votes < ?, used = 0 WHERE id = ?", [(settings.annotators, item) for item in wanted.values()]
+        "UPDATE items SET open = votes < ?, used = 0 WHERE id = ?", [(settings.annotators, item) for item in item_ids.values()]
     )
     connection.execute("UPDATE tasks SET open = 1, deadline = ? WHERE id = ?", (deadline, task_id))
-    return Asked(task_id, wanted)
+    return AskedItems(task_id, item_ids)
 
 
 def _task_of_scale(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask) -> Task:
     """The task for this scale, made where there is none; those of other scales are closed."""
     other = f"{task_id}-to-"
     known = [row[0] for row in connection.execute("SELECT id FROM tasks WHERE run = ?", (run,))]
-    known = [one for one in known if one == task_id or one.startswith(other)]
-    connection.executemany("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", [(one,) for one in known])
+    known = [name for name in known if name == task_id or name.startswith(other)]
+    connection.executemany("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", [(name,) for name in known])
     first = find_task(connection, task_id)
     if first is not None and first.settings.points != settings.points:
         task_id = f"{other}{settings.points}"
@@ -162,13 +162,13 @@ def _task_of_scale(connection: sqlite3.Connection, task_id: str, run: str, setti
 
 def given(connection: sqlite3.Connection, task_id: str, step: int, annotators: int) -> dict[int, list[int]]:
     """The ratings of a step's items by item, in the order in which they came, at most as many as were asked for."""
-    found = connection.execute(
+    rows = connection.execute(
         """SELECT votes.item, value FROM votes JOIN items ON items.id = votes.item
            WHERE items.task = ? AND items.step = ? AND undone_at IS NULL AND verdict = 'rating' ORDER BY votes.number""",
         (task_id, step),
     )
     ratings: dict[int, list[int]] = {}
-    for item, value in found:
+    for item, value in rows:
         ratings.setdefault(item, []).append(json.loads(value))
     return {item: values[:annotators] for item, values in ratings.items()}
 

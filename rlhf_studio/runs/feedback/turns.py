@@ -13,12 +13,12 @@ from typing import Any
 
 from rlhf_studio.runs.feedback.records import (
     VOTES,
-    Calibration,
+    CalibrationState,
     Item,
     NewVote,
-    Progress,
     Shown,
     Task,
+    TaskProgress,
     Turn,
     Vote,
     as_expected,
@@ -33,15 +33,15 @@ MOST_UNDONE, MOST_ROUNDS = 50, 20  # of an answer, and with known answers: progr
 GONE = "This task is no longer here."
 
 
-def open_task(connection: sqlite3.Connection, task: str) -> Task:
-    """The task. Raises Refused when there is none."""
-    found = find_task(connection, task)
-    if found is None:
+def existing_task(connection: sqlite3.Connection, task_id: str) -> Task:
+    """The task with this id. Raises Refused when there is none."""
+    task = find_task(connection, task_id)
+    if task is None:
         raise Refused(GONE)
-    return found
+    return task
 
 
-def progress(connection: sqlite3.Connection, task: Task, annotator: str | None = None) -> Progress:
+def progress(connection: sqlite3.Connection, task: Task, annotator: str | None = None) -> TaskProgress:
     """How far the task is."""
     items, done, votes = connection.execute(
         "SELECT count(*), coalesce(sum(votes >= ?), 0), coalesce(sum(votes), 0) FROM items WHERE task = ? AND answer IS NULL",
@@ -53,10 +53,10 @@ def progress(connection: sqlite3.Connection, task: Task, annotator: str | None =
             "SELECT count(*) FROM votes WHERE task = ? AND annotator = ? AND attempt = 0 AND undone_at IS NULL AND verdict != 'skip'",
             (task.id, annotator),
         ).fetchone()[0]
-    return Progress(items, done, votes, mine)
+    return TaskProgress(items, done, votes, mine)
 
 
-def calibration(connection: sqlite3.Connection, task: Task, annotator: str) -> Calibration:
+def calibration(connection: sqlite3.Connection, task: Task, annotator: str) -> CalibrationState:
     """How the annotator stands in the present round with known answers. A task without any is passed."""
     total = connection.execute("SELECT count(*) FROM items WHERE task = ? AND answer IS NOT NULL", (task.id,)).fetchone()[0]
     row = connection.execute("SELECT attempt FROM calibrations WHERE task = ? AND annotator = ?", (task.id, annotator)).fetchone()
@@ -68,7 +68,7 @@ def calibration(connection: sqlite3.Connection, task: Task, annotator: str) -> C
     ).fetchall()
     correct = sum(as_expected(verdict, json.loads(value), json.loads(answer)) for verdict, value, answer in given)
     passed = len(given) >= total and correct >= task.settings.pass_mark * total - 1e-9
-    return Calibration(attempt, len(given), correct, total, passed)
+    return CalibrationState(attempt, len(given), correct, total, passed)
 
 
 def turn(connection: sqlite3.Connection, task: Task, annotator: str, expected: dict[str, Any] | None = None) -> Turn:
@@ -93,14 +93,14 @@ def _next_known(connection: sqlite3.Connection, task: Task, annotator: str, atte
 def _next_item(connection: sqlite3.Connection, task: Task, annotator: str) -> Item | None:
     """What the annotator had on the screen before, else the first that needs more answers than people have it on theirs."""
     unanswered = "NOT EXISTS (SELECT 1 FROM votes WHERE item = items.id AND annotator = ?2 AND attempt = 0 AND undone_at IS NULL)"
-    before = f"""WHERE open AND {unanswered} AND id IN (
+    leased = f"""WHERE open AND {unanswered} AND id IN (
         SELECT item FROM leases WHERE task = ?1 AND annotator = ?2 AND attempt = 0 AND until > ?3) LIMIT 1"""
-    next_one = f"""WHERE task = ?1 AND open = 1 AND {unanswered}
+    waiting = f"""WHERE task = ?1 AND open = 1 AND {unanswered}
         AND votes + (SELECT count(*) FROM leases WHERE item = items.id AND annotator != ?2 AND until > ?3) < ?4
         ORDER BY priority, id LIMIT 1"""
     now = (task.id, annotator, time.time())
-    found = find_items(connection, before, now) or find_items(connection, next_one, (*now, task.settings.annotators))
-    return next(iter(found), None)
+    items = find_items(connection, leased, now) or find_items(connection, waiting, (*now, task.settings.annotators))
+    return next(iter(items), None)
 
 
 def _lease(connection: sqlite3.Connection, task: Task, item: Item, annotator: str, attempt: int) -> Shown:

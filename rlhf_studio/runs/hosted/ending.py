@@ -24,11 +24,11 @@ def end_runs(folders: RunFolders, seconds: float, what: str = "app") -> tuple[li
     No engine is killed: one that needs longer goes on for as long as the machine lets it. Nothing may start another run meanwhile.
     Raises StoreError when the workspace cannot be read.
     """
-    asked = [folder for folder in folders.folders() if _ask(folder, RESTARTED.format(what=what))]
+    stopping = [folder for folder in folders.folders() if _ask(folder, RESTARTED.format(what=what))]
     deadline = time.monotonic() + seconds
-    while (left := [folder for folder in asked if _at_work(folder)]) and time.monotonic() < deadline:
+    while (left := [folder for folder in stopping if _at_work(folder)]) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-    return [folder.name for folder in asked if folder not in left], [folder.name for folder in left]
+    return [folder.name for folder in stopping if folder not in left], [folder.name for folder in left]
 
 
 def _ask(folder: Path, cause: str) -> bool:

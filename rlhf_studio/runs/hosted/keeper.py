@@ -25,9 +25,9 @@ LAST_WORDS = "The runs on this machine's disk are whole; it is tried again every
 
 def bucket_of(environment: Mapping[str, str], *, space: bool) -> Path | None:
     """The folder of the bucket: the one that a person named, or on a Space the one that is mounted at the usual place; None for none."""
-    told = environment.get(VARIABLE, "").strip()
-    if told:
-        return Path(told)
+    given = environment.get(VARIABLE, "").strip()
+    if given:
+        return Path(given)
     return USUAL if space and os.path.ismount(USUAL) else None
 
 
@@ -95,16 +95,16 @@ class Keeper:
     def _look_and_say(self) -> None:
         before = self.problem
         try:
-            said = self.look()
+            problem = self.look()
         except (BucketError, StoreError) as error:
-            said = f"{error} {LAST_WORDS}"
+            problem = f"{error} {LAST_WORDS}"
         except Exception as error:  # a mistake in here must not end the thread: nothing would be kept any more
             logger.exception("Keeping runs in the bucket failed")
-            said = f"Keeping runs in the bucket failed because of an error in the program: {error}. {LAST_WORDS}"
-        self.problem = said
-        if said and said != before:
-            logger.warning("%s", said)
-        if before and not said:
+            problem = f"Keeping runs in the bucket failed because of an error in the program: {error}. {LAST_WORDS}"
+        self.problem = problem
+        if problem and problem != before:
+            logger.warning("%s", problem)
+        if before and not problem:
             logger.warning("The bucket %s can be used again.", self._bucket.root)
 
     def look(self) -> str:
@@ -130,18 +130,18 @@ class Keeper:
         return {entry.name for entry in os.scandir(self._tombs)} if self._tombs.is_dir() else set()
 
     def _bring_back(self, deleted: Set[str]) -> str:
-        whole, parts = self._bucket.copies()
-        self._copies |= whole
+        copies, parts = self._bucket.copies()
+        self._copies |= copies
         failed = [
             f"Of the run {run} the bucket holds only a part of a copy, which is of no use: remove it."
             for run in parts
             if not self._is_here(run)
         ]
-        for run_id in sorted(whole, reverse=True):  # ids begin with the time: the newest first
+        for run_id in sorted(copies, reverse=True):  # ids begin with the time: the newest first
             if self._is_here(run_id) or run_id in deleted:
                 continue
             try:
-                fetch(self._folders, whole[run_id])
+                fetch(self._folders, copies[run_id])
                 logger.warning("The run %s was brought back from the bucket.", run_id)
             except RunExists:
                 continue
@@ -170,7 +170,7 @@ class Keeper:
 def keeper_of(environment: Mapping[str, str], folders: RunFolders, *, space: bool) -> Keeper | None:
     """The keeper of an app that is started in this environment. Raises ValueError for values that cannot be used."""
     visitors = switch(environment, VISITORS_VARIABLE, on="runs of visitors are copied as well", off="they are not")
-    place = bucket_of(environment, space=space)
-    if place is not None and place.resolve().is_relative_to(folders.root.resolve()):
-        raise ValueError(f"{VARIABLE} must be a folder outside of the workspace, not {place}: copies would be taken for runs")
-    return None if place is None else Keeper(folders, Bucket(place), visitors=bool(visitors))
+    folder = bucket_of(environment, space=space)
+    if folder is not None and folder.resolve().is_relative_to(folders.root.resolve()):
+        raise ValueError(f"{VARIABLE} must be a folder outside of the workspace, not {folder}: copies would be taken for runs")
+    return None if folder is None else Keeper(folders, Bucket(folder), visitors=bool(visitors))

@@ -31,12 +31,12 @@ def fork_name(parent: str, step: int | None, changes: Mapping[str, Any]) -> str:
     """
     some = dict([change for change in changes.items() if change[0] != "name"][:MOST_CHANGES])
     parts = [f"from step {step}"] if step is not None else []
-    said = ", ".join([*parts, *([changes_said(some)] if some else [])]) or "again"
+    difference = ", ".join([*parts, *([changes_said(some)] if some else [])]) or "again"
     parent = visible(parent, lines=False)  # others may have named it
-    return f"{parent[: max(1, MOST_CHARACTERS - len(said) - 2)]}, {said}"[:MOST_CHARACTERS]
+    return f"{parent[: max(1, MOST_CHARACTERS - len(difference) - 2)]}, {difference}"[:MOST_CHARACTERS]
 
 
 def run_name(sweep_name: str, values: Mapping[str, Any]) -> str:
     """A name that tells a run of a sweep from the others, at most 120 characters: ``β and seeds, KL coefficient 0.05, Seed 1``."""
-    said = changes_said(values)[: MOST_CHARACTERS - 10]
-    return f"{sweep_name[: MOST_CHARACTERS - len(said) - 2]}, {said}" if sweep_name else said
+    difference = changes_said(values)[: MOST_CHARACTERS - 10]
+    return f"{sweep_name[: MOST_CHARACTERS - len(difference) - 2]}, {difference}" if sweep_name else difference

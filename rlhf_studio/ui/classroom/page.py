@@ -16,7 +16,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.jobs.export.text import cell
-from rlhf_studio.runs.classroom.records import LONGEST_NAME, Question, as_lines, as_table, clean_name, rows_of
+from rlhf_studio.runs.classroom.records import LONGEST_NAME, RoundQuestion, as_lines, as_table, clean_name, rows_of
 from rlhf_studio.runs.classroom.secret import TEACHER, forget_secret, keep_secret, kept_secret
 from rlhf_studio.runs.classroom.store import ClassStore, Holding
 from rlhf_studio.runs.errors import StoreError
@@ -372,7 +372,7 @@ def _places_of(noted: str) -> int:
     return int(noted) if noted.isascii() and noted.isdigit() and len(noted) < 5 and 1 <= int(noted) <= MOST_PLACES else PLACES
 
 
-def _own_question(data: Any) -> Question:
+def _own_question(data: Any) -> RoundQuestion:
     """A question that the teacher has written. Raises Refused with what is wrong."""
     asked, options, draw = text(data, "text", 1000).strip(), sent.member(data, "options"), text(data, "draw", 20)
     if draw:

@@ -12,7 +12,7 @@ from rlhf_studio.lessons.faults.experiment import MOST_SEED, STEPS
 from rlhf_studio.lessons.faults.pair import METRICS
 from rlhf_studio.lessons.kit.text import LessonText
 from rlhf_studio.lessons.teaching.questions import question_of, questions_of
-from rlhf_studio.runs.classroom.records import LONGEST_QUESTION, Question
+from rlhf_studio.runs.classroom.records import LONGEST_QUESTION, RoundQuestion
 from rlhf_studio.runs.feedback.store import Refused
 from rlhf_studio.visible import refuse_hidden
 
@@ -46,7 +46,7 @@ def metrics() -> list[Json]:
 
 
 def field_of(draw: str) -> Json:
-    """The field in which a metric is drawn, as :class:`Question` takes it. Raises Refused for what cannot be drawn."""
+    """The field in which a metric is drawn, as :class:`RoundQuestion` takes it. Raises Refused for what cannot be drawn."""
     if draw not in FIELDS:
         raise Refused("This curve cannot be drawn.")
     low, high = FIELDS[draw]
@@ -68,7 +68,7 @@ def of_experiments() -> list[Json]:
     return found
 
 
-def experiment_question(show: str, draw: str, seed: int) -> Question:
+def experiment_question(show: str, draw: str, seed: int) -> RoundQuestion:
     """A question that the second run of an experiment answers. Raises Refused."""
     try:
         text, experiment = faults.text_of(show), faults.experiment_of(show)
@@ -121,7 +121,7 @@ def of_lessons() -> list[Json]:
     return found
 
 
-def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> Question:
+def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> RoundQuestion:
     """The question of a scene, with the numbers that the scene has when a lesson is opened. Raises Refused."""
     try:
         one, text = question_of(lesson, scene), lessons.text_of(lesson)
@@ -154,13 +154,13 @@ def _start(controls: list[Json]) -> Json:
     return {one["name"]: one["start"] if not one.get("made") else one["value"] if one["shared"] else None for one in controls}
 
 
-def as_question(asked: str, **more: Any) -> Question:
+def as_question(asked: str, **more: Any) -> RoundQuestion:
     """A question. Raises Refused, with a sentence for the teacher, for what cannot be asked."""
     try:
         refuse_hidden(asked, "The question", lines=True)
         for option in more.get("options", ()):
             refuse_hidden(option, "An option")
-        return Question(asked, **more)
+        return RoundQuestion(asked, **more)
     except ValueError as error:
         raise Refused(str(error)) from None
 

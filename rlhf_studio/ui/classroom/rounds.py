@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlhf_studio.runs.classroom.records import STATES, Answer, Given, Question, Round, State, distribution, read_answer
+from rlhf_studio.runs.classroom.records import STATES, AnswerValue, Round, RoundQuestion, State, StudentAnswer, distribution, read_answer
 from rlhf_studio.runs.classroom.store import GONE, ClassStore
 from rlhf_studio.runs.feedback.store import Refused
 from rlhf_studio.ui.classroom.real import Answering
@@ -23,7 +23,7 @@ class Rounds:
         self._store, self._answering = store, answering
         self._changing = threading.Lock()
         self._round: Round | None = None
-        self._given: dict[str, Answer] = {}
+        self._given: dict[str, AnswerValue] = {}
         self._real: Json = {}
         self._view: Json = {}
         self.version = int(time.time())  # grows with every change that pages must see; another one after every start of the app
@@ -51,7 +51,7 @@ class Rounds:
         view, own = self._view, self._given.get(person)
         return {"version": self.version, "round": view, "own": own if view and person else None, "answered": self.answered}
 
-    def ask(self, question: Question, run: str = "") -> None:
+    def ask(self, question: RoundQuestion, run: str = "") -> None:
         """Begin a round."""
         with self._changing:
             self._take(self._store.ask(question, run))
@@ -122,7 +122,7 @@ class Rounds:
     def _is_present(self, round_id: str) -> bool:
         return self._round is not None and self._round.id == round_id
 
-    def answers(self, round_id: str) -> tuple[Round, list[Given]]:
+    def answers(self, round_id: str) -> tuple[Round, list[StudentAnswer]]:
         """A round with its answers."""
         return self._store.round(round_id), self._store.answers(round_id)
 

@@ -14,7 +14,7 @@ from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.feedback.exchange import ReadRow, agreed_rows, as_lines, export_rows, items_of, read_lines
 from rlhf_studio.runs.feedback.records import MOST_ITEMS, Added, NewItem, Task
 from rlhf_studio.runs.feedback.store import Feedback, Refused
-from rlhf_studio.runs.feedback.tasks import MOST_PROBLEMS, told
+from rlhf_studio.runs.feedback.tasks import MOST_PROBLEMS, shortened
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.feedback import files, sent
 from rlhf_studio.ui.once import Once
@@ -83,7 +83,7 @@ class TaskWork:
             items += row.items
             rows += [row.number] * len(row.items)
         stored = self._feedback.add_items(task.id, items, rows)
-        return replace(stored, problems=told([*problems, *stored.problems]))
+        return replace(stored, problems=shortened([*problems, *stored.problems]))
 
     def _from_evaluation(self, task: Task, data: Any, known: int) -> Added:
         if known:
@@ -119,7 +119,7 @@ class TaskWork:
             if not total.added:
                 raise
             raise Refused(f"{total.added:,} items were added, then it went wrong: {error}") from error
-        return replace(total, problems=told([*total.problems, *problems], wrong - len(problems)))
+        return replace(total, problems=shortened([*total.problems, *problems], wrong - len(problems)))
 
     def export(self, data: Any) -> Json:
         """The answers as JSON Lines: ``each`` for a row per answer, ``agreed`` for a row per item."""
