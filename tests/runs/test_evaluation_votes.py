@@ -23,13 +23,13 @@ def test_votes_come_back_in_their_order(tmp_path: Path) -> None:
 def test_a_line_that_a_kill_cut_off_is_no_vote_and_harms_none(tmp_path: Path) -> None:
     for vote in VOTES:
         keep_vote(tmp_path, vote)
-    whole = (tmp_path / FILE).read_bytes()
-    last = len(whole.splitlines(keepends=True)[-1])
+    content = (tmp_path / FILE).read_bytes()
+    last = len(content.splitlines(keepends=True)[-1])
     for lost in range(1, last):
-        (tmp_path / FILE).write_bytes(whole[:-lost])
+        (tmp_path / FILE).write_bytes(content[:-lost])
         assert read_votes(tmp_path) == VOTES[:2]
         keep_vote(tmp_path, VOTES[2])
-        assert (tmp_path / FILE).read_bytes() == whole
+        assert (tmp_path / FILE).read_bytes() == content
 
 
 @pytest.mark.parametrize("line", ["{}", "no", '{"place": 0, "left": ["a", 0], "right": ["b", 0], "choice": "both"}', "[" * 100_000])

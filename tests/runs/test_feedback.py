@@ -41,11 +41,11 @@ def answer(feedback: Feedback, task: str, name: str, turn: Turn, verdict: Any = 
 
 
 def answer_all(feedback: Feedback, task: str, name: str, value: Any = 0) -> list[int]:
-    turn, seen = feedback.turn(task, name), []
+    turn, items = feedback.turn(task, name), []
     while turn.shown is not None:
-        seen.append(turn.shown.item.id)
+        items.append(turn.shown.item.id)
         turn = answer(feedback, task, name, turn, value=value)
-    return seen
+    return items
 
 
 def test_a_workspace_without_feedback_is_empty_and_stays_untouched(feedback: Feedback, tmp_path: Path) -> None:
@@ -58,22 +58,22 @@ def test_a_workspace_without_feedback_is_empty_and_stays_untouched(feedback: Fee
 def test_an_answer_speaks_of_the_response_and_not_of_its_place(feedback: Feedback) -> None:
     """Everybody chooses the response that is called "first", wherever it stands."""
     task = task_with(feedback, annotators=8)
-    places = Counter[int]()
+    positions = Counter[int]()
     for name in (f"n{number}" for number in range(8)):
         turn = feedback.turn(task, name)
         while turn.shown is not None:
-            place = turn.shown.order.index(0)
-            places[place] += 1
-            turn = answer(feedback, task, name, turn, value=place)
+            position = turn.shown.order.index(0)
+            positions[position] += 1
+            turn = answer(feedback, task, name, turn, value=position)
     votes = feedback.votes(task)
     assert len(votes) == 48 and {vote.value for vote in votes} == {0}
-    assert all(vote.shown[0] in (0, 1) for vote in votes) and 12 <= places[0] <= 36, "the order is drawn"
+    assert all(vote.shown[0] in (0, 1) for vote in votes) and 12 <= positions[0] <= 36, "the order is drawn"
 
 
 def test_each_item_goes_to_so_many_people_and_to_each_once(feedback: Feedback) -> None:
     task = task_with(feedback, annotators=2)
-    found = {name: answer_all(feedback, task, name) for name in ("Anna", "Ben", "Chi")}
-    assert len(found["Anna"]) == len(found["Ben"]) == 6 and found["Chi"] == []
+    answered = {name: answer_all(feedback, task, name) for name in ("Anna", "Ben", "Chi")}
+    assert len(answered["Anna"]) == len(answered["Ben"]) == 6 and answered["Chi"] == []
     assert feedback.turn(task, "Chi").state == "done"
     assert feedback.progress(task).done == 6
 
@@ -162,11 +162,11 @@ def test_the_round_with_known_answers_comes_first_and_is_repeated_until_it_is_pa
 
     def go_round(right: int) -> Turn:
         turn = feedback.turn(task, "Anna")
-        for place in range(4):
+        for position in range(4):
             assert turn.shown is not None and turn.shown.item.answer == 0
             correct = turn.shown.order.index(0)
-            turn = answer(feedback, task, "Anna", turn, value=correct if place < right else 1 - correct)
-            assert turn.expected == {"right": place < right, "why": "Good is better.", "answer": 0, "item": turn.expected["item"]}  # type: ignore[index]
+            turn = answer(feedback, task, "Anna", turn, value=correct if position < right else 1 - correct)
+            assert turn.expected == {"right": position < right, "why": "Good is better.", "answer": 0, "item": turn.expected["item"]}  # type: ignore[index]
         return turn
 
     failed = go_round(2)
@@ -211,7 +211,7 @@ def test_items_that_a_task_cannot_take_are_named(feedback: Feedback, item: NewIt
     task, added = feedback.create(NewTask("t"), [PAIRS[0], item, PAIRS[1], PAIRS[0]])
     assert (added.added, added.repeated) == (2, 1)
     assert len(added.problems) == 1 and added.problems[0].startswith("Row 2: ") and wrong in added.problems[0]
-    assert [one.number for one in feedback.items(task.id)] == [1, 2]
+    assert [item.number for item in feedback.items(task.id)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -287,26 +287,27 @@ def test_what_people_send_is_never_told_as_damage(feedback: Feedback) -> None:
         feedback.set_uncertainties(task, {feedback.items(task)[0].id: 10**400})
     with pytest.raises(ValueError, match="more than 100,000 characters"):
         feedback.ask("r-0", "r", NewTask("t", kind="rating"), [NewItem("p", ("x" * 100_001,), step=1)], 1.0)
-    assert [one.id for one in feedback.tasks()] == [task] and feedback.votes(task) == []
+    assert [known.id for known in feedback.tasks()] == [task] and feedback.votes(task) == []
 
 
 def test_another_scale_is_another_task(feedback: Feedback) -> None:
     """Ratings on one scale say nothing on another: people are asked anew, and the old ratings wait for the old scale."""
     items = [NewItem("p", ("a response",), step=1)]
 
-    def asked(points: int) -> str:
-        found = feedback.ask("run-0", "run", NewTask("t", kind="rating", points=points), items, 2e9)
-        assert [task.id for task in feedback.waiting()] == [found.task]
-        assert feedback.task(found.task).settings.points == points and list(found.items.values()) == [feedback.items(found.task)[0].id]
-        return found.task
+    def task_of_scale(points: int) -> str:
+        answered = feedback.ask("run-0", "run", NewTask("t", kind="rating", points=points), items, 2e9)
+        assert [task.id for task in feedback.waiting()] == [answered.task]
+        assert feedback.task(answered.task).settings.points == points
+        assert list(answered.items.values()) == [feedback.items(answered.task)[0].id]
+        return answered.task
 
-    first = asked(5)
+    first = task_of_scale(5)
     answer(feedback, first, "Anna", feedback.turn(first, "Anna"), "rating", 5)
-    second = asked(9)
+    second = task_of_scale(9)
     assert feedback.ratings(second, 1, 1) == {}
     answer(feedback, second, "Anna", feedback.turn(second, "Anna"), "rating", 9)
-    assert asked(5) == first and list(feedback.ratings(first, 1, 1).values()) == [[5]]
-    assert asked(9) == second and list(feedback.ratings(second, 1, 1).values()) == [[9]]
+    assert task_of_scale(5) == first and list(feedback.ratings(first, 1, 1).values()) == [[5]]
+    assert task_of_scale(9) == second and list(feedback.ratings(second, 1, 1).values()) == [[9]]
 
 
 def test_a_store_that_was_cut_off_says_so_everywhere(feedback: Feedback, tmp_path: Path) -> None:
@@ -319,9 +320,9 @@ def test_a_store_that_was_cut_off_says_so_everywhere(feedback: Feedback, tmp_pat
         path.write_bytes(path.read_bytes()[:left])
         before = path.read_bytes()
         for act in (feedback.tasks, lambda: feedback.turn(task, "Anna"), lambda: feedback.votes(task), feedback.known_rating_link):
-            with pytest.raises(StoreError, match=r"people\.db is damaged") as told:
+            with pytest.raises(StoreError, match=r"people\.db is damaged") as raised:
                 act()
-            assert told.value.reason == "damaged"
+            assert raised.value.reason == "damaged"
         feedback.close()
         assert path.read_bytes() == before
 

@@ -128,8 +128,8 @@ def test_exported_pairs_have_the_usual_columns(feedback: Feedback) -> None:
     for name, verdict, confidence in (("Anna", "chosen", 1.0), ("Ben", "tie", 0.5), ("Chi", "skip", 1.0)):
         turn = feedback.turn(task, name)
         assert turn.shown is not None
-        place = turn.shown.order.index(1) if verdict == "chosen" else None
-        feedback.vote(task, name, NewVote(name, turn.shown.item.id, verdict, place, confidence))  # type: ignore[arg-type]
+        position = turn.shown.order.index(1) if verdict == "chosen" else None
+        feedback.vote(task, name, NewVote(name, turn.shown.item.id, verdict, position, confidence))  # type: ignore[arg-type]
     rows = list(export_rows(feedback.task(task), feedback.items(task), feedback.votes(task)))
     same = {"prompt": "p", "criterion": "polite", "task": "A task", "item": 1, "both_bad": False, "seconds": 0.0}
     one = {"chosen": "bad", "rejected": "good", "tie": False, "chosen_source": "run b", "rejected_source": "run a"}
@@ -176,8 +176,8 @@ def test_nobody_is_sure_who_did_not_say_so(feedback: Feedback) -> None:
 
     for name, response, confidence in (("Anna", 0, None), ("Ben", 1, 0.5)):
         turn = feedback.turn(task, name)
-        place = turn.shown.order.index(response)  # type: ignore[union-attr]
-        feedback.vote(task, name, NewVote(name, turn.shown.item.id, "chosen", place, confidence))  # type: ignore[union-attr]
+        position = turn.shown.order.index(response)  # type: ignore[union-attr]
+        feedback.vote(task, name, NewVote(name, turn.shown.item.id, "chosen", position, confidence))  # type: ignore[union-attr]
         rows, agreed = exported()
         if name == "Anna":
             assert "confidence" not in rows[0] and agreed["confidence"] == 1.0
@@ -226,8 +226,8 @@ def test_what_becomes_no_item_is_counted() -> None:
     alike = "4 completions left out: empty, or the same as the one beside it."
     assert put_together(rows, "pair") == ([], [ALONE.replace("1 completion", "2 completions"), alike])
     assert put_together(rows, "ranking") == ([("p", "a", "b", "c")], [ALONE, alike.replace("4", "2")])
-    many, told = put_together([row("p", str(number)) for number in range(11)], "ranking")
-    assert many == [("p", *map(str, range(9)))] and told == ["2 completions left out: a ranking has at most 9 responses."]
+    many, notes = put_together([row("p", str(number)) for number in range(11)], "ranking")
+    assert many == [("p", *map(str, range(9)))] and notes == ["2 completions left out: a ranking has at most 9 responses."]
 
 
 @pytest.mark.parametrize(
@@ -259,13 +259,13 @@ def test_the_file_of_generate_becomes_a_task(tmp_path: Path) -> None:
 # --- the answers of an evaluation -------------------------------------------------------------------------------------------------
 
 
-def said(policy: str, place: int, draw: int, response: str, score: float = 0.0) -> Answer:
-    return evaluated(0, policy, place=place, draw=draw, prompt=f"prompt {place}", response=response, score=score)
+def answer_of(policy: str, position: int, draw: int, response: str, score: float = 0.0) -> Answer:
+    return evaluated(0, policy, place=position, draw=draw, prompt=f"prompt {position}", response=response, score=score)
 
 
 TWO = [
-    said("start", 0, 0, "a", 1.0), said("start", 1, 0, "same"), said("start", 0, 1, "b", 3.0),
-    said("trained", 0, 0, "c", 1.5), said("trained", 1, 0, "same"), said("trained", 0, 1, " "),
+    answer_of("start", 0, 0, "a", 1.0), answer_of("start", 1, 0, "same"), answer_of("start", 0, 1, "b", 3.0),
+    answer_of("trained", 0, 0, "c", 1.5), answer_of("trained", 1, 0, "same"), answer_of("trained", 0, 1, " "),
 ]  # fmt: skip
 
 
@@ -277,12 +277,12 @@ def test_two_policies_meet_in_answers_of_the_same_draw() -> None:
 
 
 def test_three_policies_meet_each_other() -> None:
-    items, _ = exchange.items_of([said(name, 0, 0, name) for name in "xyz"], "pair")
+    items, _ = exchange.items_of([answer_of(name, 0, 0, name) for name in "xyz"], "pair")
     assert [item.responses for item in items] == [("x", "y"), ("x", "z"), ("y", "z")]
 
 
 def test_the_draws_of_one_policy_meet_in_their_order() -> None:
-    answers = [said("only", 4, draw, text) for draw, text in enumerate("abcde")]
+    answers = [answer_of("only", 4, draw, text) for draw, text in enumerate("abcde")]
     items, left_out = exchange.items_of(answers, "pair")
     assert [item.responses for item in items] == [("a", "b"), ("c", "d")] and left_out == 0
     assert exchange.items_of(answers[:1], "pair") == ([], 0)
@@ -291,7 +291,7 @@ def test_the_draws_of_one_policy_meet_in_their_order() -> None:
 def test_a_ranking_has_the_different_answers_and_a_rating_each() -> None:
     (one,), left_out = exchange.items_of(TWO, "ranking")
     assert one.responses == ("a", "b", "c") and one.uncertainty == -2.0 and left_out == 1
-    many = [said("only", 0, draw, f"text {draw}") for draw in range(MOST_RESPONSES + 3)]
+    many = [answer_of("only", 0, draw, f"text {draw}") for draw in range(MOST_RESPONSES + 3)]
     assert len(exchange.items_of(many, "ranking")[0][0].responses) == MOST_RESPONSES
     items, left_out = exchange.items_of(TWO, "rating")
     assert [item.responses[0] for item in items] == ["a", "b", "c", "same", "same"] and left_out == 1
@@ -302,13 +302,13 @@ def test_an_ensemble_is_unsure_where_its_models_disagree_about_the_difference() 
     """Two models: of the first pair both say that it differs by 2; of the second the one says 3, the other −1."""
     scores = {"a": (1.0, 5.0), "b": (-1.0, 3.0), "c": (3.0, 0.0), "d": (0.0, 1.0)}
     answers = [
-        replace(said(policy, place, 0, text, sum(scores[text]) / 2), members={"judges": list(scores[text])})
-        for policy, place, text in (("x", 0, "a"), ("y", 0, "b"), ("x", 1, "c"), ("y", 1, "d"))
+        replace(answer_of(policy, position, 0, text, sum(scores[text]) / 2), members={"judges": list(scores[text])})
+        for policy, position, text in (("x", 0, "a"), ("y", 0, "b"), ("x", 1, "c"), ("y", 1, "d"))
     ]
     assert [item.uncertainty for item in exchange.items_of(answers, "pair")[0]] == [0.0, 2.0]
     assert [item.uncertainty for item in exchange.items_of(answers, "rating")[0]] == [2.0, 2.0, 1.5, 0.5]
 
 
 def test_an_answer_without_a_score_says_nothing_of_how_sure_the_model_is() -> None:
-    (item,), _ = exchange.items_of([said("x", 0, 0, "a", math.nan), said("y", 0, 0, "b", 1.0)], "pair")
+    (item,), _ = exchange.items_of([answer_of("x", 0, 0, "a", math.nan), answer_of("y", 0, 0, "b", 1.0)], "pair")
     assert item.uncertainty is None
