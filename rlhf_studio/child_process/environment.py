@@ -129,10 +129,10 @@ def foreign_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def helper_environment(environment: Mapping[str, str], *, network: bool) -> dict[str, str]:
-    """What a helper may see that opens files which nobody has checked: what Python needs, and which run it works for.
+    """What a helper may see that opens unchecked files: what Python needs, and the folder of the run that it works for.
 
-    ``network`` adds what reaches the hub: proxies and the hub's settings, with the token. Without it a helper sees none of these.
-    The run's folder is there so that ending a run by force finds its helpers: each leads a session of its own.
+    ``network`` adds what is needed to reach the hub: proxies, the hub's settings and the token. The run's folder is there so that ending a
+    run by force finds its helpers: each of them leads its own session.
     """
     allowed = f"{_OF_HELPERS}|{_OF_THE_HUB}" if network else _OF_HELPERS
     by_name = {FOLDER_VARIABLE, *((*_HUB_TOKENS, NO_HUB_TOKEN) if network else ())}

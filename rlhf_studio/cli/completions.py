@@ -121,7 +121,9 @@ def write_completions(options: argparse.Namespace, prompts: Prompts, sampling: d
 
 
 def _config(source: PolicySource, options: argparse.Namespace, sampling: dict[str, Any]) -> RunConfig:
-    """Model, data, sampling and device as the policy's own run has them, as talking to it does; the command line's where it says so."""
+    """Settings that let a policy answer: model, data, sampling and device are those of its own run, unless the command line changes
+    them.
+    """
     from rlhf_studio.config.io import parse_ppo
 
     if options.samples < 1:

@@ -115,9 +115,10 @@ def _prepare(options: argparse.Namespace, step: int | None, permissions: Permiss
 
 
 def _checked(config: StageConfig, target: Path, permissions: Permissions, folder: Path | None = None) -> tuple[int, int] | None:
-    """The memory that a run will need which works in ``folder``, or in that of this process.
+    """The memory in bytes, from the least to the most, that a run needs. ``folder`` is where the run works; None means this process's
+    folder.
 
-    Raises ConfigError for what keeps it from starting.
+    Raises ConfigError for what keeps the run from starting.
     """
     from rlhf_studio.inputs.preflight import inspect_run
 

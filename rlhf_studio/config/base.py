@@ -89,5 +89,5 @@ def may_be_a_number(field: FieldInfo | None) -> bool:
 
 
 def may_be_empty(field: FieldInfo | None) -> bool:
-    """Whether this is a text that says nothing unless it is set."""
+    """Whether this is a text whose default is empty."""
     return field is not None and field.annotation is str and field.default == ""

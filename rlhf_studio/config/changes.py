@@ -85,7 +85,7 @@ def refusals(changes: list[Change], stays: Mapping[str, str] = STAYS) -> list[tu
 
 
 def depends_on_checkpoint(changes: list[Change]) -> list[Change]:
-    """The changes that only a run which begins again at step 0 can take: a checkpoint from before them does not fit."""
+    """The changes that do not fit a checkpoint from before them: only a run that begins again at step 0 can take them."""
     return [change for change in changes if _reason(change.setting, STAYS) and not _reason(change.setting, STAYS_FROM_START)]
 
 

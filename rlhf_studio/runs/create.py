@@ -74,10 +74,11 @@ def create_run(
 
 @contextmanager
 def new_folder(run_dir: Path) -> Iterator[Path]:
-    """A temporary folder beside ``run_dir`` to fill; at the end of the block it gets that name, or all of it goes where something failed.
+    """A temporary folder beside ``run_dir``, for the caller to fill inside the block.
 
-    What makers that were killed have left beside it is removed first. Raises RunExists and StoreError as :func:`create_run`, also for an
-    OSError in the block.
+    When the block ends, the folder gets the name ``run_dir``. When something fails, the folder is removed. Folders that killed processes
+    left beside it are removed first. Raises RunExists and StoreError as :func:`create_run` does; an OSError in the block becomes a
+    StoreError.
     """
     target = Path(run_dir).resolve()
     try:
@@ -102,7 +103,10 @@ def new_folder(run_dir: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """An empty folder in ``parent``, removed afterwards with what is left in it. Raises OSError, also where the disk cannot lock files."""
+    """An empty folder in ``parent``. When the block ends, the folder and what is still in it are removed.
+
+    Raises OSError, also where the disk cannot lock files.
+    """
     temporary, lock = _locked_name(parent, prefix)
     try:
         temporary.mkdir()
@@ -114,9 +118,9 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def clear_left(parent: Path, prefix: str) -> bool:
-    """Remove the temporary folders in ``parent`` whose makers were killed. Returns whether there is one that is still being filled.
+    """Remove the temporary folders in ``parent`` whose makers were killed. Returns whether another one is still being filled.
 
-    That one stays, whoever fills it; and so does what cannot be removed.
+    A folder that somebody still fills stays. What cannot be removed stays too.
     """
     busy = False
     for lock in parent.glob(f"{prefix}*{_LOCK}"):
@@ -136,9 +140,10 @@ def clear_left(parent: Path, prefix: str) -> bool:
 
 
 def clear_unfinished(parent: Path) -> None:
-    """Remove the new folders in ``parent`` whose makers were killed. One that is still being filled stays, whoever fills it.
+    """Remove the unfinished new folders in ``parent`` whose makers were killed. A folder that somebody still fills stays.
 
-    Folders of versions that had no locks go from a workspace when nothing in them has changed for a day. What cannot be removed stays.
+    Earlier versions had no locks. In a workspace, their folders are removed when nothing in them has changed for a day. What cannot be
+    removed stays.
     """
     clear_left(parent, paths.NEW_PREFIX)
     if parent.name == paths.RUNS:
@@ -248,7 +253,10 @@ def _fill(
 
 
 def _check_names(config: StageConfig, name: str, origin: Origin | None) -> None:
-    """Raises ConfigError for a hidden character in what a person named. A log's names are its writer's: they are shown as codes."""
+    """Raises ConfigError for a hidden character in a name that a person gave.
+
+    Names in an opened log come from another program: they are not refused, and pages show their hidden characters as codes.
+    """
     if origin is not None and origin.imported:
         return
     components = config.reward.components if isinstance(config, RunConfig | EvaluationRunConfig) else []
@@ -278,7 +286,10 @@ def replace_config(run_dir: Path, config: StageConfig) -> None:
 
 
 def complete_config(run_dir: Path, config: StageConfig) -> None:
-    """Write ``config.yaml`` anew with the same settings said in full, such as the step of a run that is named. In one step; StoreError."""
+    """Write ``config.yaml`` again with the same settings in full, such as the step of a run that a setting names.
+
+    The file is replaced in one step. Raises StoreError.
+    """
     folder = Path(run_dir).resolve()
     current, new = folder / paths.CONFIG, folder / f".{paths.CONFIG}.new"
     try:
@@ -291,7 +302,7 @@ def complete_config(run_dir: Path, config: StageConfig) -> None:
 
 
 def undo_replace(run_dir: Path) -> None:
-    """Take back the last :func:`replace_config`, for a run that did not go on after it. Raises StoreError."""
+    """Undo the last :func:`replace_config`, for a run that did not go on after it. Raises StoreError."""
     folder = Path(run_dir).resolve()
     number = 1
     while (folder / paths.EARLIER_CONFIG.format(number=number + 1)).exists():

@@ -77,7 +77,7 @@ def find_gpus() -> tuple[Gpu, ...] | None:
 
 
 def visible(listed: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """Those that ``CUDA_VISIBLE_DEVICES`` leaves, in its order and numbered anew; as for CUDA, what follows a wrong entry is gone."""
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, in its order and with new numbers. As in CUDA, a wrong entry ends the list."""
     entries = environment.get("CUDA_VISIBLE_DEVICES")
     if entries is None:
         return tuple(listed)

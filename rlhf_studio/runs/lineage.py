@@ -53,10 +53,10 @@ class Source:
 
 
 def sources(reader: RunReader, hash_of: Callable[[Path], str], bundled: Callable[[str], Path | None]) -> list[Source]:
-    """What a run was made from, checked against what lies there now; empty for runs of earlier versions. Raises StoreError.
+    """What a run was made from, compared with what lies there now. Empty for runs of earlier versions. Raises StoreError.
 
-    ``hash_of`` is :func:`rlhf_studio.inputs.provenance.hash_of`, or a remembering one; ``bundled`` is
-    :func:`rlhf_studio.config.bundled.bundled_path`: the program may have moved since.
+    ``hash_of`` is :func:`rlhf_studio.inputs.provenance.hash_of`, or a version of it that remembers its answers. ``bundled`` is
+    :func:`rlhf_studio.config.bundled.bundled_path`: the program may have moved since the run began.
     """
     events = [event for event in reader.newest_events(100_000) if event.kind == EVENT]
     if not events:
@@ -73,7 +73,7 @@ def _source(recorded: Mapping[str, Any], hash_of: Callable[[Path], str], bundled
 
 
 def standing_of(path: str, sha256: str, hash_of: Callable[[Path], str]) -> Standing:
-    """Whether what lies at a path still has the hash that was noted; not checked where neither or one of them is empty."""
+    """Whether the file or folder at a path still has the hash that was noted. Without a path or a hash, it is not checked."""
     if not path or not sha256:
         return "not checked"
     try:
@@ -83,7 +83,9 @@ def standing_of(path: str, sha256: str, hash_of: Callable[[Path], str]) -> Stand
 
 
 def family(run_id: str, made_from: Mapping[str, Sequence[str]]) -> list[str]:
-    """The runs that a run comes from, directly or through others, oldest first. ``made_from``: run id -> ids of what it was made from."""
+    """The runs that a run was made from, directly or through others, oldest first. ``made_from``: for each run id, the ids of its
+    sources.
+    """
     ancestors: list[str] = []
 
     def visit(run: str) -> None:
@@ -101,9 +103,9 @@ def family(run_id: str, made_from: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def keep_sources(run_dir: Path, config: StageConfig, folder: Path) -> list[str]:
-    """Mark each checkpoint of another run that these settings name, so that run does not remove it while this one is there.
+    """Mark each checkpoint of another run that these settings name: that run then keeps it as long as this run exists.
 
-    ``folder`` is where relative names start. Returns a sentence for each checkpoint that could not be marked.
+    ``folder`` is where relative names start. Returns one sentence for each checkpoint that could not be marked.
     """
     problems = []
     for checkpoint in _named_checkpoints(config, folder):
@@ -119,7 +121,10 @@ def keep_sources(run_dir: Path, config: StageConfig, folder: Path) -> list[str]:
 
 
 def _named_checkpoints(config: StageConfig, folder: Path) -> list[Path]:
-    """The folders of the checkpoints that the settings name with their step; a run without a step is its newest, which stays anyway."""
+    """The folders of the checkpoints that the settings name with a step.
+
+    A run named without a step means its newest checkpoint, which that run keeps anyway.
+    """
     folders = (checkpoint for name in _model_names(config) for checkpoint in _checkpoints(os.path.join(folder, name)))
     return list(dict.fromkeys(path.resolve() for path in folders if is_folder(path)))
 

@@ -187,7 +187,7 @@ class FileLock:
         self.descriptor: int | None = None
 
     def take(self) -> None:
-        """Have it from now on. Raises the refusal, and StoreError when the folder is gone, cannot be written, or cannot lock files."""
+        """Take the lock. Raises the refusal, and StoreError when the folder is gone, cannot be written, or cannot lock files."""
         try:
             self.descriptor = os.open(self.path, _READ_AND_WRITE | os.O_CREAT, 0o644)
         except OSError as error:

@@ -90,7 +90,7 @@ def belongs(step: int, manifest: Mapping[str, Any], recorded_at: float | None) -
 def mark_used(checkpoint: Path, user: Path) -> None:
     """Note in a checkpoint that the run in the folder ``user`` is made from it. Raises OSError.
 
-    The note has the run's place twice, in full and as seen from the checkpoint: a workspace may be moved as a whole.
+    The note names the run's folder twice: as a full path, and as a path relative to the checkpoint, because a workspace may be moved.
     """
     checkpoint, user = checkpoint.resolve(), user.resolve()
     marks = checkpoint / USED_BY
@@ -142,7 +142,7 @@ def sync(path: Path) -> None:
 
 
 def is_used(checkpoint: Path) -> bool:
-    """Whether a run that is there still says that it is made from this checkpoint, or may say so in a note that cannot be read now."""
+    """Whether an existing run says that it is made from this checkpoint. A note that cannot be read now counts as one."""
     try:
         return any(_may_lead_to_a_run(note) for note in _notes(checkpoint))
     except OSError:
@@ -165,7 +165,10 @@ def _notes(checkpoint: Path) -> list[Path]:
 
 
 def _may_lead_to_a_run(note: Path) -> bool:
-    """Void is only what is no note of ours, and a note whose run is plainly gone from both of its places."""
+    """Whether the run of a note still exists, or may exist.
+
+    The answer is no only for a file that is not one of our notes, and for a note whose run is in neither of its two places.
+    """
     try:
         return _run_of(note) is not None
     except (FileNotFoundError, UnfitFile):
@@ -175,7 +178,7 @@ def _may_lead_to_a_run(note: Path) -> bool:
 
 
 def _run_of(note: Path) -> Path | None:
-    """The folder of the run that a note is of; None where it is gone, and for what is no note of ours. Raises OSError."""
+    """The folder of the run that wrote a note. None when that run is gone, or the file is not one of our notes. Raises OSError."""
     try:
         locations = read_object(note)
         folders = [Path(locations["run"]), note.resolve().parents[1] / locations["from_here"]]

@@ -85,11 +85,11 @@ NEWER = "{path} was written by an app of an earlier version after its contents h
 
 
 class Refused(Exception):
-    """What somebody asked for cannot be done; one sentence that says why."""
+    """A request that cannot be carried out. The message is one sentence for people that says why."""
 
 
 class Database:
-    """``people.db`` below ``root``, with one connection for whoever writes; made when something is written for the first time."""
+    """``people.db`` below ``root``, with one connection for writing. The file is made at the first write."""
 
     def __init__(self, root: Path):
         self.root = Path(root)
@@ -114,7 +114,7 @@ class Database:
 
     @contextmanager
     def forget(self) -> Iterator[sqlite3.Connection]:
-        """The same, to remove what may not be left on the disk: neither in the journal nor in the old file of a class."""
+        """Like :meth:`change`, for removing what must not stay on the disk: also not in the journal, nor in the old file of a class."""
         with self.change() as connection:
             yield connection
         with self._lock, self._damage():
@@ -199,14 +199,14 @@ class Database:
 
 @contextmanager
 def change(root: Path) -> Iterator[sqlite3.Connection]:
-    """One transaction over a connection of its own, as of whoever writes seldom. Raises StoreError."""
+    """One transaction over its own connection, for code that writes seldom. Raises StoreError."""
     database = Database(root)
     with closing(database), database.change() as connection:
         yield connection
 
 
 def take_over(root: Path) -> None:
-    """Have what is in the old files here, before one of them changes. Raises StoreError."""
+    """Copy the rows of the old files into ``people.db`` before one of the old files changes. Raises StoreError."""
     with change(root):
         pass
 
@@ -252,7 +252,7 @@ def _alias(path: Path) -> str:
 
 
 def _is_old(path: Path) -> bool:
-    """Whether a file of an earlier version, with rows to take over, is in its place."""
+    """Whether the file of an earlier version is there, with rows to copy."""
     if path.name != paths.STUDIO_DATABASE or not path.is_file():
         return path.is_file()
     try:
@@ -292,7 +292,7 @@ def _copy_tables(connection: sqlite3.Connection, alias: str, tables: dict[str, s
 
 
 def _set_aside(path: Path) -> None:
-    """Give an old file its other name; ``studio.db`` stays, and drops its table itself."""
+    """Rename an old file. ``studio.db`` keeps its name: it drops its own table."""
     if path.name == paths.STUDIO_DATABASE:
         return
     aside = path.with_name(SET_ASIDE.format(name=path.name))

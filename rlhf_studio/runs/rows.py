@@ -1,7 +1,8 @@
-"""The records of a run as rows of ``run.db`` and back: each kind's codec, declared once, and what is asked of the metrics.
+"""The records of a run as rows of ``run.db``: one codec for each kind of record, and the queries over the metrics.
 
-``insert_*`` run inside the writer's transaction. Whatever reads raises one of :data:`~rlhf_studio.runs.values.DAMAGE` for rows that nobody
-wrote. Databases of earlier versions lack some of the tables and columns: what was not recorded is read as missing.
+The functions ``insert_*`` run inside the writer's transaction. The functions that read raise one of :data:`~rlhf_studio.runs.values.DAMAGE`
+for rows that this program did not write. Databases of earlier versions lack some tables and columns: what they did not record is read as
+missing.
 """
 
 from __future__ import annotations
@@ -193,7 +194,10 @@ ANSWERS = RecordTable(
 
 
 def insert_rollouts(connection: sqlite3.Connection, step: int, records: Sequence[RolloutRecord]) -> None:
-    """Store a step's recorded episodes, with their token arrays where they have them, and what the answers of an evaluation have beside."""
+    """Store a step's recorded episodes, with the token arrays of those that have them.
+
+    For the answers of an evaluation, their own fields are stored too.
+    """
     ROLLOUTS.insert(connection, records, step=step)
     for record in records:
         if record.tokens is not None:
@@ -249,7 +253,7 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
 
 
 def read_answers(connection: sqlite3.Connection, after: int = 0) -> list[Answer]:
-    """The answers that an evaluation run has recorded in the steps after ``after``, by step and place in it."""
+    """The answers that an evaluation run has recorded in the steps after ``after``, in the order of step and sample."""
     which = f"WHERE step > ? AND {OF_NOW} ORDER BY step, sample"
     own = dict(ANSWERS.select(connection, which, (after,), keys=("step", "sample")))
     recorded = ROLLOUTS.select(connection, which, (after,), keys=("step", "sample")) if own else ()

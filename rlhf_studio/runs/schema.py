@@ -215,9 +215,7 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = SCHE
 
 
 class FileIdentity:
-    """Whether the file at a path is still the file that was there at first: a run folder may be deleted, moved or replaced while
-    its engine works.
-    """
+    """Remembers which file lies at a path, to notice when the run folder is deleted, moved or replaced while its engine works."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -231,7 +229,7 @@ class FileIdentity:
         return status.st_dev, status.st_ino
 
     def is_ours(self) -> bool:
-        """Whether the file at the path is the one that was there at first."""
+        """Whether the remembered file still lies at the path."""
         return self._file is not None and self._look() == self._file
 
 

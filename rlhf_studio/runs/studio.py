@@ -200,7 +200,7 @@ def append(connection: sqlite3.Connection, run_id: str, mode: StartMode, *, seq:
 
 
 def queue_position(connection: sqlite3.Connection, run_id: str) -> int:
-    """The place of a waiting run in the queue: 1 for the next to start."""
+    """The position of a waiting run in the queue: 1 for the next to start."""
     position = Studio(load_entries(connection), {}).queue_position(run_id)
     assert position is not None
     return position
@@ -269,7 +269,7 @@ def set_marks(connection: sqlite3.Connection, run_id: str, marks: Marks) -> None
 
 
 def move(connection: sqlite3.Connection, run_id: str, position: int) -> None:
-    """Give a waiting run another place among those that wait: 1 is the next to start; beyond the last means the last."""
+    """Give a waiting run another position among the waiting runs: 1 is the next to start; a number that is too large means the last."""
     waiting = Studio(load_entries(connection), {}).waiting()
     order = [entry.run_id for entry in waiting if entry.run_id != run_id]
     order.insert(position - 1, run_id)

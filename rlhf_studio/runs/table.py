@@ -33,10 +33,10 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class FieldCodec:
-    """Some fields of a record and the columns that hold them.
+    """Some fields of a record, the columns that hold them, and the two functions between them.
 
-    ``encode`` takes the fields' values and gives the columns'; ``decode`` is its inverse. Of a part with one field and one column both
-    speak of the value itself, else of a sequence of values.
+    ``encode`` takes the values of the fields and returns the values of the columns. ``decode`` does the reverse. With one field and one
+    column, both take and return a single value; otherwise a sequence of values.
     """
 
     fields: tuple[str, ...]
@@ -51,12 +51,12 @@ class FieldCodec:
 
 
 def converted(name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> FieldCodec:
-    """A field in the column of the same name."""
+    """A field in a column of the same name; ``encode`` and ``decode`` convert its value."""
     return FieldCodec((name,), (name,), encode, decode)
 
 
 def plain(name: str) -> FieldCodec:
-    """What SQLite holds as it is: names that the program makes itself."""
+    """A field that SQLite stores without conversion, such as a name that the program made."""
     return converted(name, _same, _same)
 
 
@@ -65,7 +65,7 @@ def _same(value: Any) -> Any:
 
 
 def text(name: str) -> FieldCodec:
-    """Any text, also with halves of surrogate pairs."""
+    """Any text, also one with half of a surrogate pair."""
     return converted(name, encode_text, decode_text)
 
 
@@ -99,7 +99,7 @@ def truth(name: str, unknown: int | None = None) -> FieldCodec:
 
 
 def choice(name: str, allowed: Sequence[Any], otherwise: Any = None) -> FieldCodec:
-    """One of few; ``otherwise`` where nothing is stored."""
+    """One of a few values. ``otherwise`` is the value where nothing is stored."""
 
     def decode(stored: Any) -> Any:
         if stored is None and otherwise is not None:
@@ -112,7 +112,7 @@ def choice(name: str, allowed: Sequence[Any], otherwise: Any = None) -> FieldCod
 
 
 def numbers(*names: str, flags: str) -> FieldCodec:
-    """Numbers in a column each; which of them are not finite stands in the column ``flags``."""
+    """Numbers, each in its own column. The column ``flags`` says which of them are not finite."""
 
     def encode(*values: float | None) -> Sequence[Any]:
         stored, stored_flags = encode_numbers(dict(zip(names, values, strict=True)))
@@ -134,9 +134,9 @@ def texts(name: str, empty: Any = None) -> FieldCodec:
 
 
 def as_json(name: str, flags: str = "", *, read: Callable[[Any], Any] = _same, write: Callable[[Any], Any] | None = None) -> FieldCodec:
-    """Anything that JSON holds, in a column; what is not finite in it stands in the column ``flags``, where there is one.
+    """A value that JSON can hold, in one column. The column ``flags``, if there is one, says which numbers in it are not finite.
 
-    ``write`` makes plain JSON of the field, None for nothing to store; ``read`` makes the field of that again.
+    ``write`` turns the field into plain JSON; None means that nothing is stored. ``read`` does the reverse.
     """
 
     def encode(value: Any) -> Any:
@@ -165,13 +165,13 @@ def real_members(value: Any) -> dict[str, float]:
 
 
 class RecordTable(Generic[Record]):
-    """A kind of record as rows of a table.
+    """The codec of one kind of record: its fields as the columns of a table.
 
     Args:
-        name: of the table.
-        make: the record; called with its fields by name.
-        parts: its fields, in the order of the columns. A table may have further columns, its keys, which are given beside the record.
-        later: whether databases of earlier versions lack the table; there are no rows then.
+        name: the name of the table.
+        make: makes the record; called with the fields by name.
+        parts: the fields, in the order of the columns. A table may have more columns, its keys, which are given beside the record.
+        later: whether databases of earlier versions lack the table. They then have no rows.
     """
 
     def __init__(self, name: str, make: Callable[..., Record], *parts: FieldCodec, later: bool = False):
@@ -182,7 +182,7 @@ class RecordTable(Generic[Record]):
         self._several = [(part, position, position + len(part.columns)) for part, position in positions if not part.single]
 
     def row(self, record: Any) -> list[Any]:
-        """The values of :attr:`columns`; ``record`` may have further fields, or be of another type with these."""
+        """The values of :attr:`columns`. ``record`` may have more fields, or be of another type that has these fields."""
         values: list[Any] = []
         for part in self.parts:
             if part.single:
@@ -192,14 +192,17 @@ class RecordTable(Generic[Record]):
         return values
 
     def fields(self, row: Sequence[Any]) -> Fields:
-        """The fields of a row, by name. Raises one of :data:`~rlhf_studio.runs.values.DAMAGE` for a row that nobody wrote."""
+        """The fields of a row, by name. Raises one of :data:`~rlhf_studio.runs.values.DAMAGE` for a row that this program did not write."""
         fields = {name: decode(row[position]) for name, position, decode in self._single}
         for part, first, end in self._several:
             fields.update(zip(part.fields, part.decode(*row[first:end]), strict=True))
         return fields
 
     def insert(self, connection: sqlite3.Connection, records: Iterable[Any], *, or_else: str = "", **keys: Any) -> int:
-        """Store records, each with the same ``keys``; how many were stored. ``or_else``: REPLACE or IGNORE what is there already."""
+        """Store records, each with the same ``keys``. Returns how many were stored.
+
+        ``or_else`` says what happens to a row that is there already: REPLACE or IGNORE.
+        """
         columns = (*keys, *self.columns)
         marks = ", ".join("?" * len(columns))
         return connection.executemany(
@@ -219,16 +222,16 @@ class RecordTable(Generic[Record]):
             yield row[: len(keys)], self.fields(row[len(keys) :])
 
     def records(self, connection: sqlite3.Connection, rest: str = "", parameters: Sequence[Any] = ()) -> list[Record]:
-        """Rows as records, as :meth:`select` finds them."""
+        """Rows as records; the arguments are those of :meth:`select`."""
         return [self.make(**fields) for _, fields in self.select(connection, rest, parameters)]
 
     def first(self, connection: sqlite3.Connection, rest: str = "", parameters: Sequence[Any] = ()) -> Record | None:
-        """The first of them; None where there is none."""
+        """The first of these records; None when there is none."""
         return next(iter(self.records(connection, f"{rest} LIMIT 1", parameters)), None)
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
-    """The names of a table's columns; none where there is no such table."""
+    """The names of a table's columns; empty when the table does not exist."""
     return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
@@ -275,7 +278,10 @@ class Arrays:
 
 
 def packed(header: Any, rows: Sequence[StoredArray], length_bytes: int = 8) -> bytes:
-    """JSON and arrays in one blob: the length of a header, the header with the arrays' names and sizes, and the arrays."""
+    """JSON and arrays in one blob: the length of the header, the header, and the arrays one after the other.
+
+    The header holds the names and sizes of the arrays.
+    """
     sizes = [[decode_text(name), kind, shape, len(data)] for name, kind, shape, data in rows]
     header_text, flags = encode_json({**header, "arrays": sizes})
     header_parts = [decode_text(header_text), None if flags is None else decode_text(flags)]

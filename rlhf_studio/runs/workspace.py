@@ -317,7 +317,7 @@ class Workspace(RunFolders):
             studio.set_marks(connection, run_id, marks)
 
     def forget_students(self, *, names: bool = False) -> None:
-        """Nothing tells any more which students started runs, but the names that they typed; or, with ``names``, no name does."""
+        """Forget which students started runs; the names that they typed stay. With ``names``, forget the names too."""
         database = people.Database(self.root)
         with closing(database), studio.change(self.root):  # it waits for a start that is being queued, and finds it
             if database.exists():
@@ -363,7 +363,7 @@ class Workspace(RunFolders):
         _remove(trash)
 
     def adopt(self) -> list[str]:
-        """What an app does when it starts: clear away what earlier ones left half made or half deleted.
+        """Clean up when an app starts: remove what earlier apps left half made or half deleted.
 
         Returns the ids of the runs that are alive.
         """

@@ -338,10 +338,10 @@ class RunWriter:
 
 
 def record_end(run_dir: Path, record: EventRecord) -> bool:
-    """Put on record that a run was stopped whose engine is gone and could not say so. Returns whether there was anything to say.
+    """Record that a run was stopped when its engine is gone and could not record it. Returns whether there was anything to record.
 
-    Call it while holding the :class:`~rlhf_studio.runs.liveness.EngineLock`. A run that had ended by itself keeps
-    the state and the cause that it recorded.
+    Call it while holding the :class:`~rlhf_studio.runs.liveness.EngineLock`. A run that had ended by itself keeps its recorded state and
+    cause.
 
     Raises:
         StoreError: the run cannot be read or written.

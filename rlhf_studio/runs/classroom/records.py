@@ -1,4 +1,4 @@
-"""What a class is asked and answers, with its bounds; what it answered together, and a round as rows to take home."""
+"""The questions and answers of a class with their limits, the summary of all answers, and a round as rows for export."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class RoundQuestion:
         return "curve" if self.metric else "options"
 
     def sample_steps(self) -> np.ndarray:
-        """The steps at which a curve's heights are kept, shape (POINTS,); they need not be whole."""
+        """The steps at which the heights of a curve are stored, shape (POINTS,). They need not be whole numbers."""
         return np.linspace(self.first, self.last, POINTS)
 
 
@@ -146,7 +146,10 @@ def _points(value: Any) -> list[tuple[float, float]]:
 
 
 def resampled(question: RoundQuestion, points: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    """The heights of a drawn curve at the places that are kept, inside the field. Raises ValueError for one that leaves out too much."""
+    """The heights of a drawn curve at :meth:`RoundQuestion.sample_steps`, cut to the range of the question.
+
+    Raises ValueError for a curve that does not reach from the first step to the last.
+    """
     heights = dict(points)  # of two points at one step the later one
     steps = sorted(heights)
     margin = EDGE * (question.last - question.first) + 1e-9
@@ -157,7 +160,7 @@ def resampled(question: RoundQuestion, points: Sequence[tuple[float, float]]) ->
 
 
 def clean_name(name: str) -> str:
-    """A name as it is kept. Raises ValueError for one that is too long or holds what cannot be seen."""
+    """A name with single spaces, as it is stored. Raises ValueError when it is too long or has a hidden character."""
     cleaned = " ".join(name.split())
     if len(cleaned) > LONGEST_NAME:
         raise ValueError(f"A name has at most {LONGEST_NAME} characters.")
@@ -188,7 +191,7 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 
 def rows_of(round_: Round, answers: Sequence[StudentAnswer]) -> Iterator[Json]:
-    """One row for each answer, without anything that tells who a student was but the name they typed."""
+    """One row for each answer. Nothing in it tells who a student was, except the name that the student typed."""
     question = round_.question
     for number, given in enumerate(answers, start=1):
         row: Json = {"round": round_.id, "question": question.text, "number": number, "name": given.name, "changes": given.changes}

@@ -20,7 +20,7 @@ _LONGEST = 400
 
 
 def lasting_secret(root: Path, file: str) -> str:
-    """What is kept in ``file`` below ``root``; made and kept where there is none that can be believed. Raises StoreError."""
+    """The secret in ``file`` below ``root``. A new one is made and stored when there is none that can be trusted. Raises StoreError."""
     known = kept_secret(root, file)
     if not known:
         known = secrets.token_urlsafe(32)
@@ -29,7 +29,7 @@ def lasting_secret(root: Path, file: str) -> str:
 
 
 def keep_secret(root: Path, file: str, token: str) -> None:
-    """Keep the token below ``root``, in place of what was kept before. Raises StoreError."""
+    """Store the token below ``root``, in place of an earlier one. Raises StoreError."""
     path = Path(root) / file
     fresh = path.with_name(f"{file}-{secrets.token_hex(4)}")
     try:
@@ -46,7 +46,7 @@ def keep_secret(root: Path, file: str, token: str) -> None:
 
 
 def kept_secret(root: Path, file: str) -> str:
-    """The token that an app of this user has kept below ``root``; empty where there is none that can be believed."""
+    """The token that an app of this user stored below ``root``; empty when there is none that can be trusted."""
     try:
         descriptor = os.open(Path(root) / file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -63,7 +63,7 @@ def kept_secret(root: Path, file: str) -> str:
 
 
 def forget_secret(root: Path, file: str) -> None:
-    """No app after this one has it. Raises StoreError."""
+    """Remove the stored token, so that later apps do not have it. Raises StoreError."""
     path = Path(root) / file
     try:
         path.unlink(missing_ok=True)

@@ -84,7 +84,7 @@ class ClassStore:
     # --- rounds -------------------------------------------------------------------------------------------------------------
 
     def ask(self, question: RoundQuestion, run: str = "") -> Round:
-        """Begin a round; the one before is put away."""
+        """Begin a round. The round before it is over."""
         made = Round(secrets.token_hex(6), question, "open", run, self._now(), 0)
         with self._database.change() as connection:
             if connection.execute("SELECT count(*) FROM rounds").fetchone()[0] >= MOST_ROUNDS:
@@ -107,8 +107,10 @@ class ClassStore:
         return rounds[0]
 
     def move(self, round_id: str, state: State) -> Round:
-        """Take a round on to a later state; asking for a state that it has passed changes nothing. Only a closed round, of which nobody has
-        seen anything yet, can be opened again."""
+        """Move a round on to a later state. Moving it to an earlier state changes nothing.
+
+        One step back is possible: a closed round, whose answers nobody has seen yet, can be opened again.
+        """
         with self._database.change() as connection:
             known = _round(connection, round_id)
             if STATES.index(state) > STATES.index(known.state) or (known.state, state) == ("closed", "open"):
@@ -116,7 +118,7 @@ class ClassStore:
             return _round(connection, round_id)
 
     def show_again(self, round_id: str) -> Round:
-        """What the class answered to a round that was put away is shown again; while another round is there, it is not."""
+        """Show the answers of a round that is over. Raises Refused while another round is going on."""
         with self._database.change() as connection:
             _round(connection, round_id)
             if connection.execute("SELECT count(*) FROM rounds WHERE state <> 'over' AND id <> ?", (round_id,)).fetchone()[0]:
@@ -139,7 +141,7 @@ class ClassStore:
     # --- answers ------------------------------------------------------------------------------------------------------------
 
     def answer(self, round_id: str, person: str, name: str, answer: AnswerValue, most: int = MOST_PEOPLE) -> int:
-        """Keep a student's answer, in place of an earlier one; gives how many have answered. ``most`` of them are counted."""
+        """Store a student's answer in place of an earlier one. Returns how many students have answered; at most ``most`` may."""
         stored = json.dumps(answer)
         with self._database.change() as connection:
             if _round(connection, round_id).state != "open":
@@ -170,7 +172,7 @@ class ClassStore:
     # --- people -------------------------------------------------------------------------------------------------------------
 
     def come(self, person: str) -> float:
-        """A student has opened the class link, for the first time since it was made; gives when."""
+        """Note that a student has opened the class link. Returns when that was for the first time, in seconds since 1970."""
         with self._database.change() as connection:
             connection.execute("INSERT OR IGNORE INTO students (person, at) VALUES (?, ?)", (person, self._now()))
             return float(connection.execute("SELECT at FROM students WHERE person = ?", (person,)).fetchone()[0])
@@ -181,13 +183,13 @@ class ClassStore:
             return dict([] if connection is None else connection.execute("SELECT person, at FROM students ORDER BY number").fetchall())
 
     def strike(self, people: Sequence[str]) -> None:
-        """Forget these students, with all that they have answered."""
+        """Forget these students and all their answers."""
         with self._database.forget() as connection:
             for table in ("students", "answers", "class_names"):
                 connection.executemany(f"DELETE FROM {table} WHERE person = ?", [(person,) for person in people])
 
     def begin_again(self) -> None:
-        """Nobody has come yet, as with a new link. What was answered stays."""
+        """Forget who has come, as for a new link. The answers stay."""
         with self._database.change() as connection:
             connection.execute("DELETE FROM students")
 
@@ -214,7 +216,7 @@ class ClassStore:
             connection.execute("DELETE FROM class_names")
 
     def end_class(self) -> None:
-        """Forget who the students were: of an answer its name is left, where one was typed. Open rounds are put away."""
+        """Forget who the students were. An answer keeps only the name that was typed, if any. Open rounds are over."""
         if not self._database.exists():
             return
         with self._database.forget() as connection:
@@ -224,7 +226,7 @@ class ClassStore:
                 connection.execute(f"DELETE FROM {table}")
 
     def end_older(self, seconds: float) -> None:
-        """The same for a class that nobody has ended, such as after a power cut, if nothing has happened in it for so long."""
+        """End the class when nothing has happened in it for so many seconds, for instance after a power cut."""
         with self._database.read() as connection:
             newest = None if connection is None else _newest(connection)
         if newest is not None and self._now() - newest > seconds:

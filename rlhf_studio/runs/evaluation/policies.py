@@ -88,7 +88,7 @@ def settings_of_run(folder: Path) -> tuple[StageConfig, Path]:
 
 
 def run_named(line: str, runs: Path | None) -> tuple[Path, str] | None:
-    """The run folder that a line names, and what stands behind its ``@``; None where it names no run."""
+    """(the run folder that a line names, the text after its ``@``); None when the line does not name a run."""
     run = _run_folder(line, runs)
     if run is not None:
         return run, ""

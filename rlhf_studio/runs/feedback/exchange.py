@@ -19,7 +19,7 @@ MOST_COLUMNS, LONGEST_COLUMN = 12, 40  # that are named where a row has not the 
 
 @dataclass(frozen=True)
 class ReadRow:
-    """What one row of JSON Lines gives: its items, or what is wrong with it. ``number`` is that of its line."""
+    """One row of JSON Lines: its items, or what is wrong with it. ``number`` is the number of its line."""
 
     number: int
     items: list[NewItem] = field(default_factory=list)
@@ -101,9 +101,9 @@ def read_row(row: Mapping[str, Any], settings: NewTask, *, must_be_known: bool =
 
 
 def _known_answer(row: Mapping[str, Any], chosen: int | None, *, must_be_known: bool) -> Any:
-    """The answer that is expected, None for a real item: what the row says, or ``chosen``, the response that its columns call so.
+    """The expected answer of a row, or None for a row without one. ``chosen`` is the number of the response in its column ``chosen``.
 
-    Raises ValueError for a row that is to have a known answer, and has none: nothing is taken for right that nobody has called so.
+    Raises ValueError when a row must have a known answer and has none. The program never guesses one.
     """
     calibration = row.get("calibration")
     if calibration is not None and not isinstance(calibration, bool):
@@ -191,7 +191,9 @@ def completions_of(row: Mapping[str, Any]) -> list[str] | None:
 
 
 class Together:
-    """Puts completions together: for pairs each two of a prompt that follow each other, for rankings all of it, for ratings each alone."""
+    """Puts single completions together into items: pairs of consecutive completions of a prompt, one ranking of all of them, or single
+    ratings.
+    """
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -199,7 +201,7 @@ class Together:
         self._left_out: Counter[str] = Counter()
 
     def add(self, prompt: str, completions: list[str]) -> list[NewItem]:
-        """Take the completions of one row; gives the items that are complete with them."""
+        """Take the completions of one row. Returns the items that they complete."""
         if self._kind == "rating":
             return [item for text in completions for item in self._item(prompt, [text])]
         waiting = self._waiting.setdefault(prompt, [])
@@ -212,7 +214,7 @@ class Together:
         return items
 
     def rest(self) -> Iterator[NewItem]:
-        """The items that are complete when no row is left: the rankings."""
+        """The items that are complete only when every row is read: the rankings."""
         for prompt, texts in self._waiting.items():
             if len(texts) == 1 or self._kind == "pair":
                 self._left_out["alone"] += len(texts)
@@ -325,7 +327,7 @@ def _sure(votes: Sequence[Vote]) -> float:
 
 
 def _mean_confidence(votes: Sequence[Vote]) -> Row:
-    """How sure people were on average, where anybody said it."""
+    """How sure people were on average; empty when nobody said it."""
     return {"confidence": _sure(votes)} if any(vote.confidence is not None for vote in votes) else {}
 
 

@@ -158,7 +158,7 @@ class NewVote:
 
 @dataclass(frozen=True)
 class Vote:
-    """A stored answer. ``value`` speaks of the item's own responses, not of places on the page; ``shown`` is the order on the page."""
+    """A stored answer. ``value`` refers to the item's own responses, not to their order on the page; ``shown`` is that order."""
 
     id: str
     item: int
@@ -174,7 +174,7 @@ class Vote:
 
 @dataclass(frozen=True)
 class CalibrationState:
-    """How an annotator stands in the round with known answers."""
+    """How an annotator stands in the round of items with known answers."""
 
     attempt: int
     answered: int
@@ -190,7 +190,10 @@ class CalibrationState:
 
 @dataclass(frozen=True)
 class TaskProgress:
-    """How far a task is, real items alone: ``done`` have all the votes that they need; ``mine`` are one annotator's votes."""
+    """How far a task is. ``done`` items have all the votes that they need; ``mine`` counts one annotator's votes.
+
+    Items with known answers do not count.
+    """
 
     items: int
     done: int
@@ -212,7 +215,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class AskedItems:
-    """What a run has asked people: in which task, and the ids of the items by :func:`rlhf_studio.runs.feedback.records.item_key`."""
+    """What a run has asked people: the task, and the ids of the items by :func:`rlhf_studio.runs.feedback.records.item_key`."""
 
     task: str
     items: dict[str, int]

@@ -207,9 +207,9 @@ class Feedback:
     def take_ratings(
         self, task_id: str, step: int, annotators: int, items: Sequence[int], *, all_of_them: bool
     ) -> dict[int, list[int]] | None:
-        """The ratings with which the run goes on; from now on none of them can be taken back.
+        """The ratings with which the run goes on. From now on none of them can be taken back.
 
-        With ``all_of_them`` None, and nothing changes, while one of ``items`` has fewer than ``annotators`` ratings.
+        With ``all_of_them``, returns None and changes nothing while one of ``items`` has fewer than ``annotators`` ratings.
         """
         with self._database.change() as connection:
             ratings = tasks.given(connection, task_id, step, annotators)

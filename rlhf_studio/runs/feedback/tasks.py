@@ -65,7 +65,10 @@ def find_item(connection: sqlite3.Connection, item: int) -> Item | None:
 
 
 def usable(settings: NewTask, items: Iterable[tuple[int, NewItem]]) -> tuple[list[tuple[int, NewItem]], list[str]]:
-    """The items that a task can take, each with its row, and what is wrong with the others. Is asked before a transaction begins."""
+    """The items that a task can take, each with its row number, and one sentence for each of the others.
+
+    Call it before the transaction begins.
+    """
     good: list[tuple[int, NewItem]] = []
     problems: list[str] = []
     for row, item in items:
@@ -96,7 +99,7 @@ def insert_items(connection: sqlite3.Connection, task: Task, items: Iterable[tup
 
 
 def shortened(problems: Sequence[str], more: int = 0) -> list[str]:
-    """The first :data:`MOST_PROBLEMS`, and how many more there are; ``more`` are not in the list."""
+    """The first :data:`MOST_PROBLEMS` of the problems, and how many follow. ``more`` counts problems that are not in the list."""
     rest = len(problems) - MOST_PROBLEMS + more
     return [*problems[:MOST_PROBLEMS], *([f"And {rest:,} more rows."] if rest > 0 else [])]
 
@@ -124,9 +127,10 @@ def change_settings(connection: sqlite3.Connection, task: Task, settings: NewTas
 
 
 def ask(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> AskedItems:
-    """Open the run's task with these items, of one step, and with no others.
+    """Open the run's task with these items of one step, and with no others.
 
-    ``task_id`` is where a run with one scale asks; after a resume with another scale it asks in a new task, and the old one is closed.
+    ``task_id`` is the task of a run with one scale. After a resume with another scale, the run asks in a new task, and the old one is
+    closed.
     """
     task = _task_of_scale(connection, task_id, run, settings)
     if task.settings != settings:  # a resume may have changed the words or the number of annotators
@@ -161,7 +165,7 @@ def _task_of_scale(connection: sqlite3.Connection, task_id: str, run: str, setti
 
 
 def given(connection: sqlite3.Connection, task_id: str, step: int, annotators: int) -> dict[int, list[int]]:
-    """The ratings of a step's items by item, in the order in which they came, at most as many as were asked for."""
+    """The ratings of a step by item id, in the order in which they came, at most ``annotators`` for each item."""
     rows = connection.execute(
         """SELECT votes.item, value FROM votes JOIN items ON items.id = votes.item
            WHERE items.task = ? AND items.step = ? AND undone_at IS NULL AND verdict = 'rating' ORDER BY votes.number""",
@@ -174,7 +178,7 @@ def given(connection: sqlite3.Connection, task_id: str, step: int, annotators: i
 
 
 def end_asking(connection: sqlite3.Connection, task_id: str, step: int, *, used: bool) -> None:
-    """The run waits no more. ``used``: it has gone on, so that nothing of this step can be taken back."""
+    """Note that the run no longer waits. ``used``: the run has gone on, so no rating of this step can be taken back."""
     connection.execute("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", (task_id,))
     if used:
         connection.execute("UPDATE items SET open = 0, used = 1 WHERE task = ? AND step = ?", (task_id, step))
@@ -196,9 +200,9 @@ def checked_name(name: str) -> str:
 
 
 def sign_in(connection: sqlite3.Connection, name: str, secret: str, *, trusted: bool = False) -> str:
-    """The annotator's name as it was first written. A name belongs to the browser that used it first, which shows a secret of its own.
+    """The annotator's name as it was first written. A name belongs to the browser that first used it; that browser has a secret.
 
-    ``trusted`` people, operators, may use any name. Raises Refused when somebody else has the name.
+    ``trusted`` people (operators) may use any name. Raises Refused when the name belongs to somebody else.
     """
     name = checked_name(name)
     digest = hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

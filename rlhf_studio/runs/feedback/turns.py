@@ -57,7 +57,7 @@ def progress(connection: sqlite3.Connection, task: Task, annotator: str | None =
 
 
 def calibration(connection: sqlite3.Connection, task: Task, annotator: str) -> CalibrationState:
-    """How the annotator stands in the present round with known answers. A task without any is passed."""
+    """How the annotator stands in the present round of items with known answers. A task without such items counts as passed."""
     total = connection.execute("SELECT count(*) FROM items WHERE task = ? AND answer IS NOT NULL", (task.id,)).fetchone()[0]
     row = connection.execute("SELECT attempt FROM calibrations WHERE task = ? AND annotator = ?", (task.id, annotator)).fetchone()
     attempt = row[0] if row else 1
@@ -74,14 +74,14 @@ def calibration(connection: sqlite3.Connection, task: Task, annotator: str) -> C
 def turn(connection: sqlite3.Connection, task: Task, annotator: str, expected: dict[str, Any] | None = None) -> Turn:
     """What the annotator does now; an item is leased to them."""
     stand = calibration(connection, task, annotator)
-    shown = None
+    leased = None
     if task.open and not stand.failed:
         item = _next_item(connection, task, annotator) if stand.passed else _next_known(connection, task, annotator, stand.attempt)
         attempt = 0 if stand.passed else stand.attempt
-        shown = None if item is None else _lease(connection, task, item, annotator, attempt)
-    state = "item" if shown else "closed" if not task.open else "failed" if stand.failed else "done"
+        leased = None if item is None else _lease(connection, task, item, annotator, attempt)
+    state = "item" if leased else "closed" if not task.open else "failed" if stand.failed else "done"
     far = progress(connection, task, annotator)
-    return Turn(state, shown, stand, far, expected, _last_vote(connection, task, annotator))  # type: ignore[arg-type]
+    return Turn(state, leased, stand, far, expected, _last_vote(connection, task, annotator))  # type: ignore[arg-type]
 
 
 def _next_known(connection: sqlite3.Connection, task: Task, annotator: str, attempt: int) -> Item | None:
@@ -91,7 +91,7 @@ def _next_known(connection: sqlite3.Connection, task: Task, annotator: str, atte
 
 
 def _next_item(connection: sqlite3.Connection, task: Task, annotator: str) -> Item | None:
-    """What the annotator had on the screen before, else the first that needs more answers than people have it on theirs."""
+    """The item that the annotator had on the screen before; else the first that needs more answers than it has people at work on it."""
     unanswered = "NOT EXISTS (SELECT 1 FROM votes WHERE item = items.id AND annotator = ?2 AND attempt = 0 AND undone_at IS NULL)"
     leased = f"""WHERE open AND {unanswered} AND id IN (
         SELECT item FROM leases WHERE task = ?1 AND annotator = ?2 AND attempt = 0 AND until > ?3) LIMIT 1"""
@@ -113,7 +113,10 @@ def _lease(connection: sqlite3.Connection, task: Task, item: Item, annotator: st
 
 
 def vote(connection: sqlite3.Connection, task: Task, annotator: str, sent: NewVote) -> dict[str, Any] | None:
-    """Store an answer once. Returns, for a calibration item, what was expected. Raises Refused, and ValueError for what is no answer."""
+    """Store an answer once. Returns, for an item with a known answer, what was expected.
+
+    Raises Refused, and ValueError for something that is not an answer.
+    """
     known = connection.execute("SELECT item, annotator, attempt, verdict, value FROM votes WHERE id = ?", (sent.id,)).fetchone()
     if known is not None:  # sent again, because no answer came
         if known[:2] != (sent.item, annotator):
@@ -125,14 +128,14 @@ def vote(connection: sqlite3.Connection, task: Task, annotator: str, sent: NewVo
     item = find_item(connection, sent.item)
     if lease is None or item is None:
         raise Refused("You have answered this one already, or it is not yours. Here is the next one.")
-    attempt, shown = lease[0], json.loads(lease[1])
+    attempt, order = lease[0], json.loads(lease[1])
     try:
-        value = stored_answer(task.settings, shown, sent)
+        value = stored_answer(task.settings, order, sent)
     except ValueError as error:
         raise Refused(f"This answer cannot be stored: {error}.") from error
     if attempt and sent.verdict == "skip":
         raise Refused("The round with known answers has no skipping.")
-    given = Vote(sent.id, item.id, annotator, attempt, sent.verdict, value, sent.confidence, sent.seconds, tuple(shown), time.time())
+    given = Vote(sent.id, item.id, annotator, attempt, sent.verdict, value, sent.confidence, sent.seconds, tuple(order), time.time())
     VOTES.insert(connection, [given], task=task.id)
     connection.execute("DELETE FROM leases WHERE item = ? AND annotator = ?", (item.id, annotator))
     if not attempt and sent.verdict != "skip":
@@ -160,7 +163,7 @@ def _last_vote(connection: sqlite3.Connection, task: Task, annotator: str) -> st
 
 
 def undo(connection: sqlite3.Connection, task: Task, annotator: str, vote_id: str) -> None:
-    """Take back the annotator's last answer; its item is theirs again. Twice the same is once. Raises Refused."""
+    """Take back the annotator's last answer; the annotator gets its item again. A second call changes nothing. Raises Refused."""
     row = connection.execute(
         "SELECT item, annotator, verdict, undone_at FROM votes WHERE id = ? AND task = ?", (vote_id, task.id)
     ).fetchone()

@@ -41,7 +41,7 @@ class Bundle:
     folders: Mapping[str, str]
 
     def name_of(self, member: str) -> str | None:
-        """The path of a file of the archive when it is unpacked; None for one that stays in the archive."""
+        """The path of an archive's file after unpacking; None for a file that stays in the archive."""
         folder, _, rest = member.partition("/")
         if not self.folders:
             return member

@@ -74,7 +74,7 @@ class Bucket:
             raise _bucket_error(self.root, "read", error) from error
 
     def copies(self) -> tuple[dict[str, Copy], list[str]]:
-        """(the newest whole copy of each run by its id, the ids of runs of which there is none but a part of one)."""
+        """(the newest whole copy of each run, by run id; the ids of runs that have only incomplete copies)."""
         newest: dict[str, Copy] = {}
         broken = set()
         for name in sorted(self.names()):
@@ -87,10 +87,10 @@ class Bucket:
         return newest, sorted(broken - newest.keys())
 
     def write(self, run_id: str, sources: Mapping[str, Path], about: Json, check: Callable[[], None]) -> Copy:
-        """Copy these files as a new copy of a run, read every one again, and remove older copies.
+        """Make a new copy of a run from these files, read each of them again, and remove older copies.
 
-        ``check`` is called when all files are there, and raises an error when they do not belong together. Raises OSError when a source
-        cannot be read, as well.
+        ``check`` is called when all files are there. It raises an error when they do not belong together. Raises OSError when a source file
+        cannot be read.
         """
         number = 1 + max((_split(name)[1] for name in self.names() if _split(name)[0] == run_id), default=0)
         folder = self.root / f"{run_id}.{number}"
@@ -133,7 +133,9 @@ class Bucket:
                     raise _bucket_error(self.root / name, "removed", error) from error
 
     def _check(self) -> None:
-        """That the bucket is there, and the same as at first: a disk that is taken away leaves an empty folder in its place."""
+        """Raises BucketError unless the bucket is there and on the same disk as at first: an unmounted disk leaves an empty folder
+        behind.
+        """
         try:
             disk = self.root.stat().st_dev if self.root.is_dir() else None
         except OSError as error:
@@ -145,7 +147,7 @@ class Bucket:
             raise BucketError(f"The bucket {self.root} is not mounted any more.")
 
     def _read(self, name: str) -> Copy | None:
-        """A copy, where it is whole as far as its last file says."""
+        """A copy, if its last file says that it is whole; else None."""
         run_id, number = _split(name)
         try:
             with open_plain(self.root / name, MARK) as file:
@@ -172,7 +174,7 @@ class Bucket:
 
 
 class _SourceError(Exception):
-    """What was to be copied cannot be read: that is not the bucket's doing."""
+    """A file that was to be copied cannot be read. The bucket is not to blame."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
@@ -187,7 +189,7 @@ def _opened(source: Path) -> BinaryIO:
 
 
 def open_plain(folder: Path, name: str) -> BinaryIO:
-    """A file of a copy. Raises OSError, and ValueError for what is no plain file of that folder, such as a link or a pipe."""
+    """Open a file of a copy. Raises OSError, and ValueError when it is not a plain file of that folder, such as a link or a pipe."""
     path = paths.contained_path(folder, name)
     if path != folder.resolve() / name:
         raise ValueError(f"{name} is a link")
@@ -198,7 +200,7 @@ def open_plain(folder: Path, name: str) -> BinaryIO:
 
 
 def copy_hashed(given: BinaryIO, file: BinaryIO) -> tuple[int, str]:
-    """Copy a file, and wait until the disk has it; (its size, its hash). Raises OSError."""
+    """Copy a file and wait until the disk has it. Returns (size in bytes, SHA-256 hash). Raises OSError."""
     digest, size = hashlib.sha256(), 0
     while chunk := given.read(_CHUNK):
         file.write(chunk)

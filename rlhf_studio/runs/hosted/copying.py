@@ -35,7 +35,7 @@ class Changed(Exception):
 
 
 def noted(run: RunStatus, known: studio.Studio) -> Json:
-    """What is kept of a run beside its files. It differs whenever another copy is needed."""
+    """What a copy notes about a run beside its files. When it differs from the note in a copy, the run needs a new copy."""
     marks = asdict(run.marks) | {"tags": list(run.marks.tags)}
     name = known.names.get(run.run_id, "")
     return {"epoch": run.epoch, "seq": run.seq, "name": name, "marks": marks, "starter": asdict(run.starter)}
@@ -123,7 +123,7 @@ def fetch(folders: RunFolders, copy: Copy) -> None:
 
 
 def _read_noted(about: Json) -> tuple[str, Marks, Starter]:
-    """What :func:`noted` wrote; one of DAMAGE for what it cannot have written."""
+    """The values that :func:`noted` wrote. Raises one of DAMAGE for values that it cannot have written."""
     noted_marks, name = about["marks"], about["name"]
     marks = Marks(**{**noted_marks, "tags": studio.checked_tags(noted_marks["tags"])})
     starter = Starter(**about["starter"])
@@ -136,19 +136,19 @@ def _read_noted(about: Json) -> tuple[str, Marks, Starter]:
 
 
 def _check_texts(longest: list[tuple[Any, int]]) -> None:
-    """Raises ValueError for what is no text, or a longer one than the app writes."""
+    """Raises ValueError for a value that is not a text, and for a text that is longer than the app writes."""
     for text, most in longest:
         if not isinstance(text, str) or len(text) > most:
             raise ValueError(f"a text is none, or has more than {most} characters")
 
 
 def _check_printable(values: Any) -> None:
-    """Raises ValueError for half of a surrogate pair: no answer to a page could hold it."""
+    """Raises ValueError for half of a surrogate pair: a page could not show it."""
     json.dumps(values, ensure_ascii=False, default=str).encode()
 
 
 def _check_row(copy: Copy, folder: Path) -> None:
-    """That the table of runs can show what the run says of itself; a run that cannot be read says so there. Raises BucketError."""
+    """Raises BucketError when the table of runs could not show this run. A run that cannot be read passes: the table says so itself."""
     try:
         reader = RunReader(folder)
         _check_printable([asdict(reader.status_in(studio.EMPTY)), reader.summary()])
@@ -163,7 +163,7 @@ def _foreign(copy: Copy, error: Exception) -> BucketError:
 
 
 def _printable(value: object) -> str:
-    """What others may have written, as it can be shown."""
+    """A text that others may have written, shortened and safe to show."""
     return str(value)[:500].encode("utf-8", "backslashreplace").decode()
 
 

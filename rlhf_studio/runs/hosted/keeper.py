@@ -24,7 +24,7 @@ LAST_WORDS = "The runs on this machine's disk are whole; it is tried again every
 
 
 def bucket_of(environment: Mapping[str, str], *, space: bool) -> Path | None:
-    """The folder of the bucket: the one that a person named, or on a Space the one that is mounted at the usual place; None for none."""
+    """The folder of the bucket: the one that the environment names, or, on a Space, the usual one if it is mounted. None without either."""
     given = environment.get(VARIABLE, "").strip()
     if given:
         return Path(given)
@@ -58,14 +58,14 @@ class Keeper:
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End the thread after what it is doing, or after ``seconds``: a copy that is cut off is not taken for a whole one."""
+        """End the thread when its present work is done, or after ``seconds``. A copy that is cut off never counts as whole."""
         self._stopping.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(seconds)
 
     def finish(self, seconds: float) -> bool:
-        """Copy what has just ended, for at most ``seconds``; whether all is copied."""
+        """Copy the runs that have just ended, for at most ``seconds``. Returns whether every run is copied."""
         self.stop(seconds)
         if self._thread is not None and self._thread.is_alive():
             return False
@@ -75,9 +75,9 @@ class Keeper:
         return not last.is_alive() and not self.problem
 
     def forget(self, run_id: str) -> None:
-        """A run was deleted: its copies go as well, at the next look, also where that is one of another app's. Raises OSError.
+        """Remember that a run was deleted: the next look removes its copies from the bucket, even if another app does that look.
 
-        Until then an empty file says so, because the bucket may not answer for long, and the app may end meanwhile.
+        An empty file remembers it until then, because the bucket may be away for a long time and this app may end. Raises OSError.
         """
         if not paths.is_run_name(run_id):
             return  # no name of a run: left by hand, and in no bucket
@@ -108,7 +108,10 @@ class Keeper:
             logger.warning("The bucket %s can be used again.", self._bucket.root)
 
     def look(self) -> str:
-        """One round: bring back, remove, copy; what could not be brought back, in one sentence. Raises BucketError and StoreError."""
+        """One round: bring runs back, remove the copies of deleted runs, copy ended runs.
+
+        Returns one sentence for what could not be brought back, or an empty text. Raises BucketError and StoreError.
+        """
         with self._turn:
             names, deleted = self._bucket.names(), self._deleted()
             broken = self._bring_back(deleted) if self._awaited else ""

@@ -71,11 +71,11 @@ def admit(limits: Limits, known: Studio, starter: Starter, is_alive: Callable[[s
 
 @dataclass(frozen=True)
 class Admission:
-    """Who queues a run, a new one or one that is resumed, and what they may have; without ``limits`` as much as they like.
+    """Who queues a run, and what this person may have. Without ``limits`` there is no limit.
 
     Attributes:
-        again: who they are by then, asked when the run is queued: a class may have ended meanwhile, or names may have been turned off.
-            Raises StoreError for whoever may not start any more. None where that does not change.
+        again: asks who the person is at the moment when the run is queued, because the class may have ended or names may have been turned
+            off. Raises StoreError for a person who may no longer start runs. None where this cannot change.
     """
 
     starter: Starter = NOBODY
