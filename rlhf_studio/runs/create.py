@@ -25,6 +25,7 @@ from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths, rows, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
 from rlhf_studio.runs.lineage import keep_sources
+from rlhf_studio.runs.manifest import sync
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, State
 from rlhf_studio.visible import refuse_hidden
@@ -88,9 +89,9 @@ def new_folder(run_dir: Path) -> Iterator[Path]:
         with temporary_folder(target.parent, paths.NEW_PREFIX) as temporary:
             try:
                 yield temporary
-                sync_folder(temporary)
+                sync(temporary)
                 os.rename(temporary, target)  # replaces an empty folder, refuses any other
-                sync_folder(target.parent)
+                sync(target.parent)
             except StoreError as error:  # name the folder that people know
                 raise StoreError(str(error).replace(str(temporary), str(target)), error.reason) from error
             except OSError as error:
@@ -296,7 +297,7 @@ def complete_config(run_dir: Path, config: StageConfig) -> None:
         new.unlink(missing_ok=True)  # what an interrupted change left
         write_durably(new, config_to_yaml(config).encode("utf-8"))
         os.replace(new, current)
-        sync_folder(folder)
+        sync(folder)
     except OSError as error:
         raise store_error(error, current) from error
 
@@ -309,7 +310,7 @@ def undo_replace(run_dir: Path) -> None:
         number += 1
     try:
         os.replace(folder / paths.EARLIER_CONFIG.format(number=number), folder / paths.CONFIG)
-        sync_folder(folder)
+        sync(folder)
     except OSError as error:
         raise store_error(error, folder / paths.CONFIG) from error
 
@@ -349,12 +350,3 @@ def write_durably(path: Path, data: bytes) -> None:
     except OSError:
         path.unlink(missing_ok=True)
         raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the folder's list of names. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

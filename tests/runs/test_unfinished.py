@@ -40,7 +40,7 @@ def killed(work: Callable[[], object]) -> None:
 
 
 def killed_while_creating(root: Path) -> None:
-    create.sync_folder = kill_me
+    create.sync = kill_me
     Workspace(root).submit(config())
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from rlhf_studio.runs.feedback.records import (
     Turn,
     Vote,
     check_item,
-    is_number,
-    priority,
 )
 from rlhf_studio.runs.people import Database, Refused
 
@@ -92,17 +89,6 @@ class Feedback:
         with self._database.change() as connection:
             turns.existing_task(connection, task_id)
             connection.execute("UPDATE tasks SET open = ? WHERE id = ?", (int(is_open), task_id))
-
-    def set_uncertainties(self, task_id: str, values: Mapping[int, float]) -> None:
-        """Say how unsure a model is of items, by their ids: in a task by uncertainty the largest comes next."""
-        if not all(is_number(value, -sys.float_info.max, sys.float_info.max) for value in values.values()):
-            raise Refused("The uncertainties must be finite numbers.")
-        with self._database.change() as connection:
-            task = turns.existing_task(connection, task_id)
-            for item, key in connection.execute("SELECT id, key FROM items WHERE task = ?", (task_id,)).fetchall():
-                if item in values:
-                    row = (values[item], priority(task.settings, key, values[item]), item)
-                    connection.execute("UPDATE items SET uncertainty = ?, priority = ? WHERE id = ?", row)
 
     def delete(self, task_id: str) -> None:
         """Remove a task with its items and all answers."""

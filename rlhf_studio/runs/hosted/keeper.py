@@ -9,12 +9,12 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 
 from rlhf_studio.runs import paths, studio
-from rlhf_studio.runs.create import sync_folder
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.finding.folders import RunFolders
 from rlhf_studio.runs.hosted.bucket import Bucket, BucketError, Copy
 from rlhf_studio.runs.hosted.copying import Changed, fetch, noted, send
 from rlhf_studio.runs.hosted.switch import switch
+from rlhf_studio.runs.manifest import sync
 from rlhf_studio.runs.records import ENDED, RunStatus
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Keeper:
             return  # no name of a run: left by hand, and in no bucket
         self._tombs.mkdir(exist_ok=True)
         (self._tombs / run_id).touch()
-        sync_folder(self._tombs)
+        sync(self._tombs)
         self._wake.set()
 
     def _run(self) -> None:
