@@ -84,7 +84,7 @@ IN_USE = "{path} is in use by an app of an earlier version. End that app first, 
 NEWER = "{path} was written by an app of an earlier version after its contents had been taken over into {new}. Move one of the two away."
 
 
-class Refused(Exception):
+class NotPossible(Exception):
     """A request that cannot be carried out. The message is one sentence for people that says why."""
 
 
@@ -164,7 +164,7 @@ class Database:
         """Rows that no version of ours wrote. What people send is checked before a transaction begins, so it is never told as damage."""
         try:
             yield
-        except Refused:
+        except NotPossible:
             raise
         except DAMAGE as error:
             with self._remedy():

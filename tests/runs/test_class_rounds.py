@@ -16,7 +16,7 @@ import pytest
 from rlhf_studio.runs.classroom.records import POINTS, RoundQuestion, StudentAnswer, as_lines, as_table, distribution, read_answer, rows_of
 from rlhf_studio.runs.classroom.store import ClassStore
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.runs.people import change
 from rlhf_studio.runs.studio import read
 from rlhf_studio.runs.visitors.starters import Starter, forget_students, set_starter
@@ -35,7 +35,7 @@ def test_each_student_counts_once_and_the_last_answer_counts(tmp_path: Path) -> 
     assert len(given) == len({answer.person for answer in given}) == 30
     assert next(answer.answer for answer in given if answer.person == "key0") == 1
     store.move(class_round.id, "closed")
-    with pytest.raises(Refused, match="closed"):
+    with pytest.raises(NotPossible, match="closed"):
         store.answer(class_round.id, "late", "", 0)
     assert store.move(class_round.id, "open").state == "open" and store.move(class_round.id, "shown").state == "shown"
     assert store.move(class_round.id, "open").state == "shown"  # never back once anything was shown

@@ -17,7 +17,7 @@ from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback import tasks, turns
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote, Turn
-from rlhf_studio.runs.feedback.store import Feedback, Refused
+from rlhf_studio.runs.feedback.store import Feedback, NotPossible
 from tests.runs.store_helpers import NASTY_TEXTS, REPOSITORY, python_environment
 
 PAIRS = [NewItem(f"prompt {number}", (f"first of {number}", f"second of {number}")) for number in range(6)]
@@ -51,7 +51,7 @@ def answer_all(feedback: Feedback, task: str, name: str, value: Any = 0) -> list
 def test_a_workspace_without_feedback_is_empty_and_stays_untouched(feedback: Feedback, tmp_path: Path) -> None:
     assert feedback.tasks() == [] and feedback.waiting() == [] and feedback.known_rating_link() == ""
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(Refused, match="no longer here"):
+    with pytest.raises(NotPossible, match="no longer here"):
         feedback.task("task-x")
 
 
@@ -115,9 +115,9 @@ def test_the_same_answer_sent_again_counts_once(feedback: Feedback) -> None:
     again = answer(feedback, task, "Anna", turn, value=1, key="one")
     assert again.shown == after.shown and again.progress == after.progress
     assert len(feedback.votes(task)) == 1
-    with pytest.raises(Refused, match="name of another one"):
+    with pytest.raises(NotPossible, match="name of another one"):
         feedback.vote(task, "Ben", NewVote("one", turn.shown.item.id, "tie"))  # type: ignore[union-attr]
-    with pytest.raises(Refused, match="answered this one already"):
+    with pytest.raises(NotPossible, match="answered this one already"):
         answer(feedback, task, "Anna", turn, key="two")  # the second of two tabs
     assert len(feedback.votes(task)) == 1
 
@@ -127,9 +127,9 @@ def test_undo_gives_the_item_back_and_only_the_last_one(feedback: Feedback) -> N
     first = feedback.turn(task, "Anna")
     second = answer(feedback, task, "Anna", first, key="one")
     third = answer(feedback, task, "Anna", second, key="two")
-    with pytest.raises(Refused, match="Only your last"):
+    with pytest.raises(NotPossible, match="Only your last"):
         feedback.undo(task, "Anna", "one")
-    with pytest.raises(Refused, match="no such answer of yours"):
+    with pytest.raises(NotPossible, match="no such answer of yours"):
         feedback.undo(task, "Ben", "two")
     back = feedback.undo(task, "Anna", "two")
     assert back.shown == second.shown and back.may_undo == "one" and third.may_undo == "two"
@@ -187,7 +187,7 @@ def test_the_round_with_known_answers_comes_first_and_is_repeated_until_it_is_pa
 def test_answers_that_are_none(feedback: Feedback, kind: Any, verdict: Any, value: Any) -> None:
     responses = {"pair": ("a", "b"), "rating": ("a",), "ranking": ("a", "b", "c")}[kind]
     task = task_with(feedback, [NewItem("p", responses)], kind=kind)
-    with pytest.raises(Refused, match="cannot be stored"):
+    with pytest.raises(NotPossible, match="cannot be stored"):
         answer(feedback, task, "Anna", feedback.turn(task, "Anna"), verdict, value)
     assert feedback.votes(task) == []
 
@@ -228,13 +228,13 @@ def test_any_text_survives(feedback: Feedback) -> None:
 def test_a_name_belongs_to_the_browser_that_used_it_first(feedback: Feedback) -> None:
     assert feedback.sign_in("  Anna  B ", "key of Anna") == "Anna B"
     assert feedback.sign_in("anna b", "key of Anna") == "Anna B"
-    with pytest.raises(Refused, match="Somebody else uses this name"):
+    with pytest.raises(NotPossible, match="Somebody else uses this name"):
         feedback.sign_in("ANNA B", "key of Eve")
     assert feedback.sign_in("anna b", "", trusted=True) == "Anna B"
     for name in ("", " ", "x" * 41, "a\x00b"):
-        with pytest.raises(Refused, match="name"):
+        with pytest.raises(NotPossible, match="name"):
             feedback.sign_in(name, "key of Anna")
-    with pytest.raises(Refused, match="key of its own"):
+    with pytest.raises(NotPossible, match="key of its own"):
         feedback.sign_in("New", "short")
 
 
@@ -249,7 +249,7 @@ def test_changing_closing_and_deleting(feedback: Feedback) -> None:
     answer_all(feedback, task, "Anna")
     feedback.change(task, NewTask("Other", annotators=2, order="uncertainty"))
     assert feedback.progress(task).done == 0 and len(answer_all(feedback, task, "Ben")) == 6
-    with pytest.raises(Refused, match="keeps its kind"):
+    with pytest.raises(NotPossible, match="keeps its kind"):
         feedback.change(task, NewTask("Other", kind="rating"))
     feedback.set_open(task, False)
     assert feedback.turn(task, "Chi").state == "closed" and len(feedback.votes(task)) == 12
@@ -274,9 +274,9 @@ def test_what_people_send_is_never_told_as_damage(feedback: Feedback) -> None:
     task = task_with(feedback)
     turn = feedback.turn(task, "Anna")
     for key, value in (("\ud800", 0), ("nul\0", 0), ("x", 10**400), ("x", [10**400]), ("x", {"a": 1}), ("x", float("nan"))):
-        with pytest.raises(Refused):
+        with pytest.raises(NotPossible):
             answer(feedback, task, "Anna", turn, value=value, key=key)
-    with pytest.raises(Refused, match="answered this one already"):
+    with pytest.raises(NotPossible, match="answered this one already"):
         feedback.vote(task, "Anna", NewVote("x", 2**63 - 1, "tie"))
     assert "finite number" in feedback.add_items(task, [NewItem("p", ("c", "d"), uncertainty=10**400)]).problems[0]
     with pytest.raises(ValueError, match="more than 100,000 characters"):
@@ -398,7 +398,7 @@ def test_names_come_to_an_end_for_all_but_operators(tmp_path: Path, monkeypatch:
     feedback, _ = made(tmp_path)
     for name in ("Anna", "Ben"):
         feedback.sign_in(name, f"the key of {name}")
-    with pytest.raises(Refused, match="Too many people"):
+    with pytest.raises(NotPossible, match="Too many people"):
         feedback.sign_in("Eve", "the key of Eve")
     assert feedback.sign_in("anna", "the key of Anna") == "Anna"
     assert feedback.sign_in("Olga", "", trusted=True) == "Olga"
@@ -413,7 +413,7 @@ def test_an_answer_is_taken_back_so_often_and_no_more(tmp_path: Path, monkeypatc
         feedback.vote(task, "Anna", NewVote(f"vote {number}", turn.shown.item.id, "chosen", 0))
         if number < 2:
             feedback.undo(task, "Anna", f"vote {number}")
-    with pytest.raises(Refused, match="2 times already"):
+    with pytest.raises(NotPossible, match="2 times already"):
         feedback.undo(task, "Anna", "vote 2")
     assert [vote.id for vote in feedback.votes(task)] == ["vote 2"]
 
@@ -430,5 +430,5 @@ def test_rounds_with_known_answers_come_to_an_end(tmp_path: Path, monkeypatch: p
     assert fail(1) == "failed"
     assert feedback.begin_again(task, "Anna").calibration.attempt == 2
     assert fail(2) == "failed"
-    with pytest.raises(Refused, match="2 rounds with known answers"):
+    with pytest.raises(NotPossible, match="2 rounds with known answers"):
         feedback.begin_again(task, "Anna")

@@ -19,7 +19,7 @@ from rlhf_studio.runs import paths
 from rlhf_studio.runs.classroom.records import clean_name
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.feedback.tasks import checked_name
-from rlhf_studio.runs.people import Refused
+from rlhf_studio.runs.people import NotPossible
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
@@ -37,7 +37,7 @@ BAD = {
 }
 GOOD = "日本語 می\u200cخواهم 👩\u200d🏫 naïve"  # joiners between characters that need them
 LOG = json.dumps({"prompt": "a", "response": "b", "response_tokens": ["b"], "reward": 1.0, "step": 1})
-REFUSALS = (ValueError, Refused)
+REFUSALS = (ValueError, NotPossible)
 """What a door says no with: each page and command tells it as one sentence."""
 
 

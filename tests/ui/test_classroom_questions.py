@@ -9,7 +9,7 @@ import pytest
 
 from rlhf_studio.lessons.server import answer
 from rlhf_studio.runs.classroom.records import RoundQuestion
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.ui.classroom import ready
 from rlhf_studio.ui.learn.computing import NotComputed
 
@@ -61,7 +61,7 @@ def described(shown: Any) -> tuple[Callable[[Any], Any], list[Any]]:
 
 def test_what_is_not_described_is_computed_with_the_values_of_the_start() -> None:
     compute, asked = described({"problem": "The run has no such step."})
-    with pytest.raises(Refused, match="no such step"):
+    with pytest.raises(NotPossible, match="no such step"):
         ready.lesson_question("clip", "dead_zones", compute)
     assert asked[-1] == {
         "op": "compute",
@@ -81,7 +81,7 @@ def test_a_process_that_gives_no_numbers_is_a_sentence() -> None:
 
 
 def test_what_cannot_be_a_question_is_refused() -> None:
-    with pytest.raises(Refused, match="options"):
+    with pytest.raises(NotPossible, match="options"):
         ready.as_question("?", options=("a",))
-    with pytest.raises(Refused, match="drawn"):
+    with pytest.raises(NotPossible, match="drawn"):
         ready.field_of("rm -rf")

@@ -27,7 +27,7 @@ from rlhf_studio.runs.classroom.records import (
 )
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import FileLock
-from rlhf_studio.runs.people import Database, Refused
+from rlhf_studio.runs.people import Database, NotPossible
 from rlhf_studio.runs.table import RecordTable, as_json, choice, integer, plain, real, text
 from rlhf_studio.runs.values import decode_text, encode_text
 
@@ -55,7 +55,7 @@ ANSWERS = RecordTable("answers", StudentAnswer, plain("person"), text("name"), a
 class ClassStore:
     """Rounds and answers below ``root``. Safe for several threads.
 
-    Every method is one transaction: what it returns is on the disk. All raise StoreError when the database cannot be used, and Refused,
+    Every method is one transaction: what it returns is on the disk. All raise StoreError when the database cannot be used, and NotPossible,
     with one sentence for people, for what cannot be done.
     """
 
@@ -88,7 +88,7 @@ class ClassStore:
         made = Round(secrets.token_hex(6), question, "open", run, self._now(), 0)
         with self._database.change() as connection:
             if connection.execute("SELECT count(*) FROM rounds").fetchone()[0] >= MOST_ROUNDS:
-                raise Refused(f"A workspace keeps {MOST_ROUNDS} rounds. Save and delete earlier ones first.")
+                raise NotPossible(f"A workspace keeps {MOST_ROUNDS} rounds. Save and delete earlier ones first.")
             connection.execute("UPDATE rounds SET state = 'over'")
             ROUNDS.insert(connection, [made])
         return made
@@ -103,7 +103,7 @@ class ClassStore:
         with self._database.read() as connection:
             rounds = [] if connection is None else _rounds(connection, round_id)
         if not rounds:
-            raise Refused(GONE)
+            raise NotPossible(GONE)
         return rounds[0]
 
     def move(self, round_id: str, state: State) -> Round:
@@ -118,11 +118,11 @@ class ClassStore:
             return _round(connection, round_id)
 
     def show_again(self, round_id: str) -> Round:
-        """Show the answers of a round that is over. Raises Refused while another round is going on."""
+        """Show the answers of a round that is over. Raises NotPossible while another round is going on."""
         with self._database.change() as connection:
             _round(connection, round_id)
             if connection.execute("SELECT count(*) FROM rounds WHERE state <> 'over' AND id <> ?", (round_id,)).fetchone()[0]:
-                raise Refused("Put the present round away first.")
+                raise NotPossible("Put the present round away first.")
             connection.execute("UPDATE rounds SET state = 'shown' WHERE id = ? AND state = 'over'", (round_id,))
             return _round(connection, round_id)
 
@@ -145,16 +145,16 @@ class ClassStore:
         stored = json.dumps(answer)
         with self._database.change() as connection:
             if _round(connection, round_id).state != "open":
-                raise Refused(CLOSED)
+                raise NotPossible(CLOSED)
             where = "round = ? AND person = ?"
             known = connection.execute(f"SELECT changes, answer FROM answers WHERE {where}", (round_id, person)).fetchone()
             if known is None:
                 if _answered(connection, round_id) >= most:
-                    raise Refused(f"{most} people have answered, and the class has no more places. Tell your teacher.")
+                    raise NotPossible(f"{most} people have answered, and the class has no more places. Tell your teacher.")
                 ANSWERS.insert(connection, [StudentAnswer(person, name, answer, 0, self._now())], round=round_id)
             elif known[1] != stored:
                 if known[0] >= MOST_CHANGES:
-                    raise Refused(f"You have changed your answer {MOST_CHANGES} times. The last one counts.")
+                    raise NotPossible(f"You have changed your answer {MOST_CHANGES} times. The last one counts.")
                 values = (encode_text(name), stored, self._now(), round_id, person)
                 connection.execute(f"UPDATE answers SET name = ?, answer = ?, changes = changes + 1, at = ? WHERE {where}", values)
             return _answered(connection, round_id)
@@ -205,7 +205,7 @@ class ClassStore:
             connection.execute("DELETE FROM class_names WHERE person = ?", (person,))
             if name:
                 if connection.execute("SELECT count(*) FROM class_names").fetchone()[0] >= MOST_PEOPLE:
-                    raise Refused(f"{MOST_PEOPLE} people have said their names, and more are not kept.")
+                    raise NotPossible(f"{MOST_PEOPLE} people have said their names, and more are not kept.")
                 connection.execute("INSERT INTO class_names VALUES (?, ?, ?)", (person, encode_text(name), self._now()))
             connection.execute("UPDATE answers SET name = ? WHERE person = ?", (encode_text(name), person))
 
@@ -251,7 +251,7 @@ def _rounds(connection: sqlite3.Connection, round_id: str | None = None) -> list
 def _round(connection: sqlite3.Connection, round_id: str) -> Round:
     rounds = _rounds(connection, round_id)
     if not rounds:
-        raise Refused(GONE)
+        raise NotPossible(GONE)
     return rounds[0]
 
 

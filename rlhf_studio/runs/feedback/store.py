@@ -24,9 +24,9 @@ from rlhf_studio.runs.feedback.records import (
     Vote,
     check_item,
 )
-from rlhf_studio.runs.people import Database, Refused
+from rlhf_studio.runs.people import Database, NotPossible
 
-__all__ = ["Feedback", "Refused"]
+__all__ = ["Feedback", "NotPossible"]
 
 RATING_LINK = "rating link"
 
@@ -34,7 +34,7 @@ RATING_LINK = "rating link"
 class Feedback:
     """Tasks, items and answers below ``root``. Safe for several threads, and several processes may use one workspace.
 
-    Every method is one transaction: what it returns is on the disk. All raise StoreError when the database cannot be used, and Refused,
+    Every method is one transaction: what it returns is on the disk. All raise StoreError when the database cannot be used, and NotPossible,
     with one sentence for people, for what cannot be done.
     """
 
@@ -76,7 +76,7 @@ class Feedback:
         with self._database.read() as connection:
             task = None if connection is None else tasks.find_task(connection, task_id)
         if task is None:
-            raise Refused(turns.GONE)
+            raise NotPossible(turns.GONE)
         return task
 
     def change(self, task_id: str, settings: NewTask) -> None:
@@ -113,7 +113,7 @@ class Feedback:
     def vote(self, task_id: str, annotator: str, vote: NewVote) -> Turn:
         """Store an answer, once, and say what comes next. It is on the disk when this returns."""
         if not (0 < len(vote.id) <= 80 and vote.id.isprintable()):
-            raise Refused("This answer has no name of its own. Reload the page.")
+            raise NotPossible("This answer has no name of its own. Reload the page.")
         with self._database.change() as connection:
             task = turns.existing_task(connection, task_id)
             expected = turns.vote(connection, task, annotator, vote)
@@ -154,7 +154,7 @@ class Feedback:
         with self._database.read() as connection:
             task = None if connection is None else tasks.find_task(connection, task_id)
             if connection is None or task is None:
-                raise Refused(turns.GONE)
+                raise NotPossible(turns.GONE)
             return turns.progress(connection, task)
 
     def items(self, task_id: str, *, calibration: bool = False) -> list[Item]:

@@ -28,7 +28,7 @@ from rlhf_studio.runs.feedback.records import (
     item_key,
     priority,
 )
-from rlhf_studio.runs.people import Refused
+from rlhf_studio.runs.people import NotPossible
 from rlhf_studio.visible import refuse_hidden
 
 MOST_PROBLEMS = 20  # that are named one by one
@@ -105,10 +105,10 @@ def shortened(problems: Sequence[str], more: int = 0) -> list[str]:
 
 
 def change_settings(connection: sqlite3.Connection, task: Task, settings: NewTask) -> None:
-    """Other words, another number of annotators, another order. Raises Refused for another kind or scale."""
+    """Other words, another number of annotators, another order. Raises NotPossible for another kind or scale."""
     before = task.settings
     if (settings.kind, settings.points) != (before.kind, before.points):
-        raise Refused("A task keeps its kind and its scale; make a new task for another one.")
+        raise NotPossible("A task keeps its kind and its scale; make a new task for another one.")
     TASKS.insert(connection, [replace(task, settings=settings)], or_else="REPLACE")
     if settings.annotators != before.annotators:
         connection.execute(
@@ -188,32 +188,32 @@ def end_asking(connection: sqlite3.Connection, task_id: str, step: int, *, used:
 
 
 def checked_name(name: str) -> str:
-    """An annotator's name without blanks around it. Raises Refused for one that cannot be used."""
+    """An annotator's name without blanks around it. Raises NotPossible for one that cannot be used."""
     name = " ".join(name.split())
     if not name or len(name) > LONGEST_NAME:
-        raise Refused(f"Give a name of at most {LONGEST_NAME} characters.")
+        raise NotPossible(f"Give a name of at most {LONGEST_NAME} characters.")
     try:
         refuse_hidden(name, "A name")
     except ValueError as error:
-        raise Refused(f"{error}.") from error
+        raise NotPossible(f"{error}.") from error
     return name
 
 
 def sign_in(connection: sqlite3.Connection, name: str, secret: str, *, trusted: bool = False) -> str:
     """The annotator's name as it was first written. A name belongs to the browser that first used it; that browser has a secret.
 
-    ``trusted`` people (operators) may use any name. Raises Refused when the name belongs to somebody else.
+    ``trusted`` people (operators) may use any name. Raises NotPossible when the name belongs to somebody else.
     """
     name = checked_name(name)
     digest = hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
     row = connection.execute("SELECT name, secret FROM annotators WHERE name = ?", (name,)).fetchone()
     if row is None:
         if len(secret) < 8 and not trusted:
-            raise Refused("This browser gave no key of its own. Reload the page.")
+            raise NotPossible("This browser gave no key of its own. Reload the page.")
         if not trusted and connection.execute("SELECT count(*) FROM annotators").fetchone()[0] >= MOST_ANNOTATORS:
-            raise Refused("Too many people have rated here already: no new name can be taken.")
+            raise NotPossible("Too many people have rated here already: no new name can be taken.")
         connection.execute("INSERT INTO annotators VALUES (?, ?, ?)", (name, digest, time.time()))
         return name
     if not trusted and not hmac.compare_digest(row[1], digest):
-        raise Refused("Somebody else uses this name here. If it is you, on another device, add a letter to it.")
+        raise NotPossible("Somebody else uses this name here. If it is you, on another device, add a letter to it.")
     return str(row[0])

@@ -26,7 +26,7 @@ from rlhf_studio.runs.feedback.records import (
     stored_answer,
 )
 from rlhf_studio.runs.feedback.tasks import find_item, find_items, find_task
-from rlhf_studio.runs.people import Refused
+from rlhf_studio.runs.people import NotPossible
 
 LEASE_SECONDS = 600.0
 MOST_UNDONE, MOST_ROUNDS = 50, 20  # of an answer, and with known answers: programs could go on for ever, and each keeps a row
@@ -34,10 +34,10 @@ GONE = "This task is no longer here."
 
 
 def existing_task(connection: sqlite3.Connection, task_id: str) -> Task:
-    """The task with this id. Raises Refused when there is none."""
+    """The task with this id. Raises NotPossible when there is none."""
     task = find_task(connection, task_id)
     if task is None:
-        raise Refused(GONE)
+        raise NotPossible(GONE)
     return task
 
 
@@ -115,26 +115,26 @@ def _lease(connection: sqlite3.Connection, task: Task, item: Item, annotator: st
 def vote(connection: sqlite3.Connection, task: Task, annotator: str, sent: NewVote) -> dict[str, Any] | None:
     """Store an answer once. Returns, for an item with a known answer, what was expected.
 
-    Raises Refused, and ValueError for something that is not an answer.
+    Raises NotPossible, and ValueError for something that is not an answer.
     """
     known = connection.execute("SELECT item, annotator, attempt, verdict, value FROM votes WHERE id = ?", (sent.id,)).fetchone()
     if known is not None:  # sent again, because no answer came
         if known[:2] != (sent.item, annotator):
-            raise Refused("This answer has the name of another one. Reload the page.")
+            raise NotPossible("This answer has the name of another one. Reload the page.")
         return _expected(connection, sent.item, known[2], known[3], json.loads(known[4]))
     lease = connection.execute(
         "SELECT attempt, shown FROM leases WHERE item = ? AND annotator = ? AND task = ?", (sent.item, annotator, task.id)
     ).fetchone()
     item = find_item(connection, sent.item)
     if lease is None or item is None:
-        raise Refused("You have answered this one already, or it is not yours. Here is the next one.")
+        raise NotPossible("You have answered this one already, or it is not yours. Here is the next one.")
     attempt, order = lease[0], json.loads(lease[1])
     try:
         value = stored_answer(task.settings, order, sent)
     except ValueError as error:
-        raise Refused(f"This answer cannot be stored: {error}.") from error
+        raise NotPossible(f"This answer cannot be stored: {error}.") from error
     if attempt and sent.verdict == "skip":
-        raise Refused("The round with known answers has no skipping.")
+        raise NotPossible("The round with known answers has no skipping.")
     given = Vote(sent.id, item.id, annotator, attempt, sent.verdict, value, sent.confidence, sent.seconds, tuple(order), time.time())
     VOTES.insert(connection, [given], task=task.id)
     connection.execute("DELETE FROM leases WHERE item = ? AND annotator = ?", (item.id, annotator))
@@ -163,19 +163,19 @@ def _last_vote(connection: sqlite3.Connection, task: Task, annotator: str) -> st
 
 
 def undo(connection: sqlite3.Connection, task: Task, annotator: str, vote_id: str) -> None:
-    """Take back the annotator's last answer; the annotator gets its item again. A second call changes nothing. Raises Refused."""
+    """Take back the annotator's last answer; the annotator gets its item again. A second call changes nothing. Raises NotPossible."""
     row = connection.execute(
         "SELECT item, annotator, verdict, undone_at FROM votes WHERE id = ? AND task = ?", (vote_id, task.id)
     ).fetchone()
     if row is None or row[1].casefold() != annotator.casefold():
-        raise Refused("There is no such answer of yours.")
+        raise NotPossible("There is no such answer of yours.")
     if row[3] is not None:
         return
     if _last_vote(connection, task, annotator) != vote_id:
-        raise Refused("Only your last answer can be taken back, and not once a run has used it.")
+        raise NotPossible("Only your last answer can be taken back, and not once a run has used it.")
     before = "SELECT count(*) FROM votes WHERE item = ? AND annotator = ? AND undone_at IS NOT NULL"
     if connection.execute(before, (row[0], annotator)).fetchone()[0] >= MOST_UNDONE:
-        raise Refused(f"This answer was taken back {MOST_UNDONE} times already.")
+        raise NotPossible(f"This answer was taken back {MOST_UNDONE} times already.")
     item = find_item(connection, row[0])
     assert item is not None  # its vote was found
     connection.execute("UPDATE votes SET undone_at = ? WHERE id = ?", (time.time(), vote_id))
@@ -189,6 +189,6 @@ def begin_again(connection: sqlite3.Connection, task: Task, annotator: str) -> N
     """Another round with the known answers, after one that was not passed. Otherwise nothing changes."""
     stand = calibration(connection, task, annotator)
     if stand.failed and stand.attempt >= MOST_ROUNDS:
-        raise Refused(f"These were {MOST_ROUNDS} rounds with known answers. Ask whoever made the task.")
+        raise NotPossible(f"These were {MOST_ROUNDS} rounds with known answers. Ask whoever made the task.")
     if stand.failed:
         connection.execute("INSERT OR REPLACE INTO calibrations VALUES (?, ?, ?)", (task.id, annotator, stand.attempt + 1))

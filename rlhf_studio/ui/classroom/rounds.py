@@ -10,7 +10,7 @@ from typing import Any
 
 from rlhf_studio.runs.classroom.records import STATES, AnswerValue, Round, RoundQuestion, State, StudentAnswer, distribution, read_answer
 from rlhf_studio.runs.classroom.store import GONE, ClassStore
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.ui.classroom.real import Answering
 
 Json = dict[str, Any]
@@ -35,9 +35,9 @@ class Rounds:
 
     @property
     def present(self) -> Round:
-        """The present round. Raises Refused."""
+        """The present round. Raises NotPossible."""
         if self._round is None:
-            raise Refused(GONE)
+            raise NotPossible(GONE)
         return self._round
 
     def load(self) -> None:
@@ -57,14 +57,14 @@ class Rounds:
             self._take(self._store.ask(question, run))
 
     def answer(self, round_id: str, person: str, name: str, value: Any, most: int) -> None:
-        """Keep a student's answer; ``most`` students are counted. Raises Refused, with a sentence for the student."""
+        """Keep a student's answer; ``most`` students are counted. Raises NotPossible, with a sentence for the student."""
         one = self.present
         if one.id != round_id:
-            raise Refused("Your teacher asks something else now.")
+            raise NotPossible("Your teacher asks something else now.")
         try:
             answer = read_answer(one.question, value)
         except ValueError as error:
-            raise Refused(str(error)) from None
+            raise NotPossible(str(error)) from None
         with self._changing:
             self._store.answer(round_id, person, name, answer, most)
             if self._is_present(round_id):
@@ -78,7 +78,7 @@ class Rounds:
                 self._take(None if one.state == "over" else one)
 
     def show_again(self, round_id: str) -> None:
-        """Make a round that was put away the present one. Raises Refused while there is another."""
+        """Make a round that was put away the present one. Raises NotPossible while there is another."""
         with self._changing:
             self._take(self._store.show_again(round_id))
 
