@@ -18,9 +18,9 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from rlhf_studio.runs import paths, schema
+from rlhf_studio.runs.codec import columns_of
 from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
 from rlhf_studio.runs.liveness import FileLock
-from rlhf_studio.runs.table import columns_of
 from rlhf_studio.runs.values import DAMAGE
 
 DATABASE = "people.db"

@@ -16,24 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rlhf_studio.config import STAGES
-from rlhf_studio.runs.evaluation.answers import Answer
-from rlhf_studio.runs.records import (
-    EventRecord,
-    Origin,
-    Probe,
-    ProbeScore,
-    ResponseTokens,
-    RolloutRecord,
-    Scratch,
-    SettingChange,
-    State,
-    StepEpisodes,
-    StoredEvent,
-    TokenRecord,
-    WatchRecord,
-    is_held_out_loss,
-)
-from rlhf_studio.runs.table import (
+from rlhf_studio.runs.codec import (
     ARRAY_COLUMNS,
     Arrays,
     Fields,
@@ -53,6 +36,23 @@ from rlhf_studio.runs.table import (
     texts,
     truth,
     unpacked,
+)
+from rlhf_studio.runs.evaluation.answers import Answer
+from rlhf_studio.runs.records import (
+    EventRecord,
+    Origin,
+    Probe,
+    ProbeScore,
+    ResponseTokens,
+    RolloutRecord,
+    Scratch,
+    SettingChange,
+    State,
+    StepEpisodes,
+    StoredEvent,
+    TokenRecord,
+    WatchRecord,
+    is_held_out_loss,
 )
 from rlhf_studio.runs.values import (
     check_whole,

@@ -147,7 +147,7 @@ def early_end(run_dir: Path, exit_code: int | None) -> str:
 def _interruption(entry: QueueEntry | None, run_dir: Path) -> str:
     code = entry.exit_code if entry else None
     line = _last_words(run_dir)
-    if RunGone.SAID in line:
+    if RunGone.PHRASE in line:
         how = "The folder of the run was moved or renamed while the engine worked in it, so the engine ended."
     elif code == -signal.SIGKILL:
         how = "The engine was killed (SIGKILL), often by the system because memory ran out."

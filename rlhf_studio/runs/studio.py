@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from rlhf_studio.runs import paths, people, schema
+from rlhf_studio.runs.codec import FieldCodec, RecordTable, converted, integer, plain, text, truth
 from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
 from rlhf_studio.runs.records import Marks, StartMode
-from rlhf_studio.runs.table import FieldCodec, RecordTable, converted, integer, plain, text, truth
 from rlhf_studio.runs.values import DAMAGE, decode_pieces, decode_text, encode_pieces, encode_text
 from rlhf_studio.runs.visitors.starters import Starter, load_starters, read_starters
 

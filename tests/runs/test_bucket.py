@@ -144,11 +144,11 @@ def test_a_copy_that_is_cut_off_takes_nothing_away(workspace: Workspace, bucket_
         workspace.rename(run, f"newer {before}")
         with monkeypatch.context() as patch:
             patch.setattr(bucket_module, "copy_hashed", failing(number, error))
-            keeper._look_and_say()
+            keeper._look_and_report()
         assert message in keeper.problem and "are whole" in keeper.problem, (number, message)
         copies, parts = Bucket(bucket_folder).copies()
         assert (copies[run].number, parts) == (before, []) and workspace.status(run).step == 2, (number, message)
-        keeper._look_and_say()
+        keeper._look_and_report()
         assert keeper.problem == "" and Bucket(bucket_folder).copies()[0][run].number == before + 1, (number, message)
 
 
@@ -157,11 +157,11 @@ def test_a_bucket_that_goes_away_and_comes_back(workspace: Workspace, bucket_fol
     keeper = look(workspace, bucket_folder)
     bucket_folder.rename(bucket_folder.with_name("elsewhere"))
     for _ in range(3):
-        keeper._look_and_say()
+        keeper._look_and_report()
     assert "is not there" in keeper.problem and workspace.status(run).state == "finished"
     assert len([record for record in caplog.records if "is not there" in record.message]) == 1  # once, not each time
     bucket_folder.with_name("elsewhere").rename(bucket_folder)
-    keeper._look_and_say()
+    keeper._look_and_report()
     assert keeper.problem == "" and "can be used again" in caplog.text
     shutil.rmtree(bucket_folder / f"{run}.1")
     keeper.look()  # somebody emptied it: what is here is copied again
@@ -281,7 +281,7 @@ def test_a_full_disk_leaves_the_run_in_the_bucket(workspace: Workspace, bucket_f
         patch.setattr(copying, "copy_hashed", failing(2))
         keeper = look(empty, bucket_folder)
     assert "disk is full" in keeper.problem and empty.folders() == []
-    keeper._look_and_say()
+    keeper._look_and_report()
     assert keeper.problem == "" and empty.status(run).step == 2
 
 

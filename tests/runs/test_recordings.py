@@ -174,7 +174,7 @@ def test_they_are_found_by_their_id_and_are_no_runs_of_the_workspace(workspace: 
 
 def test_a_run_of_the_workspace_comes_first(workspace: Workspace) -> None:
     folder = new_run(workspace.root / paths.RUNS / COLLAPSES)
-    assert workspace.run_dir(COLLAPSES) == workspace.own_dir(COLLAPSES) == workspace.exports_place(COLLAPSES) == folder
+    assert workspace.run_dir(COLLAPSES) == workspace.own_dir(COLLAPSES) == workspace.exports_parent(COLLAPSES) == folder
     assert not workspace.status(COLLAPSES).recording
     workspace.rename(COLLAPSES, "mine")
     assert workspace.status(COLLAPSES).name == "mine"

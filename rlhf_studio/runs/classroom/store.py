@@ -25,10 +25,10 @@ from rlhf_studio.runs.classroom.records import (
     StudentAnswer,
     read_answer,
 )
+from rlhf_studio.runs.codec import RecordTable, as_json, choice, integer, plain, real, text
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import FileLock
 from rlhf_studio.runs.people import Database, NotPossible
-from rlhf_studio.runs.table import RecordTable, as_json, choice, integer, plain, real, text
 from rlhf_studio.runs.values import decode_text, encode_text
 
 CLOSED = "This round is closed."

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from rlhf_studio.runs.table import RecordTable, as_json, converted, integer, plain, real, text, truth
+from rlhf_studio.runs.codec import RecordTable, as_json, converted, integer, plain, real, text, truth
 from rlhf_studio.runs.values import decode_pieces, encode_pieces
 
 Kind = Literal["pair", "ranking", "rating"]

@@ -70,7 +70,7 @@ class RunFolders:
         if self.is_recording(run_id):
             raise OnlyRead()
 
-    def exports_place(self, run_id: str) -> Path:
+    def exports_parent(self, run_id: str) -> Path:
         """The folder that holds the folder of a run's exports: the run's own, or for a recording one in the workspace."""
         return self.root / paths.RECORDINGS / run_id if self.is_recording(run_id) else self.run_dir(run_id)
 

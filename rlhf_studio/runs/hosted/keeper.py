@@ -69,7 +69,7 @@ class Keeper:
         self.stop(seconds)
         if self._thread is not None and self._thread.is_alive():
             return False
-        last = threading.Thread(target=self._look_and_say, name="keeper-last", daemon=True)
+        last = threading.Thread(target=self._look_and_report, name="keeper-last", daemon=True)
         last.start()
         last.join(seconds)
         return not last.is_alive() and not self.problem
@@ -89,10 +89,10 @@ class Keeper:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            self._look_and_say()
+            self._look_and_report()
             self._wake.wait(self._interval * (3 if self.problem else 1))
 
-    def _look_and_say(self) -> None:
+    def _look_and_report(self) -> None:
         before = self.problem
         try:
             problem = self.look()
@@ -117,13 +117,13 @@ class Keeper:
             broken = self._bring_back(deleted) if self._awaited else ""
             self._copies = {run: copy for run, copy in self._copies.items() if copy.folder.name in names}
             for run_id in sorted(deleted):
-                if not self._is_here(run_id):  # a person may have put it back
+                if not self._is_on_disk(run_id):  # a person may have put it back
                     self._bucket.remove(run_id)
                     self._copies.pop(run_id, None)
                 (self._tombs / run_id).unlink(missing_ok=True)
             known = studio.read(self._folders.root)
             for run in self._folders.runs():
-                if self._is_kept(run):
+                if self._is_to_be_copied(run):
                     self._send(run, known)
             self._awaited = bool(broken)
             return broken
@@ -138,10 +138,10 @@ class Keeper:
         failed = [
             f"Of the run {run} the bucket holds only a part of a copy, which is of no use: remove it."
             for run in parts
-            if not self._is_here(run)
+            if not self._is_on_disk(run)
         ]
         for run_id in sorted(copies, reverse=True):  # ids begin with the time: the newest first
-            if self._is_here(run_id) or run_id in deleted:
+            if self._is_on_disk(run_id) or run_id in deleted:
                 continue
             try:
                 fetch(self._folders, copies[run_id])
@@ -152,10 +152,10 @@ class Keeper:
                 failed.append(f"The run {run_id} could not be brought back from the bucket: {error}")
         return " ".join(failed)
 
-    def _is_here(self, run_id: str) -> bool:
+    def _is_on_disk(self, run_id: str) -> bool:
         return (self._folders.root / paths.RUNS / run_id).exists()
 
-    def _is_kept(self, run: RunStatus) -> bool:
+    def _is_to_be_copied(self, run: RunStatus) -> bool:
         ended = run.state in ENDED and run.last_recorded_step > 0
         return ended and not run.recording and (self._visitors or not run.starter.plays)
 

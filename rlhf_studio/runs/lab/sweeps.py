@@ -8,7 +8,7 @@ from typing import Any
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import ConfigError, Problem, with_values
-from rlhf_studio.runs.lab.names import changes_said
+from rlhf_studio.runs.lab.names import changes_in_words
 
 MOST_AXES, MOST_RUNS = 2, 20
 
@@ -32,7 +32,7 @@ def sweep_configs(config: StageConfig, axes: Mapping[str, Sequence[Any]]) -> lis
             wrong |= {str(problem): problem for problem in error.problems}  # the same value is wrong in several combinations
             continue
         if repeated := next((earlier for earlier, known in configs if known == configuration), None):
-            wrong[str(values)] = Problem("", f"{changes_said(repeated)} and {changes_said(values)} are the same run; leave one out")
+            wrong[str(values)] = Problem("", f"{changes_in_words(repeated)} and {changes_in_words(values)} are the same run; leave one out")
         configs.append((values, configuration))
     if wrong:
         raise ConfigError(list(wrong.values()))

@@ -6,8 +6,8 @@ import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rlhf_studio.runs.codec import RecordTable, plain, text
 from rlhf_studio.runs.people import Database
-from rlhf_studio.runs.table import RecordTable, plain, text
 
 ROLES = ("", "operator", "visitor", "student")
 LONGEST_KEY = 64  # characters of a key or an address

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from rlhf_studio.runs import rows, schema
-from rlhf_studio.runs.table import RecordTable
+from rlhf_studio.runs.codec import RecordTable
 
 KEYS = {"run": {"id"}, "commands": {"sent_at", "early"}, "events": {"at", "step"}, "probes": set(), "changes": {"at"}}
 BY_STEP = {"step", "sample"}
