@@ -132,11 +132,11 @@ def test_exported_pairs_have_the_usual_columns(feedback: Feedback) -> None:
         feedback.vote(task, name, NewVote(name, turn.shown.item.id, verdict, position, confidence))  # type: ignore[arg-type]
     rows = list(export_rows(feedback.task(task), feedback.items(task), feedback.votes(task)))
     same = {"prompt": "p", "criterion": "polite", "task": "A task", "item": 1, "both_bad": False, "seconds": 0.0}
-    one = {"chosen": "bad", "rejected": "good", "tie": False, "chosen_source": "run b", "rejected_source": "run a"}
-    other = {"chosen": "good", "rejected": "bad", "tie": True, "chosen_source": "run a", "rejected_source": "run b"}
+    first = {"chosen": "bad", "rejected": "good", "tie": False, "chosen_source": "run b", "rejected_source": "run a"}
+    second = {"chosen": "good", "rejected": "bad", "tie": True, "chosen_source": "run a", "rejected_source": "run b"}
     assert [{key: value for key, value in row.items() if key != "at"} for row in rows] == [
-        {**same, **one, "confidence": 1.0, "annotator": "Anna"},
-        {**same, **other, "confidence": 0.5, "annotator": "Ben"},
+        {**same, **first, "confidence": 1.0, "annotator": "Anna"},
+        {**same, **second, "confidence": 0.5, "annotator": "Ben"},
     ]
     (agreed,) = agreed_rows(feedback.task(task), feedback.items(task), feedback.votes(task))
     assert (
@@ -205,8 +205,8 @@ def row(prompt: str, completion: str, draw: int = 0) -> dict[str, Any]:
 
 def put_together(rows: Sequence[dict[str, Any]], kind: Kind, **options: int) -> Found:
     """((prompt, each response) of the items, what is told)."""
-    read = list(read_lines([json.dumps(one) for one in rows], NewTask("t", kind=kind), **options))
-    return [(item.prompt, *item.responses) for one in read for item in one.items], [one.problem for one in read if one.problem]
+    read = list(read_lines([json.dumps(values) for values in rows], NewTask("t", kind=kind), **options))
+    return [(item.prompt, *item.responses) for entry in read for item in entry.items], [entry.problem for entry in read if entry.problem]
 
 
 DRAWN = [row("p", "a"), row("p", "b", 1), row("q", "c"), row("p", "d", 2), row("q", "e", 1), row("p", "f", 3), row("q", "g", 2)]
@@ -247,7 +247,7 @@ def test_rows_that_cannot_be_used_are_named(rows: list[dict[str, Any]], options:
 
 def test_the_file_of_generate_becomes_a_task(tmp_path: Path) -> None:
     file = tmp_path / "responses.jsonl"
-    file.write_text("".join(json.dumps(one) + "\n" for one in DRAWN), encoding="utf-8")
+    file.write_text("".join(json.dumps(values) + "\n" for values in DRAWN), encoding="utf-8")
     feedback = Feedback(tmp_path)
     work = TaskWork(feedback, Workspace(tmp_path))
     for kind, count, problems in (("pair", 3, [ALONE]), ("ranking", 2, []), ("rating", 7, [])):
@@ -289,8 +289,8 @@ def test_the_draws_of_one_policy_meet_in_their_order() -> None:
 
 
 def test_a_ranking_has_the_different_answers_and_a_rating_each() -> None:
-    (one,), left_out = exchange.items_of(TWO, "ranking")
-    assert one.responses == ("a", "b", "c") and one.uncertainty == -2.0 and left_out == 1
+    (item,), left_out = exchange.items_of(TWO, "ranking")
+    assert item.responses == ("a", "b", "c") and item.uncertainty == -2.0 and left_out == 1
     many = [answer_of("only", 0, draw, f"text {draw}") for draw in range(MOST_RESPONSES + 3)]
     assert len(exchange.items_of(many, "ranking")[0][0].responses) == MOST_RESPONSES
     items, left_out = exchange.items_of(TWO, "rating")

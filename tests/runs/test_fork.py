@@ -96,9 +96,9 @@ def rows(run_dir: Path) -> dict[str, list[tuple]]:
     """Every table, read without our own reader."""
     with sqlite3.connect(run_dir / "run.db") as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")]
-        found = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
+        rows_by_table = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
     connection.close()
-    return found
+    return rows_by_table
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -191,8 +191,8 @@ def test_the_parent_may_be_running_meanwhile(workspace: Workspace, parent: str) 
             thread.join()
         assert workspace.status(parent).state == "running"
     for fork in forks:
-        found = rows(workspace.run_dir(fork))
-        assert {row[0] for row in found["metrics"]} == {1, 2, 3, 4} and found["commands"] == []
+        rows_by_table = rows(workspace.run_dir(fork))
+        assert {row[0] for row in rows_by_table["metrics"]} == {1, 2, 3, 4} and rows_by_table["commands"] == []
         assert workspace.status(fork).state == "queued"
 
 
