@@ -248,18 +248,18 @@ def test_an_engine_from_a_shell_that_was_suspended_before_it_took_its_lock(run: 
 
 def test_the_start_ticket_names_nobody_but_the_process_that_wrote_it(run: Path):
     liveness.announce_start(run)
-    ticket = (run / liveness.START_LOCK).read_text()
+    ticket_text = (run / liveness.START_LOCK).read_text()
     assert liveness.starter_pid(run) == os.getpid()
     liveness.release_ticket(run)
     assert liveness.starter_pid(run) is None  # nobody holds it
     ticket = StartTicket(run)
     ticket.take()  # by the app, after an engine that was killed
     assert liveness.starter_pid(run) is None
-    pid, began = ticket.split()
+    pid, began = ticket_text.split()
     for text in (f"{pid} {float(began) - 60}", f"{pid} x", f"{2**70} {began}", f"{2**22 + 1} {began}", f"0 {began}", "\udcff", pid):
         (run / liveness.START_LOCK).write_bytes(text.encode("utf-8", "surrogateescape"))
         assert liveness.starter_pid(run) is None, text
-    (run / liveness.START_LOCK).write_text(ticket)
+    (run / liveness.START_LOCK).write_text(ticket_text)
     assert liveness.starter_pid(run) == os.getpid()
     ticket.close()
 
