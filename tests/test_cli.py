@@ -40,10 +40,10 @@ def test_train_show_resume_stop(settings: Path, tmp_path: Path, capsys: pytest.C
     assert (config.ppo.steps, config.ppo.kl_coef) == (3, 0.2)
 
     assert main(["runs", "show", str(run_dir), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["state"], shown["step"], shown["total_steps"], shown["cause"]) == ("finished", 3, 3, "")
-    assert shown["metrics"]["objective/kl_coef"] == 0.2
-    assert [checkpoint["step"] for checkpoint in shown["checkpoints"]] == [3]
+    values = json.loads(capsys.readouterr().out)
+    assert (values["state"], values["step"], values["total_steps"], values["cause"]) == ("finished", 3, 3, "")
+    assert values["metrics"]["objective/kl_coef"] == 0.2
+    assert [checkpoint["step"] for checkpoint in values["checkpoints"]] == [3]
 
     assert main(["runs", "show", str(run_dir)]) == 0
     assert "state        finished" in capsys.readouterr().out
@@ -78,9 +78,9 @@ def test_what_only_loading_finds_leaves_no_run_folder(settings: Path, tmp_path: 
     run_dir = tmp_path / "run"
     following = ["--lora.enabled", "true", "--lora.use_dora", "true", "--ppo.reference_ema", "0.5"]
     assert main(["train", "--config", str(settings), "--run-dir", str(run_dir), *following]) == 2
-    said = capsys.readouterr()
-    assert said.out.count("a reference that follows needs plain LoRA") == 1 and "Traceback" not in said.err
-    assert f"nothing was trained: {run_dir} was removed again" in said.out
+    output = capsys.readouterr()
+    assert output.out.count("a reference that follows needs plain LoRA") == 1 and "Traceback" not in output.err
+    assert f"nothing was trained: {run_dir} was removed again" in output.out
     assert not run_dir.exists()
 
     changed = {"lora": {"enabled": True, "use_dora": True}, "ppo": {"reference_ema": 0.5}}

@@ -37,7 +37,7 @@ from tests.runs.test_answers import answer
 from tests.runs.test_evaluation_policies import run_with
 
 
-def asked(*arguments: str) -> Any:
+def parsed(*arguments: str) -> Any:
     rest, overrides = split_overrides(["evaluate", *arguments])
     options = build_parser().parse_args(rest)
     options.overrides = overrides
@@ -47,14 +47,14 @@ def asked(*arguments: str) -> Any:
 def test_an_evaluation_takes_over_what_the_run_was_trained_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", str(tmp_path))
     run = run_with(tmp_path / "runs" / "one", checkpoints=(3,))
-    config = asked("one")
+    config = parsed("one")
     assert config.evaluation.policies.splitlines() == [
         f"{run.resolve()}@start",
         str(run.resolve()),
     ]  # a single run is compared with its start
     assert (config.data.prompts, config.data.eval_share) == ("bundled/world-prompts", 0.05)  # what it held out
     assert config.reward.components[0].model == "bundled/world-reward"
-    other = asked(
+    other = parsed(
         *("one@3", "one@start", "--prompts", "mine.jsonl", "--samples", "4", "--reward", "rm", "--judge", "second"),
         *("--seed", "7", "--count", "0", "--generation.temperature", "0.5"),
     )
@@ -67,21 +67,21 @@ def test_an_evaluation_takes_over_what_the_run_was_trained_with(tmp_path: Path, 
 
 def test_a_model_without_a_run_needs_prompts_and_a_reward() -> None:
     with pytest.raises(ConfigError, match="--prompts: name a file of prompts"):
-        asked("org/model")
+        parsed("org/model")
     with pytest.raises(ConfigError, match="--reward: name a reward model"):
-        asked("org/model", "--prompts", "p.txt")
-    config = asked("org/model", "--prompts", "p.txt", "--reward", "org/rm")
+        parsed("org/model", "--prompts", "p.txt")
+    config = parsed("org/model", "--prompts", "p.txt", "--reward", "org/rm")
     assert (config.model.policy, config.reward.gold, config.evaluation.policies) == ("org/model", "none", "org/model")
-    assert asked("bundled/world-policy").reward.gold == "world"
+    assert parsed("bundled/world-policy").reward.gold == "world"
 
 
 def recorded(folder: Path) -> Path:
     """An evaluation of two policies on three prompts, as a run folder."""
     run = new_run(folder)
     answers = [
-        answer(3 * number + place, name, place=place, score=float(number), gold=0.5 * number + 0.1 * place, response=f"{name} {place}")
+        answer(3 * number + index, name, place=index, score=float(number), gold=0.5 * number + 0.1 * index, response=f"{name} {index}")
         for number, name in enumerate(("start", "=cmd|' /C calc'!A0"))
-        for place in range(3)
+        for index in range(3)
     ]
     with RunWriter(run) as writer:
         writer.commit_step(StepRecord(1, {}, list(answers)))
@@ -92,8 +92,8 @@ def test_a_finished_evaluation_is_shown_again_and_written(tmp_path: Path, capsys
     run = recorded(tmp_path / "run")
     files = {name: tmp_path / f"t.{name}" for name in ("csv", "md", "jsonl")}
     assert main(["evaluate", str(run), *(part for name, file in files.items() for part in (f"--{name}", str(file)))]) == DONE
-    shown = capsys.readouterr().out
-    assert "3 prompts." in shown and "Win rates and gains are against start." in shown
+    output = capsys.readouterr().out
+    assert "3 prompts." in output and "Win rates and gains are against start." in output
     rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert [row["policy"] for row in rows] == ["start", "'=cmd|'' /C calc'!A0".replace("''", "'")]
     assert float(rows[1]["gold"]) == pytest.approx(0.6) and float(rows[1]["win_rate/gold"]) == 1.0
@@ -158,9 +158,9 @@ def test_an_evaluation_that_cannot_work_leaves_nothing_behind(
     run_with(tmp_path / "runs" / "one")
     command = ["evaluate", "one@start", "--prompts", "./no-prompts", "--reward", "./no-reward", "--judge", "./no-judge"]
     assert main([*command, "--text", "./no-text", "--reference", "./no-reference"]) == BAD_INPUT
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     for name in ("data.prompts", "reward.components.0.model", "evaluation.judge", "evaluation.text", "evaluation.reference"):
-        assert f"{name}: " in told
+        assert f"{name}: " in output
     assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["one"]
 
 
@@ -176,9 +176,9 @@ def test_a_persons_prompts_are_all_answered(tmp_path: Path, capsys: pytest.Captu
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["prompt"] for row in rows] == ["w1", "w1", "w1 w2 w3", "w5 w6 w7 w8 w9 w10"]
     assert all(1 <= row["length"] <= 5 for row in rows)
-    told = capsys.readouterr().out
-    assert "4 completions in" in told and "1 of 5 rows was left out: 1 blank." in told
-    assert "1 of 4 prompts have more than 4 tokens and lost their beginning." in told
+    output = capsys.readouterr().out
+    assert "4 completions in" in output and "1 of 5 rows was left out: 1 blank." in output
+    assert "1 of 4 prompts have more than 4 tokens and lost their beginning." in output
 
 
 def test_a_runs_policy_computes_as_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,8 +267,8 @@ def test_label_makes_pairs_and_counts_what_it_leaves_out(tmp_path: Path, capsys:
     rows = [{"prompt": "a", "completions": [" x", " y", " x"]}, {"prompt": "b", "completion": " z"}]
     file.write_text("\n".join(map(json.dumps, rows)))
     assert main(["label", str(file), "--judge", "world", "--out", str(out)]) == DONE
-    said, warning = capsys.readouterr().out.split("Warning: ")
-    assert said == "2 pairs; left out: 1 of equal texts, 1 prompts with a single response. " + NO_TASTE
+    output, warning = capsys.readouterr().out.split("Warning: ")
+    assert output == "2 pairs; left out: 1 of equal texts, 1 prompts with a single response. " + NO_TASTE
     assert warning.startswith("2 of the prompts begin no review of the bundled world. Its raters know nothing else")
     pairs = [json.loads(line) for line in out.read_text().splitlines()]
     assert [{pair["chosen"], pair["rejected"]} for pair in pairs] == [{" x", " y"}, {" x", " y"}]
@@ -293,8 +293,8 @@ def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(
         patch.setattr(completing, "complete", compute)
         for command in (label, generate):
             assert main(command) == BAD_INPUT
-            told = capsys.readouterr().err
-            assert f"--out: {mine} is there already; name another file, or add --replace" in told and mine.read_text() == "votes\n"
+            output = capsys.readouterr().err
+            assert f"--out: {mine} is there already; name another file, or add --replace" in output and mine.read_text() == "votes\n"
     for command, column in ((label, "chosen"), (generate, "completion")):
         assert main([*command, "--replace"]) == DONE
         assert [column in json.loads(line) for line in mine.read_text().splitlines()] == [True]

@@ -52,11 +52,11 @@ def test_a_run_from_the_command_line_has_a_log(
 
     monkeypatch.setattr(Trainer, "step", noisy)
     assert main(["train", "--config", str(settings), "--run-dir", str(tmp_path / "run")]) == 0
-    shown, log = capsys.readouterr(), RunReader(tmp_path / "run").log_tail()
+    output, log = capsys.readouterr(), RunReader(tmp_path / "run").log_tail()
     for line in ("step 1/2", "step 2/2", "done:"):
-        assert line in shown.out and line in log
-    assert "a child speaks" in log and "a child speaks" not in shown.out
-    assert "a library warns" in log and "a library" not in shown.out + shown.err
+        assert line in output.out and line in log
+    assert "a child speaks" in log and "a child speaks" not in output.out
+    assert "a library warns" in log and "a library" not in output.out + output.err
 
 
 def test_the_trace_of_an_unexpected_error_is_in_both_places(
@@ -146,7 +146,7 @@ def test_the_permission_of_a_function_is_asked_before_anything_is_loaded(
     monkeypatch.setattr(build, "load_causal_lm", lambda *arguments: pytest.fail("the model was loaded"))
     for command in ("train", "resume"):
         assert main([command, str(tmp_path / "run")]) == 2
-        assert "reward.components.0.file" in (said := capsys.readouterr().err) and "--allow-custom-rewards" in said
+        assert "reward.components.0.file" in (message := capsys.readouterr().err) and "--allow-custom-rewards" in message
         assert not (tmp_path / "run" / "engine.log").exists()
     assert worker.run_engine(tmp_path / "run", "train") == 2
     assert RunReader(tmp_path / "run").status().cause.startswith("reward.components.0.file:")
@@ -161,5 +161,5 @@ def test_half_a_surrogate_pair_is_printed_as_its_code(tmp_path: Path, monkeypatc
     monkeypatch.setattr(sys, "stdout", out)
     assert main(["runs", "show", str(tmp_path / "run")]) == 0
     out.flush()
-    shown = out.buffer.getvalue().decode("utf-8")
-    assert "half ⟨U+D800⟩ (run)" in shown and "odd ⟨U+DFFF⟩" in shown
+    output = out.buffer.getvalue().decode("utf-8")
+    assert "half ⟨U+D800⟩ (run)" in output and "odd ⟨U+DFFF⟩" in output

@@ -133,9 +133,9 @@ def test_differences_reach_into_the_list_of_rewards() -> None:
     after["reward"]["components"][0]["weight"] = 2.5
     after["reward"]["components"].append({"kind": "length"})
     del before["engine"]["seed"]  # another version's file
-    found = changes_between(before, after)
-    assert {change.setting: change.new for change in found} == {"reward.components.0.weight": 2.5, "reward.components.1.kind": "length"}
-    assert refusals(found) == []
+    changes = changes_between(before, after)
+    assert {change.setting: change.new for change in changes} == {"reward.components.0.weight": 2.5, "reward.components.1.kind": "length"}
+    assert refusals(changes) == []
 
 
 def test_settings_are_replaced_at_one_moment(ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,14 +37,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[StageConfig]:
     """The settings that a fork or a sweep would have checked; then it stops."""
-    seen: list[StageConfig] = []
+    calls: list[StageConfig] = []
 
     def stop(config: StageConfig, *arguments: Any) -> None:
-        seen.append(config)
+        calls.append(config)
         raise ConfigError([Problem("", "seen")])
 
     monkeypatch.setattr(commands, "_checked", stop)
-    return seen
+    return calls
 
 
 def options(*arguments: str) -> Any:
@@ -79,12 +79,12 @@ def test_in_what_a_fork_changes(workspace: Path, checked: list[StageConfig]) -> 
 
 
 def test_in_an_ensemble(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[Path]] = []
-    monkeypatch.setattr(finish, "gather_ensemble", lambda out, models: seen.append(models))
-    kept = workspace / "runs" / ONE / "checkpoints" / "step-000003" / "reward_model"
-    kept.mkdir()
+    calls: list[list[Path]] = []
+    monkeypatch.setattr(finish, "gather_ensemble", lambda out, models: calls.append(models))
+    model_folder = workspace / "runs" / ONE / "checkpoints" / "step-000003" / "reward_model"
+    model_folder.mkdir()
     assert main(["ensemble", ONE, f"{ONE}@3", "--out", str(tmp_path / "all")]) == DONE
-    assert seen == [[kept.resolve(), kept.resolve()]]
+    assert calls == [[model_folder.resolve(), model_folder.resolve()]]
 
 
 def test_a_sweep_looks_in_its_own_workspace(workspace: Path, tmp_path: Path, checked: list[StageConfig]) -> None:

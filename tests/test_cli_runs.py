@@ -33,26 +33,26 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ["runs show", "runs config", "doctor", "train", "resume", "fork", "stop", "generate --start --prompt x", "export --csv x.csv"],
 )
 def test_a_run_may_be_named_by_its_id_in_every_command(words: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
+    folders: list[Path] = []
 
     def parser() -> Any:
         made = build_parser()
         read = made.parse_args
-        made.parse_args = lambda given: Namespace(**{**vars(read(given)), "run": lambda options: asked.append(options.folder) or DONE})
+        made.parse_args = lambda given: Namespace(**{**vars(read(given)), "run": lambda options: folders.append(options.folder) or DONE})
         return made
 
     monkeypatch.setattr("rlhf_studio.cli.main.build_parser", parser)
     (workspace.parent / "here").mkdir()
     for name in (RUN, "ws/nothing", "here"):
         assert main([*words.split(), name]) == DONE
-    assert asked == [workspace / "runs" / RUN, Path("ws/nothing"), Path("here")], "a path stays as it is"
+    assert folders == [workspace / "runs" / RUN, Path("ws/nothing"), Path("here")], "a path stays as it is"
 
 
 def test_a_name_that_is_no_run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "show", RUN]) == DONE and "mine" in capsys.readouterr().out
     assert main(["runs", "show", "first"]) == BAD_INPUT
-    said = capsys.readouterr().err
-    assert f"no folder 'first' here, and no run with this id in the workspace {workspace}" in said and "'runs list'" in said
+    message = capsys.readouterr().err
+    assert f"no folder 'first' here, and no run with this id in the workspace {workspace}" in message and "'runs list'" in message
     (workspace.parent / RUN).mkdir()  # a folder of that name is meant first
     assert main(["runs", "show", RUN]) == BAD_INPUT and "There is no run at" in capsys.readouterr().err
 
@@ -79,5 +79,5 @@ def test_a_log_has_no_policy_that_could_answer(workspace: Path, capsys: pytest.C
     create_run(workspace / "runs" / "log", config(), name="a log", origin=Origin(imported="rollouts.jsonl"))
     for more in ([], ["--start"]):
         assert main(["generate", "log", "--prompt", "x", *more]) == BAD_INPUT
-        said = capsys.readouterr().err
-        assert "was read from rollouts.jsonl: it has no model that could answer" in said and "--start" not in said
+        message = capsys.readouterr().err
+        assert "was read from rollouts.jsonl: it has no model that could answer" in message and "--start" not in message

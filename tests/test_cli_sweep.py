@@ -45,7 +45,7 @@ def test_runs_are_queued_for_the_app(tmp_path: Path, capsys: pytest.CaptureFixtu
     ],
 )
 def test_what_is_wrong_queues_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], vary: list[str], words: str) -> None:
-    given = [part for one in vary for part in ("--vary", one)]
+    given = [part for axis in vary for part in ("--vary", axis)]
     assert main([*WORLD, *given, "--workspace", str(tmp_path / "workspace")]) == BAD_INPUT
     assert words in capsys.readouterr().err
     assert not (tmp_path / "workspace").exists()

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from rlhf_studio.config.glossary import GLOSSARY
-from rlhf_studio.config.metrics.metric import Line, Metric, Tile
+from rlhf_studio.config.metrics.metric import ChartLine, Metric, Tile
 from rlhf_studio.config.metrics.stages import HEADLINES, STAGE_METRICS, SUMMARIES
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.ui.html import ASSETS
@@ -48,7 +48,7 @@ def test_one_row_puts_a_metric_on_the_page() -> None:
         "Stays where it was.",
         usual=(1.0, 2.0),
         colour="ratio",
-        lines=(Line("entropy", axis="right", percent=True),),
+        lines=(ChartLine("entropy", axis="right", percent=True),),
         tile=Tile(digits=1, label="Tail"),
     )
     page = page_data([*METRICS, row])

@@ -129,21 +129,21 @@ def foreign_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def helper_environment(environment: Mapping[str, str], *, network: bool) -> dict[str, str]:
-    """What a helper may see that opens files which nobody has checked: what Python needs, and which run it works for.
+    """What a helper may see that opens unchecked files: what Python needs, and the folder of the run that it works for.
 
-    ``network`` adds what reaches the hub: proxies and the hub's settings, with the token. Without it a helper sees none of these.
-    The run's folder is there so that ending a run by force finds its helpers: each leads a session of its own.
+    ``network`` adds what is needed to reach the hub: proxies, the hub's settings and the token. The run's folder is there so that ending a
+    run by force finds its helpers: each of them leads its own session.
     """
-    wanted = f"{_OF_HELPERS}|{_OF_THE_HUB}" if network else _OF_HELPERS
-    kept = {FOLDER_VARIABLE, *((*_HUB_TOKENS, NO_HUB_TOKEN) if network else ())}
-    result = _needed(environment, re.compile(wanted, re.IGNORECASE)) | {name: environment[name] for name in kept if name in environment}
+    allowed = f"{_OF_HELPERS}|{_OF_THE_HUB}" if network else _OF_HELPERS
+    by_name = {FOLDER_VARIABLE, *((*_HUB_TOKENS, NO_HUB_TOKEN) if network else ())}
+    result = _needed(environment, re.compile(allowed, re.IGNORECASE)) | {name: environment[name] for name in by_name if name in environment}
     for name in withheld_names(environment):
         result.pop(name, None)
     return result | {"PYTHONPATH": _python_path(environment)}
 
 
-def _needed(environment: Mapping[str, str], wanted: re.Pattern[str] = _NEEDED) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if wanted.fullmatch(name) and not _SECRET.search(name)}
+def _needed(environment: Mapping[str, str], names: re.Pattern[str] = _NEEDED) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if names.fullmatch(name) and not _SECRET.search(name)}
 
 
 def _python_path(environment: Mapping[str, str]) -> str:

@@ -266,10 +266,10 @@ class Service:
         if self._process is not None and self._on_gpu != may_use_gpu:
             self._end_process()
         if self._process is None:
-            seen = child_environment(os.environ, keep_hub_token=self._keep_hub_token, permissions=self._permissions)
+            environment = child_environment(os.environ, keep_hub_token=self._keep_hub_token, permissions=self._permissions)
             if not may_use_gpu:
-                seen["CUDA_VISIBLE_DEVICES"] = ""
-            self._process, self._on_gpu = LineProcess(self._command, environment={**seen, **self._environment}), may_use_gpu
+                environment["CUDA_VISIBLE_DEVICES"] = ""
+            self._process, self._on_gpu = LineProcess(self._command, environment={**environment, **self._environment}), may_use_gpu
         return self._process
 
     def _end_process(self) -> None:

@@ -54,7 +54,7 @@ def serve(module: str) -> int:
 
 
 def work(handle: Handler, request: Json, tell: Tell, is_cancelled: IsCancelled, messages: tuple[type[Exception], ...]) -> None:
-    """Let the handler work on a request; what goes wrong is told."""
+    """Let the handler work on a request, and send an event when it fails."""
     try:
         handle(request, tell, is_cancelled)
     except messages as error:

@@ -86,7 +86,7 @@ def write_lines(file: Path, lines: Iterable[str], option: str) -> int:
     return count
 
 
-def _told(text: str, fraction: float | None) -> None:
+def _say_progress(text: str, fraction: float | None) -> None:
     done = "" if fraction is None else f" ({percent(fraction)})"
     say(f"{text}{done}", sys.stderr)
 
@@ -105,21 +105,25 @@ def write_completions(options: argparse.Namespace, prompts: Prompts, sampling: d
 
     transformers.utils.logging.disable_progress_bar()
     try:
-        found = complete(source, prompts, config, _told, samples=options.samples, greedy=options.greedy, as_read=options.as_read)
-        count = write_lines(options.out, (json.dumps(vars(row), ensure_ascii=True) for row in found.rows), "--out")
+        completions = complete(
+            source, prompts, config, _say_progress, samples=options.samples, greedy=options.greedy, as_read=options.as_read
+        )
+        count = write_lines(options.out, (json.dumps(vars(row), ensure_ascii=True) for row in completions.rows), "--out")
     except PromptsError as error:
         raise ConfigError([Problem(error.field, error.message)]) from error
     except NonFiniteError as error:
         say(f"rlhf-studio: {error}", sys.stderr)
         return FAILED
     say(f"{count:,} completions in {options.out}")
-    for note in found.notes:
+    for note in completions.notes:
         say(note)
     return DONE
 
 
 def _config(source: PolicySource, options: argparse.Namespace, sampling: dict[str, Any]) -> RunConfig:
-    """Model, data, sampling and device as the policy's own run has them, as talking to it does; the command line's where it says so."""
+    """Settings that let a policy answer: model, data, sampling and device are those of its own run, unless the command line changes
+    them.
+    """
     from rlhf_studio.config.io import parse_ppo
 
     if options.samples < 1:
@@ -167,7 +171,7 @@ def _label(options: argparse.Namespace) -> int:
         transformers.utils.logging.disable_progress_bar()
         try:
             judge = run_in_full(options.judge, default_workspace() / "runs")
-            labelled = label_by_model(completions, judge, choose_compute(RunConfig()), _told, permissions)
+            labelled = label_by_model(completions, judge, choose_compute(RunConfig()), _say_progress, permissions)
         except ConfigError as error:
             raise ConfigError([Problem("--judge", problem.message) for problem in error.problems]) from error
         except RewardError as error:

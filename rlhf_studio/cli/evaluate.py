@@ -72,15 +72,15 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _check_targets(options: argparse.Namespace) -> None:
     """Raises :class:`ConfigError` for a file that cannot be written, or that two options name: the second would replace the first."""
-    given: dict[Path, str] = {}
+    option_of: dict[Path, str] = {}
     for option in FILES:
         if (file := getattr(options, option)) is None:
             continue
         check_target(file, f"--{option}", replace=options.replace)
-        place = file.resolve()
-        if place in given:
-            raise ConfigError([Problem(f"--{option}", f"{file} is the file of --{given[place]} as well; name another one")])
-        given[place] = option
+        path = file.resolve()
+        if path in option_of:
+            raise ConfigError([Problem(f"--{option}", f"{file} is the file of --{option_of[path]} as well; name another one")])
+        option_of[path] = option
 
 
 def _new_id() -> str:
@@ -113,14 +113,14 @@ def _run(run_dir: Path, config: EvaluationRunConfig, options: argparse.Namespace
 def evaluation_of(options: argparse.Namespace) -> EvaluationRunConfig:
     """The configuration that the options ask for. Raises :class:`ConfigError` and StoreError."""
     settings = {name: getattr(options, option) for name, option in OPTIONS.items()}
-    asked = EvaluationRequest(
+    request = EvaluationRequest(
         tuple(options.policies),
         prompts=options.prompts,
         reward=options.reward,
         settings={name: value for name, value in settings.items() if value is not None} | ({"greedy": True} if options.greedy else {}),
         overrides=options.overrides,
     )
-    return settings_for(asked, default_workspace() / "runs")
+    return settings_for(request, default_workspace() / "runs")
 
 
 def _show(run_dir: Path, options: argparse.Namespace) -> int:
@@ -152,8 +152,8 @@ def as_text(run_dir: Path) -> str:
     report, status = report_of(reader), reader.status()
     table = table_of(report)
     lines = [["", *(readable(name, 40) for name, _ in table.rows)]]
-    lines += [[column.title, *(shown(cells[place], column) for _, cells in table.rows)] for place, column in enumerate(table.columns)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    lines += [[column.title, *(shown(cells[index], column) for _, cells in table.rows)] for index, column in enumerate(table.columns)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     drawn = [
         "  ".join([line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))])
         for line in lines

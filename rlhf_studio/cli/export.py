@@ -47,10 +47,10 @@ def _export(options: argparse.Namespace) -> int:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     targets = {kind: path for kind in KINDS if (path := getattr(options, kind)) is not None}
     at = "" if options.at in ("newest", "latest") else options.at
-    wanted = Wanted(targets, at, options.zip, options.push, options.public, options.replace)  # type: ignore[arg-type]
-    told = _Teller() if options.json else _only_the_upload
+    request = Wanted(targets, at, options.zip, options.push, options.public, options.replace)  # type: ignore[arg-type]
+    report_progress = _Teller() if options.json else _only_the_upload
     try:
-        made = export(options.folder, wanted, told)
+        made = export(options.folder, request, report_progress)
     except (ConfigError, StoreError) as error:
         if not options.json:
             raise

@@ -113,14 +113,15 @@ def _prepare(options: argparse.Namespace, step: int | None, permissions: Permiss
     return run_dir
 
 
-def _checked(config: StageConfig, place: Path, permissions: Permissions, folder: Path | None = None) -> tuple[int, int] | None:
-    """The memory that a run will need which works in ``folder``, or in that of this process.
+def _checked(config: StageConfig, target: Path, permissions: Permissions, folder: Path | None = None) -> tuple[int, int] | None:
+    """The memory in bytes, from the least to the most, that a run needs. ``folder`` is where the run works; None means this process's
+    folder.
 
-    Raises ConfigError for what keeps it from starting.
+    Raises ConfigError for what keeps the run from starting.
     """
     from rlhf_studio.inputs.preflight import inspect_run
 
-    preflight = inspect_run(config, place, folder=folder, permissions=permissions)
+    preflight = inspect_run(config, target, folder=folder, permissions=permissions)
     if preflight.problems:
         raise ConfigError(preflight.problems)
     print_notes(config, preflight.notes)

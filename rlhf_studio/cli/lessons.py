@@ -70,16 +70,22 @@ def _check(options: argparse.Namespace) -> int:
     from rlhf_studio.lessons.teaching.codes import checked
 
     rows = checked(options.codes)
-    say(json.dumps(rows, indent=1) if options.json else "\n".join(line for row in rows for line in _told(row)))
+    say(json.dumps(rows, indent=1) if options.json else "\n".join(line for row in rows for line in _result_lines(row)))
     return BAD_INPUT if any("problem" in row for row in rows) else DONE
 
 
-def _told(row: dict[str, Any]) -> Sequence[str]:
+def _result_lines(row: dict[str, Any]) -> Sequence[str]:
     who = f"{row['who']}: " if row["who"] else ""
     if "problem" in row:
         return [f"{who}{row['problem']}"]
     outcomes = row["outcomes"]
     right = f"{outcomes.count('first')} of {len(outcomes)} right at the first try"
     lines = [f"{who}{row['code']}", f"  {', '.join(row['lessons'])}, seed {row['seed']}: {right}"]
-    asked = zip(row["questions"], outcomes, strict=True)
-    return [*lines, *(f"  {place:>3}  {one['lesson']}, {one['scene']}: {SHOWN[outcome]}" for place, (one, outcome) in enumerate(asked, 1))]
+    answered = zip(row["questions"], outcomes, strict=True)
+    return [
+        *lines,
+        *(
+            f"  {number:>3}  {question['lesson']}, {question['scene']}: {SHOWN[outcome]}"
+            for number, (question, outcome) in enumerate(answered, 1)
+        ),
+    ]

@@ -77,7 +77,8 @@ def _verdict_values(folder: Path) -> dict[str, Any]:
 
     diagnosis = diagnose(RunReader(folder))
     findings = [
-        {"check": one.check, "level": one.level, "since": one.since, "when": one.when, "title": one.title} for one in diagnosis.findings
+        {"check": finding.check, "level": finding.level, "since": finding.since, "when": finding.when, "title": finding.title}
+        for finding in diagnosis.findings
     ]
     return {"verdict": dataclasses.asdict(diagnosis.verdict), "findings": findings}
 

@@ -25,7 +25,7 @@ from rlhf_studio.config.permissions import (
 from rlhf_studio.config.ppo import PPOConfig
 from rlhf_studio.config.reward import REWARD_KINDS, RewardComponent, RewardConfig
 from rlhf_studio.config.reward_answer import AnswerReward
-from rlhf_studio.config.reward_base import Component, Finding, Group, kind_of
+from rlhf_studio.config.reward_base import Component, ComponentProblem, Group, kind_of
 from rlhf_studio.config.reward_judge import JudgeReward
 from rlhf_studio.config.reward_models import ClassifierReward, EnsembleReward, RewardModelReward
 from rlhf_studio.config.reward_outside import HttpReward, PythonReward, ServerReward
@@ -60,7 +60,7 @@ __all__ = [
     "EvaluationConfig",
     "EvaluationRunConfig",
     "ExamplesConfig",
-    "Finding",
+    "ComponentProblem",
     "GenerationConfig",
     "Group",
     "HttpReward",

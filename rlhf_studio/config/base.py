@@ -74,12 +74,12 @@ class Section(BaseModel):
 
 def names_in(section: type[BaseModel]) -> dict[str, Names]:
     """The settings of a section that name a model or a file, with what they name."""
-    found: dict[str, Names] = {}
+    names: dict[str, Names] = {}
     for name, field in section.model_fields.items():
         extra = field.json_schema_extra
         if isinstance(extra, dict) and (named := extra.get("names")):
-            found[name] = cast("Names", named)
-    return found
+            names[name] = cast("Names", named)
+    return names
 
 
 def may_be_a_number(field: FieldInfo | None) -> bool:
@@ -89,5 +89,5 @@ def may_be_a_number(field: FieldInfo | None) -> bool:
 
 
 def may_be_empty(field: FieldInfo | None) -> bool:
-    """Whether this is a text that says nothing unless it is set."""
+    """Whether this is a text whose default is empty."""
     return field is not None and field.annotation is str and field.default == ""

@@ -48,10 +48,10 @@ class Change:
     new: Any
 
     def __str__(self) -> str:
-        return f"{self.setting} from {_shown(self.old)} to {_shown(self.new)}"
+        return f"{self.setting} from {_as_text(self.old)} to {_as_text(self.new)}"
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "nothing" if value is None or value == "" else str(value)
 
 
@@ -80,12 +80,12 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
 
 def refusals(changes: list[Change], stays: Mapping[str, str] = STAYS) -> list[tuple[str, str]]:
     """(setting, reason) of every change that a resumed run cannot take; with ``STAYS_FROM_START``, one that begins again."""
-    found = ((change.setting, _reason(change.setting, stays)) for change in changes)
-    return [(setting, reason) for setting, reason in found if reason]
+    reasons = ((change.setting, _reason(change.setting, stays)) for change in changes)
+    return [(setting, reason) for setting, reason in reasons if reason]
 
 
 def depends_on_checkpoint(changes: list[Change]) -> list[Change]:
-    """The changes that only a run which begins again at step 0 can take: a checkpoint from before them does not fit."""
+    """The changes that do not fit a checkpoint from before them: only a run that begins again at step 0 can take them."""
     return [change for change in changes if _reason(change.setting, STAYS) and not _reason(change.setting, STAYS_FROM_START)]
 
 

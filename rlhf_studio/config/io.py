@@ -178,14 +178,14 @@ class _Loader(yaml.SafeLoader):
             self._depth -= 1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
                 raise ConfigError([Problem("", f"{shortened(key)} cannot be the name of a setting")])
-            if key in seen:
+            if key in keys:
                 raise ConfigError([Problem(str(key), "is set twice; keep one")])
-            seen.add(key)
+            keys.add(key)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
@@ -193,8 +193,8 @@ class _Loader(yaml.SafeLoader):
         text = self.construct_scalar(node)
         if ":" in text or len(text) > LONGEST_NUMBER:
             raise ConfigError([Problem("", f"{shortened(text)} is not a number that a setting can have; text stands in quotes")])
-        whole = node.tag == "tag:yaml.org,2002:int"
-        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+        is_integer = node.tag == "tag:yaml.org,2002:int"
+        return self.construct_yaml_int(node) if is_integer else self.construct_yaml_float(node)
 
 
 for _tag in ("int", "float"):

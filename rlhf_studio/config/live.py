@@ -66,13 +66,13 @@ def schedule_problem(text: str, sections: Mapping[str, type[BaseModel]], kl_cont
         changes = read_schedule(text)
     except ValueError as error:
         return str(error)
-    seen: set[tuple[int, str]] = set()
+    planned: set[tuple[int, str]] = set()
     for change in changes:
         if problem := live_problem(change.setting, change.value, sections, kl_controller):
             return f"{change.setting} in step {change.step}: {problem}"
-        if (change.step, change.setting) in seen:
+        if (change.step, change.setting) in planned:
             return f"{change.setting} changes twice in step {change.step}; keep one"
-        seen.add((change.step, change.setting))
+        planned.add((change.step, change.setting))
     return ""
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
-from rlhf_studio.config.reward_base import Component, Finding
-from rlhf_studio.config.reward_patterns import pattern_findings
+from rlhf_studio.config.reward_base import Component, ComponentProblem
+from rlhf_studio.config.reward_patterns import pattern_problems
 
 
 class AnswerReward(Component):
@@ -55,10 +55,10 @@ class AnswerReward(Component):
         unit="seconds", gt=0, le=30,
     )  # fmt: skip
 
-    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+    def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """A pattern that is no regular expression, or does not have exactly one group."""
         if self.compare == "regex":
-            yield from pattern_findings(self.pattern, groups=1)
+            yield from pattern_problems(self.pattern, groups=1)
 
     def described(self) -> str:
         """The rule in words."""

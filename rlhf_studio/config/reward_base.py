@@ -15,7 +15,7 @@ Group = Literal["Models", "Rules", "Against a reference", "Your own"]
 """Under which heading the form offers a kind; the headings stand in this order."""
 
 
-class Finding(NamedTuple):
+class ComponentProblem(NamedTuple):
     """One thing that is wrong with a component: the name of its setting, and a sentence that says what would be right."""
 
     setting: str
@@ -56,11 +56,11 @@ class Component(Section):
     name: str = setting("", "Name", "Label of this component in charts and tables; empty takes its kind.", max_length=60)
     weight: float = weight_setting(1.0)
 
-    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+    def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """What is wrong with these settings, as far as it can be known before anything is loaded."""
         return iter(())
 
-    def problems_with_batches(self, batch_size: int) -> Iterator[Finding]:
+    def problems_with_batches(self, batch_size: int) -> Iterator[ComponentProblem]:
         """What is wrong when batches of this many responses are scored."""
         return iter(())
 

@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
-from rlhf_studio.config.reward_base import Finding
+from rlhf_studio.config.reward_base import ComponentProblem
 from rlhf_studio.config.reward_outside import ServerReward
 
 PLACEHOLDERS = ("prompt", "response", "reference")
@@ -76,19 +76,23 @@ class JudgeReward(ServerReward):
         """The judging model's name."""
         return f"the judge {self.model}"
 
-    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+    def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """A server that was not named, no model, or a rubric without the response or with placeholders that mean nothing."""
         yield from super().problems(permissions)
         if not self.model.strip():
-            yield Finding("model", "name the model that grades, as the server knows it")
+            yield ComponentProblem("model", "name the model that grades, as the server knows it")
         if "{response}" not in self.rubric:
-            yield Finding("rubric", "must show the judge what to grade; write {response} where it belongs")
+            yield ComponentProblem("rubric", "must show the judge what to grade; write {response} where it belongs")
         for name in _PLACEHOLDER.findall(self.rubric):
             if name not in PLACEHOLDERS:
-                yield Finding("rubric", f"has {{{name}}}, which stands for nothing; there are: {{prompt}}, {{response}}, {{reference}}")
+                yield ComponentProblem(
+                    "rubric", f"has {{{name}}}, which stands for nothing; there are: {{prompt}}, {{response}}, {{reference}}"
+                )
                 return
 
-    def problems_with_batches(self, batch_size: int) -> Iterator[Finding]:
+    def problems_with_batches(self, batch_size: int) -> Iterator[ComponentProblem]:
         """A batch that may need more requests than are allowed."""
         if batch_size > self.max_requests:
-            yield Finding("max_requests", f"{self.max_requests} is below ppo.batch_size {batch_size}; each response may need one request")
+            yield ComponentProblem(
+                "max_requests", f"{self.max_requests} is below ppo.batch_size {batch_size}; each response may need one request"
+            )

@@ -13,7 +13,7 @@ from pydantic import model_validator
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.model import short_name
 from rlhf_studio.config.permissions import Permissions
-from rlhf_studio.config.reward_base import Component, Finding, Group
+from rlhf_studio.config.reward_base import Component, ComponentProblem, Group
 from rlhf_studio.regular import read_regular
 
 
@@ -143,11 +143,11 @@ class EnsembleReward(ClassifierReward, _SeveralModels):
         """How many models there are."""
         return f"{len(self.model_names())} models together"
 
-    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+    def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """Fewer than two models, or one of them twice."""
         names = self.model_names()
         if len(names) < 2:
             message = "an ensemble needs at least two models, separated by commas or line breaks; for one use a reward model component"
-            yield Finding("models", message)
+            yield ComponentProblem("models", message)
         if doubles := sorted({name for name in names if names.count(name) > 1}):
-            yield Finding("models", f"{doubles[0]} is named twice; each model counts once")
+            yield ComponentProblem("models", f"{doubles[0]} is named twice; each model counts once")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
-from rlhf_studio.config.reward_base import Component, Finding
+from rlhf_studio.config.reward_base import Component, ComponentProblem
 from rlhf_studio.regular import open_regular
 
 LARGEST_FILE = 10_000_000  # bytes of a person's Python file that are read
@@ -53,27 +53,27 @@ class PythonReward(Component):
         """The function's name."""
         return f"the function {self.function}"
 
-    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+    def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """A file that is not allowed, cannot be read, is not Python or binds no such name. The file is read, not run."""
         if not self.file:
-            yield Finding("file", "name the Python file that holds the function")
+            yield ComponentProblem("file", "name the Python file that holds the function")
             return
         path = permissions.allowed_file(self.file)
         if path is None:
             flag = f"--allow-custom-rewards {self.file}"
-            yield Finding("file", f"{self.file} is not allowed here; start the program with {flag}")
+            yield ComponentProblem("file", f"{self.file} is not allowed here; start the program with {flag}")
             return
         try:
             with open_regular(path) as file:
                 tree = ast.parse(file.read(LARGEST_FILE), filename=self.file)
         except OSError as error:
-            yield Finding("file", f"{self.file} cannot be read: {error.strerror or error}")
+            yield ComponentProblem("file", f"{self.file} cannot be read: {error.strerror or error}")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-            yield Finding("file", f"{self.file} is not valid Python: {getattr(error, 'msg', error)}{line}")
+            yield ComponentProblem("file", f"{self.file} is not valid Python: {getattr(error, 'msg', error)}{line}")
         else:
             if self.function not in set(_bound_names(tree)):
-                yield Finding("function", f"{self.file} defines no {self.function}; it must, at its top level")
+                yield ComponentProblem("function", f"{self.file} defines no {self.function}; it must, at its top level")
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
@@ -109,7 +109,7 @@ class ServerReward(Component):
         """The servers' names, without their addresses."""
         return {"server": list(permissions.urls)}
 
-    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+    def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """A server that was not named at the start."""
         if self.server in permissions.urls:
             return
@@ -118,7 +118,7 @@ class ServerReward(Component):
             message = f"no server is called {self.server}; start the program with --reward-url {self.server}=URL{known}"
         else:
             message = f"name the {self.served_by}{known or '; start the program with --reward-url NAME=URL'}"
-        yield Finding("server", message)
+        yield ComponentProblem("server", message)
 
 
 class HttpReward(ServerReward):

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from rlhf_studio.config.reward_base import Finding
+from rlhf_studio.config.reward_base import ComponentProblem
 
 MOST_PARTS = 500_000  # characters, classes and groups after all counted repeats are written out; about half a second to compile
 DEEPEST = 100  # brackets inside each other
@@ -19,27 +19,29 @@ _PART = re.compile(rf"\\.|\(\?\#[^)]*\)?|(?P<open>\()|(?P<close>\))|{_COUNT}|\[\
 _OTHER_SYNTAX = re.compile(r"\(\?[\w-]*(?:x|V1)")
 
 
-def pattern_findings(pattern: str, *, groups: int | None = None) -> Iterator[Finding]:
+def pattern_problems(pattern: str, *, groups: int | None = None) -> Iterator[ComponentProblem]:
     """What is wrong with the setting ``pattern``; ``groups`` is how many groups it must have, None for any number."""
     import regex  # here, because only this needs it
 
     depth, parts = _depth_and_parts(pattern)
     if depth > DEEPEST:
-        yield Finding("pattern", f"has brackets inside brackets {depth} deep; at most {DEEPEST} can be used")
+        yield ComponentProblem("pattern", f"has brackets inside brackets {depth} deep; at most {DEEPEST} can be used")
         return
     if parts > MOST_PARTS:
-        yield Finding("pattern", "is too large once its counted repeats such as {1000} are written out; use smaller counts, or + and *")
+        yield ComponentProblem(
+            "pattern", "is too large once its counted repeats such as {1000} are written out; use smaller counts, or + and *"
+        )
         return
     try:
-        found = regex.compile(pattern).groups
+        actual = regex.compile(pattern).groups
     except regex.error as error:
-        yield Finding("pattern", f"is not a valid regular expression: {error}")
+        yield ComponentProblem("pattern", f"is not a valid regular expression: {error}")
     except (RecursionError, OverflowError, MemoryError):
-        yield Finding("pattern", "is too large or too deeply nested; use a simpler pattern")
+        yield ComponentProblem("pattern", "is too large or too deeply nested; use a simpler pattern")
     else:
-        if groups is not None and found != groups:
+        if groups is not None and actual != groups:
             need = "one, the answer" if groups == 1 else groups
-            yield Finding("pattern", f"has {found} groups and needs exactly {need}; write (?:...) for brackets that are no group")
+            yield ComponentProblem("pattern", f"has {actual} groups and needs exactly {need}; write (?:...) for brackets that are no group")
 
 
 def _depth_and_parts(pattern: str) -> tuple[int, int]:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
-from rlhf_studio.config.reward_base import Component, Finding, weight_setting
-from rlhf_studio.config.reward_patterns import pattern_findings
+from rlhf_studio.config.reward_base import Component, ComponentProblem, weight_setting
+from rlhf_studio.config.reward_patterns import pattern_problems
 
 
 class LengthReward(Component):
@@ -35,10 +35,10 @@ class KeywordReward(Component):
     words: str = setting("good", "Words", "Words to look for, separated by commas.", level="basic", min_length=1, max_length=10_000)
     cap: int = setting(3, "Cap", "More hits than this earn nothing more.", unit="hits", ge=1, le=1000)
 
-    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+    def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """No word at all."""
         if not any(word.strip() for word in self.words.split(",")):
-            yield Finding("words", "there are no words between the commas; write for example: good, lovely")
+            yield ComponentProblem("words", "there are no words between the commas; write for example: good, lovely")
 
 
 class LexiconReward(Component):
@@ -64,18 +64,18 @@ class LexiconReward(Component):
         unit="words", ge=0, le=20,
     )  # fmt: skip
 
-    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+    def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """Words that are several words, words on both sides, or none at all."""
         both = {}
         for setting_name in ("positive", "negative"):
             both[setting_name] = [word.strip() for word in getattr(self, setting_name).split(",") if word.strip()]
             for word in both[setting_name]:
                 if len(word.split()) > 1:
-                    yield Finding(setting_name, f"{word[:60]!r} is more than one word; separate words with commas")
+                    yield ComponentProblem(setting_name, f"{word[:60]!r} is more than one word; separate words with commas")
         if on_both_sides := sorted(set(both["positive"]) & set(both["negative"])):
-            yield Finding("negative", f"{on_both_sides[0]!r} is among the positive words too; keep one")
+            yield ComponentProblem("negative", f"{on_both_sides[0]!r} is among the positive words too; keep one")
         if not self.use_bundled and not any(both.values()):
-            yield Finding("positive", "without the bundled words, words of your own are needed; write for example: good, lovely")
+            yield ComponentProblem("positive", "without the bundled words, words of your own are needed; write for example: good, lovely")
 
 
 class RegexReward(Component):
@@ -97,9 +97,9 @@ class RegexReward(Component):
         unit="seconds", gt=0, le=30,
     )  # fmt: skip
 
-    def problems(self, permissions: Permissions) -> Iterator[Finding]:
+    def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """A pattern that is no regular expression."""
-        yield from pattern_findings(self.pattern)
+        yield from pattern_problems(self.pattern)
 
 
 class RepetitionReward(Component):

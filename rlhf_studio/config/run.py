@@ -69,6 +69,6 @@ class RunConfig(StageConfig):
             part = getattr(self, section)
             default = type(part).model_fields[setting].default
             if getattr(part, setting) != default:
-                wanted = repr(default) if default == "" else default
-                raise ValueError(f"{name}: ppo.advantage {self.ppo.advantage} has no critic and does not use this; leave it at {wanted}")
+                expected = repr(default) if default == "" else default
+                raise ValueError(f"{name}: ppo.advantage {self.ppo.advantage} has no critic and does not use this; leave it at {expected}")
         return self

@@ -13,7 +13,7 @@ from rlhf_studio.config.run import RunConfig
 
 NEEDS_VALUE = "needs a value"
 """Said of a setting that is empty and must not be."""
-_WANTED = {
+_EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
@@ -46,8 +46,8 @@ def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> 
     if kind == "string_too_short" and value == "":
         return NEEDS_VALUE
     field = field_at(finding["loc"], model)
-    wanted = _WANTED.get(kind) or (_allowed(field) if kind == "string_pattern_mismatch" and field else "")
-    first = f"input should be {wanted}" if wanted else f"{finding['msg'][0].lower()}{finding['msg'][1:]}"
+    expected = _EXPECTED.get(kind) or (_allowed(field) if kind == "string_pattern_mismatch" and field else "")
+    first = f"input should be {expected}" if expected else f"{finding['msg'][0].lower()}{finding['msg'][1:]}"
     return f"{first}, not {shortened(value)}"
 
 

@@ -11,6 +11,6 @@ Start reading in :mod:`.records`: what the engine, the run folder and the app sa
 - From an id to a folder: :mod:`.finding` (the runs of a workspace, and the recordings that came with the program).
 - What a run leads to: :mod:`.lab` (forks, more steps, sweeps, suggestions).
 - What people leave behind: :mod:`.people` (the database), :mod:`.feedback`, :mod:`.classroom`, :mod:`.visitors`.
-- How it is stored: :mod:`.paths`, :mod:`.schema`, :mod:`.table` (one codec for each kind of record), :mod:`.rows`, :mod:`.values`.
+- How it is stored: :mod:`.paths`, :mod:`.schema`, :mod:`.codec` (one codec for each kind of record), :mod:`.rows`, :mod:`.values`.
 - What can go wrong: :mod:`.errors`.
 """

@@ -104,8 +104,8 @@ def where_to_resume(run_dir: Path, *, read_again: bool = True) -> StartingPoint:
     steps = RunReader(run_dir).status().last_recorded_step
     if step or not (steps or problems):
         return StartingPoint(step, problems)
-    found = "its only whole checkpoint is of step 0" if step == 0 else "none of its checkpoints can be used" if problems else ""
-    why = f"{found} ({'; '.join(problems)})" if problems else found or "it has no checkpoint"
+    reason = "its only whole checkpoint is of step 0" if step == 0 else "none of its checkpoints can be used" if problems else ""
+    why = f"{reason} ({'; '.join(problems)})" if problems else reason or "it has no checkpoint"
     raise NoCheckpoint(Path(run_dir), why, steps)
 
 
@@ -162,13 +162,13 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
     for name, entry in manifest["files"].items():
         path = folder / name
         try:
-            found = path.stat()
-            whole = stat.S_ISREG(found.st_mode) and found.st_size == entry["bytes"] and sha256(path) == entry["sha256"]
+            status = path.stat()
+            is_whole = stat.S_ISREG(status.st_mode) and status.st_size == entry["bytes"] and sha256(path) == entry["sha256"]
         except FileNotFoundError as error:
             raise CheckpointError(f"{folder.name}: {name} is missing") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{folder.name}: {name} cannot be read ({error})") from error
-        if not whole:
+        if not is_whole:
             raise CheckpointError(f"{folder.name}: {name} is damaged")
     _known[folder] = _marks(folder, manifest)
 
@@ -334,8 +334,8 @@ def _is_untouched(folder: Path, manifest: dict[str, Any]) -> bool:
 
 
 def _marks(folder: Path, manifest: dict[str, Any]) -> list[tuple[int, ...]]:
-    found = [(folder / name).stat() for name in (*manifest["files"], paths.MANIFEST)]
-    return [(file.st_ino, file.st_size, file.st_mtime_ns) for file in found]
+    files = [(folder / name).stat() for name in (*manifest["files"], paths.MANIFEST)]
+    return [(file.st_ino, file.st_size, file.st_mtime_ns) for file in files]
 
 
 def _aside(final: Path, ending: str) -> Path:

@@ -78,5 +78,5 @@ def _check(kind: CommandKind, config: StageConfig, payload: Mapping[str, Any]) -
         if not isinstance(changes, Mapping) or not changes:
             raise ConfigError([Problem("", f"name at least one setting to change; these can: {', '.join(LIVE_SETTINGS)}")])
         problems = [Problem(name, config.live_problem(name, value)) for name, value in changes.items()]
-        if found := [problem for problem in problems if problem.message]:
-            raise ConfigError(found)
+        if refused := [problem for problem in problems if problem.message]:
+            raise ConfigError(refused)

@@ -25,6 +25,7 @@ from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths, rows, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
 from rlhf_studio.runs.lineage import keep_sources
+from rlhf_studio.runs.manifest import sync
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, State
 from rlhf_studio.visible import refuse_hidden
@@ -74,10 +75,11 @@ def create_run(
 
 @contextmanager
 def new_folder(run_dir: Path) -> Iterator[Path]:
-    """A temporary folder beside ``run_dir`` to fill; at the end of the block it gets that name, or all of it goes where something failed.
+    """A temporary folder beside ``run_dir``, for the caller to fill inside the block.
 
-    What makers that were killed have left beside it is removed first. Raises RunExists and StoreError as :func:`create_run`, also for an
-    OSError in the block.
+    When the block ends, the folder gets the name ``run_dir``. When something fails, the folder is removed. Folders that killed processes
+    left beside it are removed first. Raises RunExists and StoreError as :func:`create_run` does; an OSError in the block becomes a
+    StoreError.
     """
     target = Path(run_dir).resolve()
     try:
@@ -87,9 +89,9 @@ def new_folder(run_dir: Path) -> Iterator[Path]:
         with temporary_folder(target.parent, paths.NEW_PREFIX) as temporary:
             try:
                 yield temporary
-                sync_folder(temporary)
+                sync(temporary)
                 os.rename(temporary, target)  # replaces an empty folder, refuses any other
-                sync_folder(target.parent)
+                sync(target.parent)
             except StoreError as error:  # name the folder that people know
                 raise StoreError(str(error).replace(str(temporary), str(target)), error.reason) from error
             except OSError as error:
@@ -102,7 +104,10 @@ def new_folder(run_dir: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """An empty folder in ``parent``, removed afterwards with what is left in it. Raises OSError, also where the disk cannot lock files."""
+    """An empty folder in ``parent``. When the block ends, the folder and what is still in it are removed.
+
+    Raises OSError, also where the disk cannot lock files.
+    """
     temporary, lock = _locked_name(parent, prefix)
     try:
         temporary.mkdir()
@@ -114,9 +119,9 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def clear_left(parent: Path, prefix: str) -> bool:
-    """Remove the temporary folders in ``parent`` whose makers were killed. Returns whether there is one that is still being filled.
+    """Remove the temporary folders in ``parent`` whose makers were killed. Returns whether another one is still being filled.
 
-    That one stays, whoever fills it; and so does what cannot be removed.
+    A folder that somebody still fills stays. What cannot be removed stays too.
     """
     busy = False
     for lock in parent.glob(f"{prefix}*{_LOCK}"):
@@ -136,9 +141,10 @@ def clear_left(parent: Path, prefix: str) -> bool:
 
 
 def clear_unfinished(parent: Path) -> None:
-    """Remove the new folders in ``parent`` whose makers were killed. One that is still being filled stays, whoever fills it.
+    """Remove the unfinished new folders in ``parent`` whose makers were killed. A folder that somebody still fills stays.
 
-    Folders of versions that had no locks go from a workspace when nothing in them has changed for a day. What cannot be removed stays.
+    Earlier versions had no locks. In a workspace, their folders are removed when nothing in them has changed for a day. What cannot be
+    removed stays.
     """
     clear_left(parent, paths.NEW_PREFIX)
     if parent.name == paths.RUNS:
@@ -248,11 +254,14 @@ def _fill(
 
 
 def _check_names(config: StageConfig, name: str, origin: Origin | None) -> None:
-    """Raises ConfigError for a hidden character in what a person named. A log's names are its writer's: they are shown as codes."""
+    """Raises ConfigError for a hidden character in a name that a person gave.
+
+    Names in an opened log come from another program: they are not refused, and pages show their hidden characters as codes.
+    """
     if origin is not None and origin.imported:
         return
     components = config.reward.components if isinstance(config, RunConfig | EvaluationRunConfig) else []
-    named = {"name": name, **{f"reward.components.{place}.name": component.name for place, component in enumerate(components)}}
+    named = {"name": name, **{f"reward.components.{number}.name": component.name for number, component in enumerate(components)}}
     problems = []
     for setting, text in named.items():
         try:
@@ -278,27 +287,30 @@ def replace_config(run_dir: Path, config: StageConfig) -> None:
 
 
 def complete_config(run_dir: Path, config: StageConfig) -> None:
-    """Write ``config.yaml`` anew with the same settings said in full, such as the step of a run that is named. In one step; StoreError."""
+    """Write ``config.yaml`` again with the same settings in full, such as the step of a run that a setting names.
+
+    The file is replaced in one step. Raises StoreError.
+    """
     folder = Path(run_dir).resolve()
     current, new = folder / paths.CONFIG, folder / f".{paths.CONFIG}.new"
     try:
         new.unlink(missing_ok=True)  # what an interrupted change left
         write_durably(new, config_to_yaml(config).encode("utf-8"))
         os.replace(new, current)
-        sync_folder(folder)
+        sync(folder)
     except OSError as error:
         raise store_error(error, current) from error
 
 
 def undo_replace(run_dir: Path) -> None:
-    """Take back the last :func:`replace_config`, for a run that did not go on after it. Raises StoreError."""
+    """Undo the last :func:`replace_config`, for a run that did not go on after it. Raises StoreError."""
     folder = Path(run_dir).resolve()
     number = 1
     while (folder / paths.EARLIER_CONFIG.format(number=number + 1)).exists():
         number += 1
     try:
         os.replace(folder / paths.EARLIER_CONFIG.format(number=number), folder / paths.CONFIG)
-        sync_folder(folder)
+        sync(folder)
     except OSError as error:
         raise store_error(error, folder / paths.CONFIG) from error
 
@@ -338,12 +350,3 @@ def write_durably(path: Path, data: bytes) -> None:
     except OSError:
         path.unlink(missing_ok=True)
         raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the folder's list of names. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -85,10 +85,10 @@ class NotRunning(StoreError):
 class RunGone(StoreError):
     """The run folder was deleted, moved or replaced while an engine worked in it; nothing more may be written there."""
 
-    SAID = "was deleted, moved or replaced while the engine worked in it"  # what is left of it in a moved folder is the log
+    PHRASE = "was deleted, moved or replaced while the engine worked in it"  # what is left of it in a moved folder is the log
 
     def __init__(self, run_dir: Path):
-        super().__init__(f"The run folder {run_dir} {self.SAID}.", "gone")
+        super().__init__(f"The run folder {run_dir} {self.PHRASE}.", "gone")
 
 
 class OnlyRead(StoreError):

@@ -77,21 +77,21 @@ def find_gpus() -> tuple[Gpu, ...] | None:
 
 
 def visible(listed: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """Those that ``CUDA_VISIBLE_DEVICES`` leaves, in its order and numbered anew; as for CUDA, what follows a wrong entry is gone."""
-    wanted = environment.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None:
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, in its order and with new numbers. As in CUDA, a wrong entry ends the list."""
+    entries = environment.get("CUDA_VISIBLE_DEVICES")
+    if entries is None:
         return tuple(listed)
-    found: list[Gpu] = []
-    for entry in (part.strip() for part in wanted.split(",")):
+    left: list[Gpu] = []
+    for entry in (part.strip() for part in entries.split(",")):
         named = entry.startswith(("GPU-", "MIG-"))
         same = [gpu for gpu in listed if entry == str(gpu.index) or (named and gpu.uuid.startswith(entry))]
         if len(same) == 1:
-            found.append(replace(same[0], index=len(found)))
+            left.append(replace(same[0], index=len(left)))
         elif named and not same:  # a slice of a GPU, or one whose name the driver did not tell
-            found.append(Gpu(len(found), f"GPU {len(found)}"))
+            left.append(Gpu(len(left), f"GPU {len(left)}"))
         else:
             break
-    return tuple(found)
+    return tuple(left)
 
 
 class _Remembered:

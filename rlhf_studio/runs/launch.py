@@ -103,11 +103,11 @@ def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
         StoreError: the locks cannot be seen, it belongs to another user, or it is still there two seconds after SIGKILL.
     """
     folder = Path(run_dir).resolve()
-    found = engine_processes(folder)
+    pids = engine_processes(folder)
     holder = liveness.holder_pid(folder)
-    _signal(folder, [holder] if holder else found, signal.SIGTERM)
+    _signal(folder, [holder] if holder else pids, signal.SIGTERM)
     if _wait_until_gone(folder, grace):
-        return bool(found)
+        return bool(pids)
     _signal(folder, engine_processes(folder), signal.SIGKILL)
     if not _wait_until_gone(folder, 2.0):
         raise StoreError(f"The engine in {folder} could not be ended; the system may be waiting for its disk or GPU.", "alive")
@@ -146,15 +146,15 @@ def engine_processes(run_dir: Path) -> list[int]:
 
     folder = str(Path(run_dir).resolve())
     # An engine from a shell says who it is in the start ticket; looked at first, because it goes on to the engine's lock.
-    known = liveness.starter_pid(run_dir), liveness.holder_pid(run_dir)
-    found = {pid for pid in known if pid}
+    named = liveness.starter_pid(run_dir), liveness.holder_pid(run_dir)
+    pids = {pid for pid in named if pid}
     for process in psutil.process_iter():
         try:
             if process.environ().get(FOLDER_VARIABLE) == folder and process.status() != psutil.STATUS_ZOMBIE:
-                found.add(process.pid)
+                pids.add(process.pid)
         except psutil.Error:  # ended meanwhile, or another user's
             continue
-    return sorted(found - {os.getpid()})
+    return sorted(pids - {os.getpid()})
 
 
 def _signal(folder: Path, pids: list[int], number: signal.Signals) -> None:

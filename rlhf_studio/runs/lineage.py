@@ -53,27 +53,27 @@ class Source:
 
 
 def sources(reader: RunReader, hash_of: Callable[[Path], str], bundled: Callable[[str], Path | None]) -> list[Source]:
-    """What a run was made from, checked against what lies there now; empty for runs of earlier versions. Raises StoreError.
+    """What a run was made from, compared with what lies there now. Empty for runs of earlier versions. Raises StoreError.
 
-    ``hash_of`` is :func:`rlhf_studio.inputs.provenance.hash_of`, or a remembering one; ``bundled`` is
-    :func:`rlhf_studio.config.bundled.bundled_path`: the program may have moved since.
+    ``hash_of`` is :func:`rlhf_studio.inputs.provenance.hash_of`, or a version of it that remembers its answers. ``bundled`` is
+    :func:`rlhf_studio.config.bundled.bundled_path`: the program may have moved since the run began.
     """
     events = [event for event in reader.newest_events(100_000) if event.kind == EVENT]
     if not events:
         return []
-    return [_source(one, hash_of, bundled) for one in events[-1].data.get("ingredients", []) if isinstance(one, Mapping)]
+    return [_source(recorded, hash_of, bundled) for recorded in events[-1].data.get("ingredients", []) if isinstance(recorded, Mapping)]
 
 
 def _source(recorded: Mapping[str, Any], hash_of: Callable[[Path], str], bundled: Callable[[str], Path | None]) -> Source:
     texts = {name: str(recorded.get(name) or "") for name in ("setting", "name", "kind", "path", "sha256", "run")}
     step = recorded.get("step")
-    if (here := bundled(texts["name"]) or bundled(texts["path"])) is not None:
-        texts["path"] = str(here)
+    if (bundled_file := bundled(texts["name"]) or bundled(texts["path"])) is not None:
+        texts["path"] = str(bundled_file)
     return Source(**texts, step=step if type(step) is int else None, standing=standing_of(texts["path"], texts["sha256"], hash_of))
 
 
 def standing_of(path: str, sha256: str, hash_of: Callable[[Path], str]) -> Standing:
-    """Whether what lies at a path still has the hash that was noted; not checked where neither or one of them is empty."""
+    """Whether the file or folder at a path still has the hash that was noted. Without a path or a hash, it is not checked."""
     if not path or not sha256:
         return "not checked"
     try:
@@ -83,27 +83,29 @@ def standing_of(path: str, sha256: str, hash_of: Callable[[Path], str]) -> Stand
 
 
 def family(run_id: str, made_from: Mapping[str, Sequence[str]]) -> list[str]:
-    """The runs that a run comes from, directly or through others, oldest first. ``made_from``: run id -> ids of what it was made from."""
-    found: list[str] = []
+    """The runs that a run was made from, directly or through others, oldest first. ``made_from``: for each run id, the ids of its
+    sources.
+    """
+    ancestors: list[str] = []
 
     def visit(run: str) -> None:
         for parent in made_from.get(run, ()):
-            if parent and parent != run_id and parent not in found:
+            if parent and parent != run_id and parent not in ancestors:
                 visit(parent)
-                if parent not in found:
-                    found.append(parent)
+                if parent not in ancestors:
+                    ancestors.append(parent)
 
     visit(run_id)
-    return found
+    return ancestors
 
 
 # --- what other runs must keep -------------------------------------------------------------------------------------------------
 
 
 def keep_sources(run_dir: Path, config: StageConfig, folder: Path) -> list[str]:
-    """Mark each checkpoint of another run that these settings name, so that run does not remove it while this one is there.
+    """Mark each checkpoint of another run that these settings name: that run then keeps it as long as this run exists.
 
-    ``folder`` is where relative names start. Returns a sentence for each checkpoint that could not be marked.
+    ``folder`` is where relative names start. Returns one sentence for each checkpoint that could not be marked.
     """
     problems = []
     for checkpoint in _named_checkpoints(config, folder):
@@ -119,9 +121,12 @@ def keep_sources(run_dir: Path, config: StageConfig, folder: Path) -> list[str]:
 
 
 def _named_checkpoints(config: StageConfig, folder: Path) -> list[Path]:
-    """The folders of the checkpoints that the settings name with their step; a run without a step is its newest, which stays anyway."""
-    found = (checkpoint for name in _model_names(config) for checkpoint in _checkpoints(os.path.join(folder, name)))
-    return list(dict.fromkeys(path.resolve() for path in found if is_folder(path)))
+    """The folders of the checkpoints that the settings name with a step.
+
+    A run named without a step means its newest checkpoint, which that run keeps anyway.
+    """
+    folders = (checkpoint for name in _model_names(config) for checkpoint in _checkpoints(os.path.join(folder, name)))
+    return list(dict.fromkeys(path.resolve() for path in folders if is_folder(path)))
 
 
 def _model_names(config: StageConfig) -> Iterator[str]:
@@ -138,9 +143,9 @@ def _model_names(config: StageConfig) -> Iterator[str]:
 def _checkpoints(name: str) -> list[Path]:
     """What ``RUN@STEP``, ``RUN@all`` or the folder of a checkpoint or of its model stands for, where there is such a run."""
     path = Path(name)
-    for place in (path, path.parent):
-        if place.parent.name == paths.CHECKPOINTS and paths.checkpoint_step(place.name) is not None:
-            return [place] if (place.parents[1] / paths.DATABASE).is_file() else []
+    for candidate in (path, path.parent):
+        if candidate.parent.name == paths.CHECKPOINTS and paths.checkpoint_step(candidate.name) is not None:
+            return [candidate] if (candidate.parents[1] / paths.DATABASE).is_file() else []
     run, which = run_named(name, None) or (None, "")
     if run is None:
         return []

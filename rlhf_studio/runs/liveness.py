@@ -69,7 +69,7 @@ class EngineLock:
 
     def _try(self) -> bool:
         with _guard:
-            if _held_here(self.path):
+            if _held_by_this_process(self.path):
                 return False
             try:
                 descriptor = os.open(self.path, _READ_AND_WRITE | os.O_CREAT, 0o644)
@@ -115,7 +115,7 @@ def holder_pid(run_dir: Path) -> int | None:
     """The pid of the engine that holds the lock (0 when the system does not say which), or None when it is free."""
     path = Path(run_dir) / ENGINE_LOCK
     with _guard:
-        if _held_here(path):
+        if _held_by_this_process(path):
             return os.getpid()
         try:
             descriptor = os.open(path, _READ if _layout else _READ_AND_WRITE)
@@ -150,7 +150,7 @@ def _key(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _held_here(path: Path) -> bool:
+def _held_by_this_process(path: Path) -> bool:
     return any(pid == os.getpid() and _is_same_file(path, key) for key, pid in _held.items())
 
 
@@ -187,7 +187,7 @@ class FileLock:
         self.descriptor: int | None = None
 
     def take(self) -> None:
-        """Have it from now on. Raises the refusal, and StoreError when the folder is gone, cannot be written, or cannot lock files."""
+        """Take the lock. Raises the refusal, and StoreError when the folder is gone, cannot be written, or cannot lock files."""
         try:
             self.descriptor = os.open(self.path, _READ_AND_WRITE | os.O_CREAT, 0o644)
         except OSError as error:

@@ -51,16 +51,16 @@ def entries_by_step(folder: Path) -> list[Path]:
         entries = sorted(folder.iterdir())
     except FileNotFoundError:
         return []
-    whole = [path for path in entries if paths.checkpoint_step(path.name) is not None]
+    named = [path for path in entries if paths.checkpoint_step(path.name) is not None]
     old = [path for path in left_aside(folder, "old") if not is_folder(final_of(path))]
     replaced = {final_of(path) for path in old}
-    return sorted([*(path for path in whole if path not in replaced), *old], key=lambda path: step_of(path) or 0)
+    return sorted([*(path for path in named if path not in replaced), *old], key=lambda path: step_of(path) or 0)
 
 
 def left_aside(folder: Path, ending: str) -> list[Path]:
     """The real folders that a killed engine left under ``.step-000040.ENDING``."""
-    found = sorted(folder.glob(f".step-*.{ending}"))
-    return [path for path in found if path != final_of(path) and step_of(path) is not None and is_folder(path)]
+    candidates = sorted(folder.glob(f".step-*.{ending}"))
+    return [path for path in candidates if path != final_of(path) and step_of(path) is not None and is_folder(path)]
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def belongs(step: int, manifest: Mapping[str, Any], recorded_at: float | None) -
 def mark_used(checkpoint: Path, user: Path) -> None:
     """Note in a checkpoint that the run in the folder ``user`` is made from it. Raises OSError.
 
-    The note has the run's place twice, in full and as seen from the checkpoint: a workspace may be moved as a whole.
+    The note names the run's folder twice: as a full path, and as a path relative to the checkpoint, because a workspace may be moved.
     """
     checkpoint, user = checkpoint.resolve(), user.resolve()
     marks = checkpoint / USED_BY
@@ -98,9 +98,9 @@ def mark_used(checkpoint: Path, user: Path) -> None:
     if not is_folder(marks):
         raise OSError(f"{marks} is a link")
     name = hashlib.sha256(os.fsencode(user)).hexdigest()[:16]
-    places = {"run": str(user), "from_here": os.path.relpath(user, checkpoint)}
+    locations = {"run": str(user), "from_here": os.path.relpath(user, checkpoint)}
     part = marks / f".{name}.{os.getpid()}"
-    part.write_text(json.dumps(places), encoding="utf-8")
+    part.write_text(json.dumps(locations), encoding="utf-8")
     sync(part)
     os.replace(part, marks / f"{name}.json")
     sync(marks)
@@ -142,7 +142,7 @@ def sync(path: Path) -> None:
 
 
 def is_used(checkpoint: Path) -> bool:
-    """Whether a run that is there still says that it is made from this checkpoint, or may say so in a note that cannot be read now."""
+    """Whether an existing run says that it is made from this checkpoint. A note that cannot be read now counts as one."""
     try:
         return any(_may_lead_to_a_run(note) for note in _notes(checkpoint))
     except OSError:
@@ -151,12 +151,12 @@ def is_used(checkpoint: Path) -> bool:
 
 def users_of(checkpoint: Path) -> list[str]:
     """The names of the runs that are made from a checkpoint and are still there, as far as that can be seen."""
-    found = []
+    names = []
     with suppress(OSError):
         for note in _notes(checkpoint):
             with suppress(OSError):
-                found += [place.name] if (place := _run_of(note)) is not None else []
-    return sorted(found)
+                names += [run.name] if (run := _run_of(note)) is not None else []
+    return sorted(names)
 
 
 def _notes(checkpoint: Path) -> list[Path]:
@@ -165,7 +165,10 @@ def _notes(checkpoint: Path) -> list[Path]:
 
 
 def _may_lead_to_a_run(note: Path) -> bool:
-    """Void is only what is no note of ours, and a note whose run is plainly gone from both of its places."""
+    """Whether the run of a note still exists, or may exist.
+
+    The answer is no only for a file that is not one of our notes, and for a note whose run is in neither of its two places.
+    """
     try:
         return _run_of(note) is not None
     except (FileNotFoundError, UnfitFile):
@@ -175,11 +178,11 @@ def _may_lead_to_a_run(note: Path) -> bool:
 
 
 def _run_of(note: Path) -> Path | None:
-    """The folder of the run that a note is of; None where it is gone, and for what is no note of ours. Raises OSError."""
+    """The folder of the run that wrote a note. None when that run is gone, or the file is not one of our notes. Raises OSError."""
     try:
-        found = read_object(note)
-        places = [Path(found["run"]), note.resolve().parents[1] / found["from_here"]]
-        return next((place for place in places if _is_there(place / paths.DATABASE)), None)
+        locations = read_object(note)
+        folders = [Path(locations["run"]), note.resolve().parents[1] / locations["from_here"]]
+        return next((folder for folder in folders if _is_there(folder / paths.DATABASE)), None)
     except (ValueError, KeyError, TypeError):  # not of ours, or damaged: nobody can say whose it was
         return None
 

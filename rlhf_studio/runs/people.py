@@ -18,9 +18,9 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from rlhf_studio.runs import paths, schema
+from rlhf_studio.runs.codec import columns_of
 from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
 from rlhf_studio.runs.liveness import FileLock
-from rlhf_studio.runs.table import columns_of
 from rlhf_studio.runs.values import DAMAGE
 
 DATABASE = "people.db"
@@ -84,19 +84,19 @@ IN_USE = "{path} is in use by an app of an earlier version. End that app first, 
 NEWER = "{path} was written by an app of an earlier version after its contents had been taken over into {new}. Move one of the two away."
 
 
-class Refused(Exception):
-    """What somebody asked for cannot be done; one sentence that says why."""
+class NotPossible(Exception):
+    """A request that cannot be carried out. The message is one sentence for people that says why."""
 
 
 class Database:
-    """``people.db`` below ``root``, with one connection for whoever writes; made when something is written for the first time."""
+    """``people.db`` below ``root``, with one connection for writing. The file is made at the first write."""
 
     def __init__(self, root: Path):
         self.root = Path(root)
         self.path = self.root / DATABASE
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._place: schema.Place | None = None
+        self._database_file: schema.FileIdentity | None = None
 
     def exists(self) -> bool:
         """Whether anything was ever written, here or in one of the old files beside it."""
@@ -114,7 +114,7 @@ class Database:
 
     @contextmanager
     def forget(self) -> Iterator[sqlite3.Connection]:
-        """The same, to remove what may not be left on the disk: neither in the journal nor in the old file of a class."""
+        """Like :meth:`change`, for removing what must not stay on the disk: also not in the journal, nor in the old file of a class."""
         with self.change() as connection:
             yield connection
         with self._lock, self._damage():
@@ -157,14 +157,14 @@ class Database:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
-            self._connection = self._place = None
+            self._connection = self._database_file = None
 
     @contextmanager
     def _damage(self) -> Iterator[None]:
         """Rows that no version of ours wrote. What people send is checked before a transaction begins, so it is never told as damage."""
         try:
             yield
-        except Refused:
+        except NotPossible:
             raise
         except DAMAGE as error:
             with self._remedy():
@@ -174,7 +174,7 @@ class Database:
         return with_remedy("Restore it from a copy, or move it away to begin with no votes, no rounds and no visitors.")
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is not None and self._place is not None and self._place.is_ours():
+        if self._connection is not None and self._database_file is not None and self._database_file.is_ours():
             return self._connection
         self.close()
         try:
@@ -193,20 +193,20 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        self._connection, self._place = connection, schema.Place(self.path)
+        self._connection, self._database_file = connection, schema.FileIdentity(self.path)
         return connection
 
 
 @contextmanager
 def change(root: Path) -> Iterator[sqlite3.Connection]:
-    """One transaction over a connection of its own, as of whoever writes seldom. Raises StoreError."""
+    """One transaction over its own connection, for code that writes seldom. Raises StoreError."""
     database = Database(root)
     with closing(database), database.change() as connection:
         yield connection
 
 
 def take_over(root: Path) -> None:
-    """Have what is in the old files here, before one of them changes. Raises StoreError."""
+    """Copy the rows of the old files into ``people.db`` before one of the old files changes. Raises StoreError."""
     with change(root):
         pass
 
@@ -252,7 +252,7 @@ def _alias(path: Path) -> str:
 
 
 def _is_old(path: Path) -> bool:
-    """Whether a file of an earlier version, with rows to take over, is in its place."""
+    """Whether the file of an earlier version is there, with rows to copy."""
     if path.name != paths.STUDIO_DATABASE or not path.is_file():
         return path.is_file()
     try:
@@ -268,13 +268,13 @@ def _close_journal(path: Path) -> None:
         try:
             if schema.set_journal(connection, "delete", 1.0) == "wal":
                 raise StoreError(IN_USE.format(path=path, new=DATABASE), "busy")
-            found = connection.execute("PRAGMA quick_check").fetchone()[0]
+            report = connection.execute("PRAGMA quick_check").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             ours = not tables or connection.execute("PRAGMA application_id").fetchone()[0] == schema.APPLICATION_ID
         except sqlite3.Error as error:
             raise store_error(error, path) from error
-        if found != "ok" or not ours:
-            raise StoreError(f"{path} is damaged: {found if ours else 'it was not written by RLHF Studio'}.", "damaged")
+        if report != "ok" or not ours:
+            raise StoreError(f"{path} is damaged: {report if ours else 'it was not written by RLHF Studio'}.", "damaged")
 
 
 def _copy_tables(connection: sqlite3.Connection, alias: str, tables: dict[str, str]) -> None:
@@ -292,7 +292,7 @@ def _copy_tables(connection: sqlite3.Connection, alias: str, tables: dict[str, s
 
 
 def _set_aside(path: Path) -> None:
-    """Give an old file its other name; ``studio.db`` stays, and drops its table itself."""
+    """Rename an old file. ``studio.db`` keeps its name: it drops its own table."""
     if path.name == paths.STUDIO_DATABASE:
         return
     aside = path.with_name(SET_ASIDE.format(name=path.name))

@@ -60,7 +60,7 @@ def claim_next(workspace: Workspace, among: Collection[str] | None = None) -> Cl
     return None
 
 
-def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.Entry) -> Claim | None:
+def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.QueueEntry) -> Claim | None:
     try:
         folder = workspace.run_dir(entry.run_id)
         reader = RunReader(folder)
@@ -122,7 +122,7 @@ def settle(workspace: Workspace, connection: sqlite3.Connection) -> bool:
     return busy
 
 
-def _settle_one(workspace: Workspace, connection: sqlite3.Connection, entry: studio.Entry) -> bool:
+def _settle_one(workspace: Workspace, connection: sqlite3.Connection, entry: studio.QueueEntry) -> bool:
     try:
         folder = workspace.run_dir(entry.run_id)
         what, seq = outcome(folder, entry)
@@ -142,7 +142,7 @@ def _settle_one(workspace: Workspace, connection: sqlite3.Connection, entry: stu
     return False
 
 
-def outcome(run_dir: Path, entry: studio.Entry) -> tuple[Literal["busy", "ended", "ended-early", "never-started"], int]:
+def outcome(run_dir: Path, entry: studio.QueueEntry) -> tuple[Literal["busy", "ended", "ended-early", "never-started"], int]:
     """What became of a claim, and the run's ``seq``, which grows with every change, as it is now.
 
     busy: the engine works or is being started. ended: it had begun to work. ended-early: it ended before it wrote anything.

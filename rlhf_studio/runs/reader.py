@@ -198,8 +198,8 @@ class RunReader:
         """(step, values by name) of at most ``limit`` steps after ``step``, in order. None stands for a number that was not finite."""
         with self._reading() as connection:
             names = rows.read_metric_names(connection)
-            found = connection.execute(f"SELECT step FROM steps WHERE step > ? AND {_OF_NOW} ORDER BY step LIMIT ?", (step, limit))
-            steps = [row[0] for row in found]
+            rows_of_steps = connection.execute(f"SELECT step FROM steps WHERE step > ? AND {_OF_NOW} ORDER BY step LIMIT ?", (step, limit))
+            steps = [row[0] for row in rows_of_steps]
             result: dict[int, dict[str, float | None]] = {number: {} for number in steps}
             last = steps[-1] if steps else step
             for number, metric, value, flag in connection.execute(
@@ -222,8 +222,10 @@ class RunReader:
         """(step, metric, nan or an infinity) of every metric value that was not finite, in order."""
         with self._reading() as connection:
             names = rows.read_metric_names(connection)
-            found = connection.execute(f"SELECT step, metric, flag FROM metrics WHERE flag IS NOT NULL AND {_OF_NOW} ORDER BY step, metric")
-            return [(step, names[metric], decode_number(None, flag) or 0.0) for step, metric, flag in found.fetchall()]
+            flagged = connection.execute(
+                f"SELECT step, metric, flag FROM metrics WHERE flag IS NOT NULL AND {_OF_NOW} ORDER BY step, metric"
+            )
+            return [(step, names[metric], decode_number(None, flag) or 0.0) for step, metric, flag in flagged.fetchall()]
 
     def events_since(self, id: int, limit: int = 200, *, of: rows.EventsOf = "all") -> list[StoredEvent]:
         """At most ``limit`` events after the given one (0 for all), oldest first.
@@ -254,10 +256,10 @@ class RunReader:
     def rollout(self, step: int, sample: int) -> RolloutRecord:
         """One recorded response with every token's numbers. Raises StoreError (reason ``absent``) when it was not recorded."""
         with self._reading() as connection:
-            found = rows.read_rollout(connection, step, sample)
-        if found is None:
+            record = rows.read_rollout(connection, step, sample)
+        if record is None:
             raise StoreError(f"Step {step} has no recorded response {sample}.", "absent")
-        return found
+        return record
 
     def response_tokens(self, step: int, limit: int) -> list[ResponseTokens]:
         """The tokens of the first ``limit`` recorded responses of a step, without their numbers; empty when there are none."""
@@ -331,10 +333,10 @@ class RunReader:
         Links, half-written folders, and checkpoints of steps that were trained again since are left out. Whether every file is whole is
         for the engine to find out: that takes reading them.
         """
-        found = self._complete(paths.CHECKPOINTS)
-        by = found[-1][1] if found else None
-        best = next(iter(self.best_first([info.step for info, _ in found], by)), None) if by else None
-        return [replace(info, best=info.step == best) for info, _ in found]
+        complete = self._complete(paths.CHECKPOINTS)
+        metric = complete[-1][1] if complete else None
+        best = next(iter(self.best_first([info.step for info, _ in complete], metric)), None) if metric else None
+        return [replace(info, best=info.step == best) for info, _ in complete]
 
     def snapshots(self) -> list[CheckpointInfo]:
         """The policy snapshots, oldest first; what is left out is as in :meth:`checkpoints`. Training cannot go on from one."""
@@ -342,8 +344,8 @@ class RunReader:
 
     def policies(self) -> list[CheckpointInfo]:
         """Every policy that was kept, oldest first: the checkpoints, and the snapshots of other steps."""
-        kept = {info.step: info for info in [*self.snapshots(), *self.checkpoints()]}
-        return [kept[step] for step in sorted(kept)]
+        by_step = {info.step: info for info in [*self.snapshots(), *self.checkpoints()]}
+        return [by_step[step] for step in sorted(by_step)]
 
     def best_first(self, steps: Sequence[int], metric: str) -> list[int]:
         """The policies after ``steps`` by how well they did, the highest first; of equal values the newest first.
@@ -360,20 +362,20 @@ class RunReader:
         What is compared is the metric by which the run keeps its best checkpoint, else the gold score, else the score.
         """
         steps = [info.step for info in self.policies()] if of is None else of
-        found = self._complete(paths.CHECKPOINTS)
-        by = found[-1][1] if found else None
+        complete = self._complete(paths.CHECKPOINTS)
+        chosen_metric = complete[-1][1] if complete else None
         with self._reading() as connection:
-            for metric in [by] if by else [SUMMARY_METRICS["gold"], SUMMARY_METRICS["score"]]:
+            for metric in [chosen_metric] if chosen_metric else [SUMMARY_METRICS["gold"], SUMMARY_METRICS["score"]]:
                 if ranked := rows.best_first(connection, steps, metric):
                     return BestPolicy(ranked[0][0], metric, ranked[0][1])
         return None
 
-    def _complete(self, place: str) -> list[tuple[CheckpointInfo, str | None]]:
+    def _complete(self, subfolder: str) -> list[tuple[CheckpointInfo, str | None]]:
         """What is complete in a folder of the run, each with the metric by which the best is kept, if any."""
         try:
-            folders = [entry for entry in entries_by_step(self.run_dir / place) if is_folder(entry)]
+            folders = [entry for entry in entries_by_step(self.run_dir / subfolder) if is_folder(entry)]
         except OSError as error:
-            raise store_error(error, self.run_dir / place) from error
+            raise store_error(error, self.run_dir / subfolder) from error
         return [info for info in map(self._checkpoint, folders) if info is not None]
 
     def _checkpoint(self, folder: Path) -> tuple[CheckpointInfo, str | None] | None:

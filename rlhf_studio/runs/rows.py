@@ -1,7 +1,8 @@
-"""The records of a run as rows of ``run.db`` and back: each kind's codec, declared once, and what is asked of the metrics.
+"""The records of a run as rows of ``run.db``: one codec for each kind of record, and the queries over the metrics.
 
-``insert_*`` run inside the writer's transaction. Whatever reads raises one of :data:`~rlhf_studio.runs.values.DAMAGE` for rows that nobody
-wrote. Databases of earlier versions lack some of the tables and columns: what was not recorded is read as missing.
+The functions ``insert_*`` run inside the writer's transaction. The functions that read raise one of :data:`~rlhf_studio.runs.values.DAMAGE`
+for rows that this program did not write. Databases of earlier versions lack some tables and columns: what they did not record is read as
+missing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,27 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rlhf_studio.config import STAGES
+from rlhf_studio.runs.codec import (
+    ARRAY_COLUMNS,
+    Arrays,
+    Fields,
+    RecordTable,
+    StoredArray,
+    as_json,
+    choice,
+    columns_of,
+    converted,
+    integer,
+    members,
+    numbers,
+    packed,
+    real,
+    real_members,
+    text,
+    texts,
+    truth,
+    unpacked,
+)
 from rlhf_studio.runs.evaluation.answers import Answer
 from rlhf_studio.runs.records import (
     EventRecord,
@@ -31,27 +53,6 @@ from rlhf_studio.runs.records import (
     TokenRecord,
     WatchRecord,
     is_held_out_loss,
-)
-from rlhf_studio.runs.table import (
-    ARRAY_COLUMNS,
-    Arrays,
-    Fields,
-    StoredArray,
-    Table,
-    as_json,
-    choice,
-    columns_of,
-    members,
-    numbers,
-    one,
-    packed,
-    real,
-    real_members,
-    text,
-    texts,
-    truth,
-    unpacked,
-    whole,
 )
 from rlhf_studio.runs.values import (
     check_whole,
@@ -126,18 +127,18 @@ def _read_origin(stored: Any) -> Origin:
     return origin
 
 
-RUN = Table(
+RUN = RecordTable(
     "run",
     RunRow,
     *map(text, ("name", "recipe", "model")),
     choice("state", get_args(State)),
     text("phase"),
     real("fraction"),
-    *map(whole, ("step", "total_steps")),
+    *map(integer, ("step", "total_steps")),
     *map(real, ("created_at", "started_at", "ended_at")),
-    *map(whole, ("epoch", "seq")),
+    *map(integer, ("epoch", "seq")),
     *map(text, ("device", "cause")),
-    whole("pid"),
+    integer("pid"),
     *map(text, ("working_folder", "program")),
     *map(real, ("memory_low", "memory_high")),  # SQLite's own whole numbers end at 9.2e18
     as_json("origin", read=_read_origin, write=lambda origin: None if origin == Origin() else asdict(origin)),
@@ -155,21 +156,21 @@ def read_run(connection: sqlite3.Connection) -> RunRow:
 
 # --- recorded responses, with every token's numbers ----------------------------------------------------------------------------
 
-ROLLOUTS = Table(
+ROLLOUTS = RecordTable(
     "rollouts",
     RolloutRecord,
-    whole("sample"),
+    integer("sample"),
     *map(text, ("prompt", "response")),
     numbers("score", "gold", "kl", flags="flags"),
     as_json("parts", flags="parts_flags", read=real_members),
-    whole("length"),
+    integer("length"),
     _ENDED,
 )
-TOKENS = Table(
+TOKENS = RecordTable(
     "token_texts",
     TokenRecord,
     *map(texts, ("prompt_pieces", "response_pieces")),
-    one(
+    converted(
         "top_pieces",
         lambda pieces: encode_pieces({str(token): piece for token, piece in pieces.items()}),
         lambda stored: {int(token): decode_text(piece) for token, piece in members(decode_json(stored, None)).items()},
@@ -179,13 +180,13 @@ TOKENS = Table(
 _TABLES = {"prompt_ids": "int32", "response_ids": "int32", "top_ids": "int32", "ref_top_ids": "int32"}
 _TABLES |= {"top_logprobs": "float32", "ref_top_logprobs": "float32"}
 TOKEN_ARRAYS = Arrays(_TABLES, {"arrays": "quantity/"})
-ANSWERS = Table(
+ANSWERS = RecordTable(
     "answers",
     Answer,
     text("policy"),
-    *map(whole, ("place", "draw")),
+    *map(integer, ("place", "draw")),
     numbers("judge", "ref_logprob", flags="number_flags"),
-    whole("ref_length"),
+    integer("ref_length"),
     as_json("members", flags="members_flags"),
     later=True,
 )
@@ -193,7 +194,10 @@ ANSWERS = Table(
 
 
 def insert_rollouts(connection: sqlite3.Connection, step: int, records: Sequence[RolloutRecord]) -> None:
-    """Store a step's recorded episodes, with their token arrays where they have them, and what the answers of an evaluation have beside."""
+    """Store a step's recorded episodes, with the token arrays of those that have them.
+
+    For the answers of an evaluation, their own fields are stored too.
+    """
     ROLLOUTS.insert(connection, records, step=step)
     for record in records:
         if record.tokens is not None:
@@ -211,8 +215,8 @@ def _insert_arrays(connection: sqlite3.Connection, table: str, rows: Iterable[St
 
 def read_rollouts(connection: sqlite3.Connection, step: int) -> list[RolloutRecord]:
     """The recorded responses of a step, without their tokens."""
-    found = ROLLOUTS.select(connection, f"WHERE step = ? AND {OF_NOW} ORDER BY sample", (step,))
-    return [RolloutRecord(**values, tokens=None) for _, values in found]
+    rows = ROLLOUTS.select(connection, f"WHERE step = ? AND {OF_NOW} ORDER BY sample", (step,))
+    return [RolloutRecord(**values, tokens=None) for _, values in rows]
 
 
 def read_rollout(connection: sqlite3.Connection, step: int, sample: int) -> RolloutRecord | None:
@@ -229,7 +233,7 @@ def read_rollout(connection: sqlite3.Connection, step: int, sample: int) -> Roll
 
 def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) -> list[ResponseTokens]:
     """Ids and texts of the tokens of a step's first ``limit`` recorded responses."""
-    found = connection.execute(
+    rows = connection.execute(
         f"""SELECT sample, response, stopped, response_pieces, kind, shape, data
             FROM (SELECT step, sample, response, stopped FROM rollouts WHERE step = ? AND {OF_NOW} ORDER BY sample LIMIT ?)
             LEFT JOIN token_texts USING (step, sample)
@@ -244,16 +248,16 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
             pieces=[] if pieces is None else decode_pieces(pieces),
             ids=None if kind is None else decode_array(kind, shape, data),
         )
-        for sample, response, stopped, pieces, kind, shape, data in found
+        for sample, response, stopped, pieces, kind, shape, data in rows
     ]
 
 
 def read_answers(connection: sqlite3.Connection, after: int = 0) -> list[Answer]:
-    """The answers that an evaluation run has recorded in the steps after ``after``, by step and place in it."""
+    """The answers that an evaluation run has recorded in the steps after ``after``, in the order of step and sample."""
     which = f"WHERE step > ? AND {OF_NOW} ORDER BY step, sample"
     own = dict(ANSWERS.select(connection, which, (after,), keys=("step", "sample")))
-    known = ROLLOUTS.select(connection, which, (after,), keys=("step", "sample")) if own else ()
-    return [Answer(**values, **own[place], tokens=None) for place, values in known if place in own]
+    recorded = ROLLOUTS.select(connection, which, (after,), keys=("step", "sample")) if own else ()
+    return [Answer(**values, **own[key], tokens=None) for key, values in recorded if key in own]
 
 
 # --- all episodes of a step, answers to the watched prompts, probes ------------------------------------------------------------
@@ -277,16 +281,16 @@ _ARRAYS_OF = {
         }
     ),
 }
-WATCHED = Table(
+WATCHED = RecordTable(
     "watched",
     WatchRecord,
-    whole("sample"),
+    integer("sample"),
     *map(text, ("prompt", "response")),
     numbers("score", "gold", "kl", flags="flags"),
     truth("stopped"),
     texts("pieces", empty=[]),
 )
-PROBES = Table("probes", Probe, whole("probe"), text("prompt"), texts("pieces"), later=True)
+PROBES = RecordTable("probes", Probe, integer("probe"), text("prompt"), texts("pieces"), later=True)
 
 
 def _insert_step_arrays(connection: sqlite3.Connection, owner: str, step: int, sample: int, record: Any) -> None:
@@ -297,12 +301,12 @@ def _read_step_arrays(connection: sqlite3.Connection, owner: str, condition: str
     """(step, sample) -> the fields that are arrays, of the steps for which ``condition`` holds."""
     if not columns_of(connection, "step_arrays"):
         return {}
-    found: dict[Any, list[StoredArray]] = {}
+    rows_by_key: dict[Any, list[StoredArray]] = {}
     for step, sample, name, kind, shape, data in connection.execute(
         f"SELECT step, sample, {ARRAY_COLUMNS} FROM step_arrays WHERE owner = ? AND {condition} ORDER BY step, sample", (owner, *parameters)
     ):
-        found.setdefault((step, sample), []).append((name, kind, shape, data))
-    return {place: _ARRAYS_OF[owner].decode(rows) for place, rows in found.items()}
+        rows_by_key.setdefault((step, sample), []).append((name, kind, shape, data))
+    return {key: _ARRAYS_OF[owner].decode(rows) for key, rows in rows_by_key.items()}
 
 
 def insert_episodes(connection: sqlite3.Connection, step: int, episodes: StepEpisodes) -> None:
@@ -323,8 +327,8 @@ def read_pieces(connection: sqlite3.Connection) -> dict[int, str]:
 def read_episodes(connection: sqlite3.Connection, first: int, last: int) -> dict[int, StepEpisodes]:
     """By step, those of the steps ``first`` to ``last``; ``pieces`` is the same mapping in each."""
     pieces = read_pieces(connection)
-    found = _read_step_arrays(connection, EPISODES, "step BETWEEN ? AND ?", (first, last))
-    return {step: StepEpisodes(**arrays, pieces=pieces) for (step, _), arrays in found.items()}
+    by_step = _read_step_arrays(connection, EPISODES, "step BETWEEN ? AND ?", (first, last))
+    return {step: StepEpisodes(**arrays, pieces=pieces) for (step, _), arrays in by_step.items()}
 
 
 def read_episode_arrays(connection: sqlite3.Connection, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -350,8 +354,8 @@ def insert_watched(connection: sqlite3.Connection, step: int, records: Sequence[
 def read_watched(connection: sqlite3.Connection, condition: str) -> list[tuple[int, WatchRecord]]:
     """(step, answer) by step and sample; ``condition`` says which steps, in SQL."""
     arrays = _read_step_arrays(connection, WATCHED_ARRAYS, condition)
-    found = WATCHED.select(connection, f"WHERE {condition} ORDER BY step, sample", keys=("step",))
-    return [(step, WatchRecord(**values, **arrays.get((step, values["sample"]), {}))) for (step,), values in found]
+    rows = WATCHED.select(connection, f"WHERE {condition} ORDER BY step, sample", keys=("step",))
+    return [(step, WatchRecord(**values, **arrays.get((step, values["sample"]), {}))) for (step,), values in rows]
 
 
 def insert_probes(connection: sqlite3.Connection, probes: Sequence[Probe]) -> None:
@@ -368,15 +372,15 @@ def insert_probe_scores(connection: sqlite3.Connection, step: int, scores: Seque
 
 def read_probe_scores(connection: sqlite3.Connection, condition: str) -> list[tuple[int, ProbeScore]]:
     """(step, score) by step and probe; ``condition`` says which steps, in SQL."""
-    found = _read_step_arrays(connection, PROBE_ARRAYS, condition)
-    return [(step, ProbeScore(probe, **arrays)) for (step, probe), arrays in found.items()]
+    by_probe = _read_step_arrays(connection, PROBE_ARRAYS, condition)
+    return [(step, ProbeScore(probe, **arrays)) for (step, probe), arrays in by_probe.items()]
 
 
 # --- settings changed while the run went on, events, what a step holds while it waits ------------------------------------------
 
-CHANGES = Table("changes", SettingChange, whole("step"), text("setting"), as_json("old"), as_json("new"), later=True)
-EVENTS = Table("events", EventRecord, *map(text, ("level", "kind", "text")), as_json("data", flags="data_flags", read=members))
-COMMANDS: Table[dict[str, Any]] = Table("commands", dict, text("kind"), as_json("payload", flags="payload_flags"))
+CHANGES = RecordTable("changes", SettingChange, integer("step"), text("setting"), as_json("old"), as_json("new"), later=True)
+EVENTS = RecordTable("events", EventRecord, *map(text, ("level", "kind", "text")), as_json("data", flags="data_flags", read=members))
+COMMANDS: RecordTable[dict[str, Any]] = RecordTable("commands", dict, text("kind"), as_json("payload", flags="payload_flags"))
 """What the app asks of an engine; with its number it is a :class:`~rlhf_studio.runs.records.Command`."""
 
 
@@ -393,11 +397,11 @@ def insert_event(connection: sqlite3.Connection, at: float, step: int, record: E
 def read_events(connection: sqlite3.Connection, after: int, limit: int, of: EventsOf, *, newest: bool = False) -> list[StoredEvent]:
     """At most ``limit`` events with a larger id than ``after``, oldest first; with ``newest`` the last of them."""
     which = f"WHERE id > ? AND {_EVENTS[of]} ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?"
-    found = [
+    events = [
         StoredEvent(number, at, step, **values)
         for (number, at, step), values in EVENTS.select(connection, which, (after, limit), keys=("id", "at", "step"))
     ]
-    return found[::-1] if newest else found
+    return events[::-1] if newest else events
 
 
 _SCRATCH_ARRAYS = Arrays(_TABLES, {"arrays": "token/"})
@@ -456,12 +460,12 @@ def read_columns(connection: sqlite3.Connection, metrics: Sequence[str]) -> tupl
     columns = {}
     for metric in metrics:
         # The key of `metrics` begins with the step: one lookup for each step is quicker than reading the rows of all metrics.
-        found = connection.execute(
+        rows = connection.execute(
             f"""SELECT value FROM (SELECT step FROM steps WHERE {OF_NOW}) AS wanted LEFT JOIN metrics
                 ON metrics.step = wanted.step AND metrics.metric = (SELECT id FROM metric_names WHERE name = ?) ORDER BY wanted.step""",
             (encode_text(metric),),
         )
-        columns[metric] = np.array([np.nan if value is None else value for (value,) in found], np.float64)
+        columns[metric] = np.array([np.nan if value is None else value for (value,) in rows], np.float64)
     return steps, columns
 
 
@@ -472,8 +476,8 @@ def read_metric_names(connection: sqlite3.Connection) -> dict[int, str]:
 
 def metric_names_of_now(connection: sqlite3.Connection) -> list[str]:
     """The names of the metrics that any step of the run as it goes now has."""
-    found = connection.execute(f"SELECT name FROM metric_names WHERE id IN (SELECT metric FROM metrics WHERE {OF_NOW}) ORDER BY id")
-    return [decode_text(name) for (name,) in found]
+    rows = connection.execute(f"SELECT name FROM metric_names WHERE id IN (SELECT metric FROM metrics WHERE {OF_NOW}) ORDER BY id")
+    return [decode_text(name) for (name,) in rows]
 
 
 def _mean(connection: sqlite3.Connection, metric: str, order: str, steps: int) -> float | None:
@@ -513,12 +517,12 @@ def best_first(connection: sqlite3.Connection, steps: Sequence[int], metric: str
     held-out examples is measured at the step itself, and the lowest comes first.
     """
     at, order = ("step", "value") if is_held_out_loss(metric) else ("step - 1", "value DESC")
-    found = connection.execute(
+    ranked = connection.execute(
         f"""SELECT {at}, value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
             AND {OF_NOW} AND {at} IN ({", ".join("?" * len(steps))}) ORDER BY {order}, step DESC""",
         (encode_text(metric), *steps),
     )
-    return found.fetchall()
+    return ranked.fetchall()
 
 
 def last_value(connection: sqlite3.Connection, metric: str) -> float | None:

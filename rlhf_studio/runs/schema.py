@@ -214,10 +214,8 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = SCHE
     return version
 
 
-class Place:
-    """Whether the file at a path is still the file that was there at first: a run folder may be deleted, moved or replaced while
-    its engine works.
-    """
+class FileIdentity:
+    """Remembers which file lies at a path, to notice when the run folder is deleted, moved or replaced while its engine works."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -225,13 +223,13 @@ class Place:
 
     def _look(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def is_ours(self) -> bool:
-        """Whether the file at the path is the one that was there at first."""
+        """Whether the remembered file still lies at the path."""
         return self._file is not None and self._look() == self._file
 
 

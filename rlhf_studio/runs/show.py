@@ -53,7 +53,7 @@ def config_to_replay(run_dir: Path) -> RunConfig:
             raise StoreError(f"{run_dir} cannot be played again from its settings: a resume changed {change}.", "state")
     recorded = {(change.step, change.setting): change.new for change in reader.changes()}
     later = {(change.step, change.setting): change.value for change in now.ppo.planned if change.step > step}
-    schedule = write_schedule(PlannedChange(*place, value) for place, value in (recorded | later).items())
+    schedule = write_schedule(PlannedChange(*step_and_setting, value) for step_and_setting, value in (recorded | later).items())
     settings = with_changes(start.model_dump(mode="json"), {"ppo.steps": now.ppo.steps, "ppo.schedule": schedule})
     return parse_ppo({**settings, "engine": now.engine.model_dump(mode="json")})
 
@@ -87,13 +87,13 @@ def show_text(values: dict[str, Any]) -> str:
         f"folder       {values['run_dir']}",
     ]
     if values["recorded"] > values["step"]:
-        kept = f"steps {values['step'] + 1} to {values['recorded']} are from before the resume; each stays until it is played again"
-        lines.insert(3, f"kept         {kept}")
+        sentence = f"steps {values['step'] + 1} to {values['recorded']} are from before the resume; each stays until it is played again"
+        lines.insert(3, f"kept         {sentence}")
     if "verdict" in values:
         lines += [f"verdict      {values['verdict']['sentence']}"]
         lines += [f"note         {note}" for note in values["verdict"]["notes"]]
-        graver = [one for one in values["findings"] if one["level"] != "note"]
-        lines += [f"{one['level']:13}{one['title']} ({one['when']})" for one in graver]
+        graver = [finding for finding in values["findings"] if finding["level"] != "note"]
+        lines += [f"{finding['level']:13}{finding['title']} ({finding['when']})" for finding in graver]
     lines += [f"{name:34}{value:.5g}" for name, value in sorted(values["metrics"].items()) if value is not None]
     lines += [f"checkpoint   {checkpoint['path']}{' (the best)' if checkpoint['best'] else ''}" for checkpoint in values["checkpoints"]]
     return "\n".join(lines)

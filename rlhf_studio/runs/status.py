@@ -34,7 +34,7 @@ from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import liveness, paths, rows
 from rlhf_studio.runs.errors import RunGone, StoreError, store_error
 from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
-from rlhf_studio.runs.studio import Entry, Studio
+from rlhf_studio.runs.studio import QueueEntry, Studio
 from rlhf_studio.runs.values import check_real, check_whole
 from rlhf_studio.runs.visitors.starters import Starter
 
@@ -67,9 +67,9 @@ def look_at_locks(run_dir: Path) -> Locks:
 def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> RunStatus:
     """The run's row as it stands, with the name a person gave it. Raises one of ``values.DAMAGE`` when it is damaged."""
     row = rows.read_run(connection)
-    beat, last, asked = connection.execute(_BESIDE).fetchone()
-    check_real(beat, asked)
-    check_whole(last, row.step, row.total_steps, row.epoch, row.seq)
+    beat_at, last_step, stop_asked_at = connection.execute(_BESIDE).fetchone()
+    check_real(beat_at, stop_asked_at)
+    check_whole(last_step, row.step, row.total_steps, row.epoch, row.seq)
     check_real(row.created_at)
     recording = paths.is_recording(run_dir)
     given = _NAMES.get(run_dir.name) if recording else studio.names.get(run_dir.name)
@@ -77,9 +77,9 @@ def read_row(connection: sqlite3.Connection, run_dir: Path, studio: Studio) -> R
     return RunStatus(
         **{**as_stored, "name": given or row.name},
         run_id=run_dir.name,
-        heartbeat_age=_age(beat),
-        stop_asked_age=_age(asked) if row.state in ALIVE else None,
-        last_recorded_step=max(row.step, last),
+        heartbeat_age=_age(beat_at),
+        stop_asked_age=_age(stop_asked_at) if row.state in ALIVE else None,
+        last_recorded_step=max(row.step, last_step),
         marks=studio.marks.get(run_dir.name, Marks()),
         starter=studio.starters.get(run_dir.name, Starter()),
         recording=recording,
@@ -144,10 +144,10 @@ def early_end(run_dir: Path, exit_code: int | None) -> str:
     return f"The engine ended before it could begin{how}.{log} Put that right, then resume the run."
 
 
-def _interruption(entry: Entry | None, run_dir: Path) -> str:
+def _interruption(entry: QueueEntry | None, run_dir: Path) -> str:
     code = entry.exit_code if entry else None
     line = _last_words(run_dir)
-    if RunGone.SAID in line:
+    if RunGone.PHRASE in line:
         how = "The folder of the run was moved or renamed while the engine worked in it, so the engine ended."
     elif code == -signal.SIGKILL:
         how = "The engine was killed (SIGKILL), often by the system because memory ran out."

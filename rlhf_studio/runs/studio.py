@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from rlhf_studio.runs import paths, people, schema
+from rlhf_studio.runs.codec import FieldCodec, RecordTable, converted, integer, plain, text, truth
 from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
 from rlhf_studio.runs.records import Marks, StartMode
-from rlhf_studio.runs.table import Part, Table, one, plain, text, truth, whole
 from rlhf_studio.runs.values import DAMAGE, decode_pieces, decode_text, encode_pieces, encode_text
 from rlhf_studio.runs.visitors.starters import Starter, load_starters, read_starters
 
@@ -52,7 +52,7 @@ EntryState = Literal["waiting", "claimed", "done", "lost", "cancelled"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class QueueEntry:
     """What the app knows about starting a run; one per run that was ever queued.
 
     Attributes:
@@ -85,12 +85,12 @@ class Entry:
 class Studio:
     """All entries, names and marks at one moment, and who started the runs."""
 
-    entries: dict[str, Entry]
+    entries: dict[str, QueueEntry]
     names: dict[str, str]
     marks: dict[str, Marks] = field(default_factory=dict)
     starters: dict[str, Starter] = field(default_factory=dict)
 
-    def waiting(self) -> list[Entry]:
+    def waiting(self) -> list[QueueEntry]:
         """Queued runs, the next one first."""
         return sorted((entry for entry in self.entries.values() if entry.state == "waiting"), key=lambda entry: entry.position)
 
@@ -170,35 +170,37 @@ def _decode_mode(stored: int) -> tuple[StartMode, bool]:
     return _MODES[stored], False
 
 
-QUEUE = Table(
+QUEUE = RecordTable(
     "queue",
-    Entry,
+    QueueEntry,
     plain("run_id"),
-    whole("position"),
+    integer("position"),
     plain("state"),
-    Part(("mode", "replaced"), ("resume",), _encode_mode, _decode_mode),
-    *map(whole, ("seq", "pid", "attempts", "exit_code")),
+    FieldCodec(("mode", "replaced"), ("resume",), _encode_mode, _decode_mode),
+    *map(integer, ("seq", "pid", "attempts", "exit_code")),
     text("cause"),
 )
-MARKS = Table("marks", Marks, one("tags", encode_pieces, lambda stored: tuple(decode_pieces(stored))), text("note"), truth("archived"))
+MARKS = RecordTable(
+    "marks", Marks, converted("tags", encode_pieces, lambda stored: tuple(decode_pieces(stored))), text("note"), truth("archived")
+)
 
 
-def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Entry]:
+def load_entries(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, QueueEntry]:
     """Entries by run id: all, or this run's and the waiting ones."""
     rest = "WHERE ?1 IS NULL OR run_id = ?1 OR state = 'waiting' ORDER BY position"
     return {entry.run_id: entry for entry in QUEUE.records(connection, rest, (run_id,))}
 
 
 def append(connection: sqlite3.Connection, run_id: str, mode: StartMode, *, seq: int, replaced: bool = False) -> None:
-    """Put a run at the end of the queue; forgets what was known of earlier starts. ``replaced`` as in :class:`Entry`, for a resume."""
+    """Put a run at the end of the queue; forgets what was known of earlier starts. ``replaced`` as in :class:`QueueEntry`, for a resume."""
     connection.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
     last = connection.execute("SELECT coalesce(max(position), 0) FROM queue").fetchone()[0]
-    entry = Entry(run_id, last + 1, "waiting", mode, seq, None, 0, None, "", replaced)
+    entry = QueueEntry(run_id, last + 1, "waiting", mode, seq, None, 0, None, "", replaced)
     QUEUE.insert(connection, [entry], changed_at=time.time())
 
 
-def place(connection: sqlite3.Connection, run_id: str) -> int:
-    """The place of a waiting run in the queue: 1 for the next to start."""
+def queue_position(connection: sqlite3.Connection, run_id: str) -> int:
+    """The position of a waiting run in the queue: 1 for the next to start."""
     position = Studio(load_entries(connection), {}).queue_position(run_id)
     assert position is not None
     return position
@@ -245,18 +247,18 @@ def set_name(connection: sqlite3.Connection, run_id: str, name: str) -> None:
 
 def load_marks(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Marks]:
     """What people noted, by run id: of all runs, or of this one."""
-    found = MARKS.select(connection, "WHERE ?1 IS NULL OR run_id = ?1", (run_id,), keys=("run_id",))
-    return {run: Marks(**values) for (run,), values in found}
+    rows = MARKS.select(connection, "WHERE ?1 IS NULL OR run_id = ?1", (run_id,), keys=("run_id",))
+    return {run: Marks(**values) for (run,), values in rows}
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
     """The tags without blanks around them, each once and none empty. Raises ValueError for too many, or a long one."""
-    found = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
-    if len(found) > MAX_TAGS:
-        raise ValueError(f"a run has at most {MAX_TAGS} tags, not {len(found)}")
-    if long := next((tag for tag in found if len(tag) > MAX_TAG), None):
+    different = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    if len(different) > MAX_TAGS:
+        raise ValueError(f"a run has at most {MAX_TAGS} tags, not {len(different)}")
+    if long := next((tag for tag in different if len(tag) > MAX_TAG), None):
         raise ValueError(f"a tag has at most {MAX_TAG} characters, not {len(long)}")
-    return found
+    return different
 
 
 def set_marks(connection: sqlite3.Connection, run_id: str, marks: Marks) -> None:
@@ -267,10 +269,10 @@ def set_marks(connection: sqlite3.Connection, run_id: str, marks: Marks) -> None
 
 
 def move(connection: sqlite3.Connection, run_id: str, position: int) -> None:
-    """Give a waiting run another place among those that wait: 1 is the next to start; beyond the last means the last."""
+    """Give a waiting run another position among the waiting runs: 1 is the next to start; a number that is too large means the last."""
     waiting = Studio(load_entries(connection), {}).waiting()
     order = [entry.run_id for entry in waiting if entry.run_id != run_id]
     order.insert(position - 1, run_id)
-    places = [entry.position for entry in waiting]
-    for place, moved in zip(places, order, strict=True):
-        connection.execute("UPDATE queue SET position = ?, changed_at = ? WHERE run_id = ?", (place, time.time(), moved))
+    positions = [entry.position for entry in waiting]
+    for new_position, run in zip(positions, order, strict=True):
+        connection.execute("UPDATE queue SET position = ?, changed_at = ? WHERE run_id = ?", (new_position, time.time(), run))

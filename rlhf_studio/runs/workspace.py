@@ -113,14 +113,14 @@ class Workspace(RunFolders):
         """
         _check_name(name)
         configs = sweeps.sweep_configs(config, axes)
-        place = RunReader(self.own_dir(parent)).working_folder() if parent else None
+        working_folder = RunReader(self.own_dir(parent)).working_folder() if parent else None
         sweep, made = f"sweep-{paths.new_run_id()}", list[str]()
         try:
             for values, own in configs:
                 run_id, memory = paths.new_run_id(), estimate(own) if estimate else None
                 origin = Origin(parent=parent, changes=values, sweep=sweep)
                 named, folder = names.run_name(name, values), paths.run_dir(self.root, run_id)
-                create_run(folder, own, name=named, memory=memory, origin=origin, working_folder=place)
+                create_run(folder, own, name=named, memory=memory, origin=origin, working_folder=working_folder)
                 made.append(run_id)
             with studio.change(self.root) as connection:
                 for run_id in made:
@@ -161,7 +161,7 @@ class Workspace(RunFolders):
             by.check(connection, folder)
             studio.append(connection, run_id, mode, seq=run.seq)
             self._on_queued(run_id)
-            return studio.place(connection, run_id)
+            return studio.queue_position(connection, run_id)
 
     def fork_settings(self, run_id: str, step: int | None, changes: Mapping[str, Any]) -> StageConfig:
         """The settings that :meth:`fork` would give the new run, for the checks before a start. Raises ConfigError and StoreError."""
@@ -241,7 +241,7 @@ class Workspace(RunFolders):
                 finished = run.state == "finished"
                 studio.append(connection, run_id, "resume", seq=run.seq, replaced=not finished)
                 self._on_queued(run_id)
-                position = studio.place(connection, run_id)
+                position = studio.queue_position(connection, run_id)
                 if not finished:
                     replace_config(folder, config)  # before the commit: killed in between, it has not gone on, and resumes with these
             if finished:
@@ -319,7 +319,7 @@ class Workspace(RunFolders):
             studio.set_marks(connection, run_id, marks)
 
     def forget_students(self, *, names: bool = False) -> None:
-        """Nothing tells any more which students started runs, but the names that they typed; or, with ``names``, no name does."""
+        """Forget which students started runs; the names that they typed stay. With ``names``, forget the names too."""
         database = people.Database(self.root)
         with closing(database), studio.change(self.root):  # it waits for a start that is being queued, and finds it
             if database.exists():
@@ -365,7 +365,7 @@ class Workspace(RunFolders):
         _remove(trash)
 
     def adopt(self) -> list[str]:
-        """What an app does when it starts: clear away what earlier ones left half made or half deleted.
+        """Clean up when an app starts: remove what earlier apps left half made or half deleted.
 
         Returns the ids of the runs that are alive.
         """

@@ -63,7 +63,7 @@ class RunWriter:
         if holder not in (None, os.getpid()):
             raise AlreadyRunning(f"Another engine (process {holder}) is working on {self.run_dir}.")
         self._connection = schema.connect(self.path)
-        self._place = schema.Place(self.path)
+        self._database_file = schema.FileIdentity(self.path)
         try:
             self._begin_session()
         except StoreError as error:
@@ -100,7 +100,7 @@ class RunWriter:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            self.check_place()
+            self.check_folder()
             try:
                 with schema.transaction(self._connection, self.path) as connection:
                     yield connection
@@ -109,9 +109,9 @@ class RunWriter:
                 self._metric_ids.clear()  # names that were new in the undone transaction are not stored
                 raise
 
-    def check_place(self) -> None:
+    def check_folder(self) -> None:
         """Raises RunGone when the run folder is not where it was opened any more: nothing may be written there then."""
-        if not self._place.is_ours():
+        if not self._database_file.is_ours():
             raise RunGone(self.run_dir)
 
     # --- state ---------------------------------------------------------------------------------------------------------
@@ -300,10 +300,10 @@ class RunWriter:
     def pending_commands(self) -> list[Command]:
         """Requests from the app that were not acknowledged yet, oldest first. Raises StoreError."""
         with self._lock:
-            self.check_place()
+            self.check_folder()
             try:
-                found = rows.COMMANDS.select(self._connection, "WHERE acknowledged_at IS NULL ORDER BY id", keys=("id",))
-                return [Command(number, **values) for (number,), values in found]
+                rows_of_commands = rows.COMMANDS.select(self._connection, "WHERE acknowledged_at IS NULL ORDER BY id", keys=("id",))
+                return [Command(number, **values) for (number,), values in rows_of_commands]
             except sqlite3.Error as error:
                 raise store_error(error, self.path) from error
 
@@ -322,7 +322,7 @@ class RunWriter:
         with self._lock:
             try:
                 # Giving up the write-ahead log removes it by its path, where another run's may lie by now; closing alone does not.
-                if self._place.is_ours():
+                if self._database_file.is_ours():
                     self._connection.execute("PRAGMA busy_timeout = 100")
                     schema.set_journal(self._connection, "delete", 0.2)
             except sqlite3.Error as error:
@@ -338,10 +338,10 @@ class RunWriter:
 
 
 def record_end(run_dir: Path, record: EventRecord) -> bool:
-    """Put on record that a run was stopped whose engine is gone and could not say so. Returns whether there was anything to say.
+    """Record that a run was stopped when its engine is gone and could not record it. Returns whether there was anything to record.
 
-    Call it while holding the :class:`~rlhf_studio.runs.liveness.EngineLock`. A run that had ended by itself keeps
-    the state and the cause that it recorded.
+    Call it while holding the :class:`~rlhf_studio.runs.liveness.EngineLock`. A run that had ended by itself keeps its recorded state and
+    cause.
 
     Raises:
         StoreError: the run cannot be read or written.
@@ -366,10 +366,10 @@ def record_end(run_dir: Path, record: EventRecord) -> bool:
         connection.close()
 
 
-def _expire_commands(connection: sqlite3.Connection, by: str, early_too: bool) -> None:
+def _expire_commands(connection: sqlite3.Connection, cause: str, early_too: bool) -> None:
     connection.execute(
         "UPDATE commands SET acknowledged_at = ?, outcome = ? WHERE acknowledged_at IS NULL AND early <= ?",
-        (time.time(), f"overtaken by {by}", int(early_too)),
+        (time.time(), f"overtaken by {cause}", int(early_too)),
     )
 
 
@@ -408,15 +408,15 @@ class Heartbeat:
 
     def _run(self) -> None:
         connection: sqlite3.Connection | None = None
-        place: schema.Place | None = None
+        database_file: schema.FileIdentity | None = None
         while True:
-            if place is not None and not place.is_ours():
+            if database_file is not None and not database_file.is_ours():
                 self.problem = RunGone(self.path.parent)
                 break
             try:
                 if connection is None:
                     connection = schema.connect(self.path)
-                    place = schema.Place(self.path)
+                    database_file = schema.FileIdentity(self.path)
                     connection.execute("PRAGMA synchronous = NORMAL")  # a lost beat is no loss: no need to wait for the disk
                 _beat(connection, self.path)
                 self.problem = None

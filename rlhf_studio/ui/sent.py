@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from rlhf_studio.lessons.shelf import known_languages
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.feedback.store import NotPossible
 
 MOST_DIGITS = 15  # of a number; what has more is not exact in a page
 
@@ -43,32 +43,32 @@ def language_of(data: Any) -> str:
 
 
 def text(data: Any, key: str, most: int) -> str:
-    """A text of at most ``most`` characters; empty when it was not sent. Raises Refused."""
+    """A text of at most ``most`` characters; empty when it was not sent. Raises NotPossible."""
     value = member(data, key)
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > most:
-        raise Refused(f"{key} must be a text of at most {most:,} characters.")
+        raise NotPossible(f"{key} must be a text of at most {most:,} characters.")
     return value
 
 
 def number(data: Any, key: str, default: float) -> float:
-    """A number, which is finite and not too long to be exact. Raises Refused for anything else."""
+    """A number, which is finite and not too long to be exact. Raises NotPossible for anything else."""
     value = member(data, key)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(f"{key} must be a number.")
+        raise NotPossible(f"{key} must be a number.")
     if not abs(value) < 10**MOST_DIGITS:  # nor is it true of what is no number at all
-        raise Refused(f"{key} must be a finite number of at most {MOST_DIGITS} digits.")
+        raise NotPossible(f"{key} must be a finite number of at most {MOST_DIGITS} digits.")
     return value
 
 
 def whole(data: Any, key: str, default: int) -> int:
-    """A whole number. Raises Refused for anything else."""
+    """A whole number. Raises NotPossible for anything else."""
     value = number(data, key, default)
     if int(value) != value:
-        raise Refused(f"{key} must be a whole number.")
+        raise NotPossible(f"{key} must be a whole number.")
     return int(value)
 
 

@@ -37,8 +37,8 @@ def test_no_more_than_the_list() -> None:
 def test_the_variable_of_a_key_is_withheld_whatever_its_name(variable: str) -> None:
     environment = {variable: "s3cret", "PATH": "/bin"}
     permissions_from_flags([], ["judge=https://x"], [f"judge={variable}"], environment)
-    for seen in (environment, child_environment(environment, keep_hub_token=True)):  # the engine starts such processes too
-        assert "s3cret" not in foreign_environment(seen).values()
-        assert foreign_environment(seen)["PATH"] == "/bin"
+    for variables in (environment, child_environment(environment, keep_hub_token=True)):  # the engine starts such processes too
+        assert "s3cret" not in foreign_environment(variables).values()
+        assert foreign_environment(variables)["PATH"] == "/bin"
         for network in (False, True):
-            assert "s3cret" not in helper_environment(seen, network=network).values()
+            assert "s3cret" not in helper_environment(variables, network=network).values()

@@ -141,7 +141,7 @@ def test_it_sees_what_it_needs_and_no_secrets(make: Callable[..., Service], monk
     for name in ("HF_TOKEN", "DATABASE_URL", VARIABLE):
         monkeypatch.setenv(name, "secret")
     allowed = Permissions(("/a.py",), {"judge": "http://x"})
-    seen = ended(make(allowed, environment=[("OMP_NUM_THREADS", "1")]), "look").last("result")["variables"]
-    assert not {"HF_TOKEN", "DATABASE_URL"} & set(seen) and seen["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
-    assert (seen[VARIABLE], seen["OMP_NUM_THREADS"]) == (allowed.as_text(), "1")
+    variables = ended(make(allowed, environment=[("OMP_NUM_THREADS", "1")]), "look").last("result")["variables"]
+    assert not {"HF_TOKEN", "DATABASE_URL"} & set(variables) and variables["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
+    assert (variables[VARIABLE], variables["OMP_NUM_THREADS"]) == (allowed.as_text(), "1")
     assert ended(make(keep_hub_token=True), "look").last("result")["variables"]["HF_TOKEN"] == "secret"

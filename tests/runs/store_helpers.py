@@ -113,7 +113,7 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(same(one, other) for one, other in zip(left, right, strict=True))
+        return len(left) == len(right) and all(same(mine, theirs) for mine, theirs in zip(left, right, strict=True))
     if hasattr(left, "__dataclass_fields__"):
         return type(left) is type(right) and all(same(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
     return type(left) is type(right) and left == right
@@ -138,17 +138,17 @@ def in_child(work: Callable[[], object]) -> str:
     child = os.fork()
     if child == 0:
         try:
-            said = repr(work())
+            outcome = repr(work())
         except StoreError as error:
-            said = str(error)
+            outcome = str(error)
         finally:
-            os.write(writing, said.encode())
+            os.write(writing, outcome.encode())
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        said = answer.read().decode()
+        outcome = answer.read().decode()
     os.waitpid(child, 0)
-    return said
+    return outcome
 
 
 class EndsAtOnce:

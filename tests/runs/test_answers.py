@@ -20,7 +20,7 @@ def answer(sample: int, policy: str = "start", **changes: Any) -> Answer:
 
 
 def test_answers_come_back_as_they_were_stored(tmp_path: Path) -> None:
-    given = [answer(place, policy=text, response=text, prompt=text) for place, text in enumerate(NASTY_TEXTS)]
+    given = [answer(sample, policy=text, response=text, prompt=text) for sample, text in enumerate(NASTY_TEXTS)]
     given.append(answer(len(given), judge=math.inf, ref_logprob=-math.inf, gold=1.0, stopped=None, score=-math.inf))
     given.append(answer(len(given), judge=math.nan))
     given.append(answer(len(given), members={"judges": [0.5, -math.inf], "others: 2": [0.0, 1.0, 2.0]}))

@@ -14,7 +14,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import BestPolicy, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import new_run
-from tests.runs.test_checkpoints import checkpoint, place
+from tests.runs.test_checkpoints import checkpoint, folder_of
 
 # Step n + 1 samples with the policy that step n left, so policy 1 has 0.9 and 0.1, policy 2 has 0.3 and 0.2, policy 3 has 0.5 and 0.9.
 SCORES, GOLD = [1.0, 0.9, 0.3, 0.5], [1.0, 0.1, 0.2, 0.9]
@@ -43,9 +43,9 @@ def test_the_step_after_a_policy_tells_how_good_it_is(tmp_path: Path) -> None:
 def test_the_checkpoint_that_is_kept_is_the_one_that_is_exported(tmp_path: Path) -> None:
     reader = made(tmp_path / "run", 1, 2, 3, 4, keep_best="objective/scores")
     best = BestPolicy(1, "objective/scores", 0.9)
-    assert reader.best_policy() == best and [one.step for one in reader.checkpoints() if one.best] == [1]
-    checkpoints.prune(place(reader.run_dir, 4), 1, "objective/scores")
-    assert [(one.step, one.best) for one in reader.checkpoints()] == [(1, True), (4, False)] and reader.best_policy() == best
+    assert reader.best_policy() == best and [info.step for info in reader.checkpoints() if info.best] == [1]
+    checkpoints.prune(folder_of(reader.run_dir, 4), 1, "objective/scores")
+    assert [(info.step, info.best) for info in reader.checkpoints()] == [(1, True), (4, False)] and reader.best_policy() == best
 
 
 def test_a_fork_begins_at_the_best_checkpoint(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_fork_begins_at_the_best_checkpoint(tmp_path: Path) -> None:
     run = made(tmp_path / "snapshot", 1, 2, 3)
     snapshots = run.run_dir / "snapshots"
     snapshots.mkdir()
-    place(run.run_dir, 3).rename(snapshots / "step-000003")
+    folder_of(run.run_dir, 3).rename(snapshots / "step-000003")
     assert (run.best_policy().step, best_step(run)) == (3, 2), "training cannot go on from a snapshot"
     with pytest.raises(StoreError, match="no score tells which is the best"):
         best_step(made(tmp_path / "last", 4))

@@ -29,7 +29,7 @@ from tests.runs.test_checkpoints import checkpoint
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def bucket_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "bucket"
     folder.mkdir()
     return folder
@@ -55,9 +55,9 @@ def ended(workspace: Workspace, starter: Starter | None = None) -> str:
     return run_id
 
 
-def look(workspace: Workspace, place: Path, **more: Any) -> Keeper:
+def look(workspace: Workspace, bucket_folder: Path, **more: Any) -> Keeper:
     """One round of a keeper that has just started."""
-    keeper = Keeper(workspace, Bucket(place), **more)
+    keeper = Keeper(workspace, Bucket(bucket_folder), **more)
     keeper.problem = keeper.look()
     return keeper
 
@@ -69,12 +69,12 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_a_run_comes_back_on_an_empty_disk_as_it_was(workspace: Workspace, place: Path) -> None:
+def test_a_run_comes_back_on_an_empty_disk_as_it_was(workspace: Workspace, bucket_folder: Path) -> None:
     run = ended(workspace)
     workspace.rename(run, "the good one")
     workspace.mark(run, tags=["keep", "ü"], note="look at step 7", archived=True)
-    look(workspace, place)
-    (copy,) = place.iterdir()
+    look(workspace, bucket_folder)
+    (copy,) = bucket_folder.iterdir()
     assert sorted(path.name for path in copy.glob("run.db*")) == ["run.db"]  # closed: nothing of a log beside it
     with sqlite3.connect(f"{(copy / 'run.db').as_uri()}?immutable=1", uri=True) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
@@ -82,94 +82,94 @@ def test_a_run_comes_back_on_an_empty_disk_as_it_was(workspace: Workspace, place
     assert not list(workspace.root.glob(f"{copying.STAGING}*"))
 
     empty = Workspace(workspace.root.parent / "new disk")
-    assert look(empty, place).problem == ""
+    assert look(empty, bucket_folder).problem == ""
     was, now = workspace.status(run), empty.status(run)
     assert (now.name, now.marks, now.state, now.step, now.seq) == (was.name, was.marks, "finished", 2, was.seq)
     assert now.name == "the good one" and now.marks.tags == ("keep", "ü")
     assert contents(empty.run_dir(run)) == contents(workspace.run_dir(run)) == contents(copy)
     assert empty.reader(run).rollouts(2) is not None and len(empty.reader(run).checkpoints()) == 1
-    seen = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
-    look(empty, place)  # what came back is not copied again
-    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == seen
+    times = {path: path.stat().st_mtime_ns for path in bucket_folder.rglob("*")}
+    look(empty, bucket_folder)  # what came back is not copied again
+    assert {path: path.stat().st_mtime_ns for path in bucket_folder.rglob("*")} == times
 
 
-def test_only_runs_of_the_owner_that_have_ended_are_copied(workspace: Workspace, place: Path) -> None:
+def test_only_runs_of_the_owner_that_have_ended_are_copied(workspace: Workspace, bucket_folder: Path) -> None:
     at_work = workspace.run_dir(workspace.submit(config()))
     visitors = ended(workspace, starter=Starter("visitor", key="ann"))
     own = ended(workspace, starter=Starter("operator"))
     with EngineLock(at_work), RunWriter(at_work) as writer:
         writer.set_state("running")
         writer.commit_step(step_record(1))
-        look(workspace, place)
-        assert [path.name for path in place.iterdir()] == [f"{own}.1"]
-        look(workspace, place, visitors=True)
-    assert {path.name for path in place.iterdir()} == {f"{own}.1", f"{visitors}.1"}
+        look(workspace, bucket_folder)
+        assert [path.name for path in bucket_folder.iterdir()] == [f"{own}.1"]
+        look(workspace, bucket_folder, visitors=True)
+    assert {path.name for path in bucket_folder.iterdir()} == {f"{own}.1", f"{visitors}.1"}
     empty = Workspace(workspace.root.parent / "new disk")
-    look(empty, place)
+    look(empty, bucket_folder)
     assert empty.status(visitors).starter == Starter("visitor", key="ann")
 
 
-def test_a_run_that_went_on_is_copied_anew_and_the_old_copy_goes(workspace: Workspace, place: Path) -> None:
+def test_a_run_that_went_on_is_copied_anew_and_the_old_copy_goes(workspace: Workspace, bucket_folder: Path) -> None:
     run = ended(workspace)
-    keeper = look(workspace, place)
+    keeper = look(workspace, bucket_folder)
     workspace.rename(run, "another name")
     keeper.look()
-    assert [path.name for path in place.iterdir()] == [f"{run}.2"]
+    assert [path.name for path in bucket_folder.iterdir()] == [f"{run}.2"]
 
 
 def failing(number: int, error: int = errno.ENOSPC) -> Callable[..., Any]:
     """Copies files until the ``number``-th, which is cut off."""
-    whole, count = bucket_module.copy_hashed, [0]
+    copy_hashed, count = bucket_module.copy_hashed, [0]
 
     def copy(given: Any, file: Any) -> Any:
         count[0] += 1
         if count[0] == number:
             file.write(given.read(10))
             raise OSError(error, os.strerror(error))
-        return whole(given, file)
+        return copy_hashed(given, file)
 
     return copy
 
 
-def test_a_copy_that_is_cut_off_takes_nothing_away(workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_is_cut_off_takes_nothing_away(workspace: Workspace, bucket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(workspace)
-    keeper = look(workspace, place)
+    keeper = look(workspace, bucket_folder)
     cases = [
         (1, errno.ENOSPC, "it is full"),
         (2, errno.EIO, "Input/output error"),
         (4, errno.ENOTCONN, ""),
         (4, errno.ENOSPC, "it is full"),
     ]
-    for before, (number, error, said) in enumerate(cases, start=1):
+    for before, (number, error, message) in enumerate(cases, start=1):
         workspace.rename(run, f"newer {before}")
         with monkeypatch.context() as patch:
             patch.setattr(bucket_module, "copy_hashed", failing(number, error))
-            keeper._look_and_say()
-        assert said in keeper.problem and "are whole" in keeper.problem, (number, said)
-        whole, parts = Bucket(place).copies()
-        assert (whole[run].number, parts) == (before, []) and workspace.status(run).step == 2, (number, said)
-        keeper._look_and_say()
-        assert keeper.problem == "" and Bucket(place).copies()[0][run].number == before + 1, (number, said)
+            keeper._look_and_report()
+        assert message in keeper.problem and "are whole" in keeper.problem, (number, message)
+        copies, parts = Bucket(bucket_folder).copies()
+        assert (copies[run].number, parts) == (before, []) and workspace.status(run).step == 2, (number, message)
+        keeper._look_and_report()
+        assert keeper.problem == "" and Bucket(bucket_folder).copies()[0][run].number == before + 1, (number, message)
 
 
-def test_a_bucket_that_goes_away_and_comes_back(workspace: Workspace, place: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bucket_that_goes_away_and_comes_back(workspace: Workspace, bucket_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = ended(workspace)
-    keeper = look(workspace, place)
-    place.rename(place.with_name("elsewhere"))
+    keeper = look(workspace, bucket_folder)
+    bucket_folder.rename(bucket_folder.with_name("elsewhere"))
     for _ in range(3):
-        keeper._look_and_say()
+        keeper._look_and_report()
     assert "is not there" in keeper.problem and workspace.status(run).state == "finished"
     assert len([record for record in caplog.records if "is not there" in record.message]) == 1  # once, not each time
-    place.with_name("elsewhere").rename(place)
-    keeper._look_and_say()
+    bucket_folder.with_name("elsewhere").rename(bucket_folder)
+    keeper._look_and_report()
     assert keeper.problem == "" and "can be used again" in caplog.text
-    shutil.rmtree(place / f"{run}.1")
+    shutil.rmtree(bucket_folder / f"{run}.1")
     keeper.look()  # somebody emptied it: what is here is copied again
-    assert run in Bucket(place).copies()[0]
+    assert run in Bucket(bucket_folder).copies()[0]
 
 
-def test_an_empty_folder_in_the_place_of_a_disk_is_not_the_bucket(workspace: Workspace, place: Path) -> None:
-    bucket = Bucket(place)
+def test_an_empty_folder_in_the_place_of_a_disk_is_not_the_bucket(workspace: Workspace, bucket_folder: Path) -> None:
+    bucket = Bucket(bucket_folder)
     bucket.names()
     bucket._disk = -1  # as if it had been another disk at first
     with pytest.raises(BucketError, match="not mounted any more"):
@@ -247,45 +247,47 @@ HARMS: list[tuple[Callable[[Path], Any], str]] = [
 ]
 
 
-def test_what_others_put_into_a_bucket_is_no_run_and_keeps_none_from_coming_back(workspace: Workspace, place: Path) -> None:
+def test_what_others_put_into_a_bucket_is_no_run_and_keeps_none_from_coming_back(workspace: Workspace, bucket_folder: Path) -> None:
     run, other = ended(workspace), ended(workspace)
-    look(workspace, place)
-    for number, (harm, said) in enumerate(HARMS):
-        harmed = place.with_name(f"harmed {number}")
-        shutil.copytree(place, harmed)
+    look(workspace, bucket_folder)
+    for number, (harm, message) in enumerate(HARMS):
+        harmed = bucket_folder.with_name(f"harmed {number}")
+        shutil.copytree(bucket_folder, harmed)
         harm(harmed / f"{run}.1")
-        empty = Workspace(place.with_name(f"new disk {number}"))
+        empty = Workspace(bucket_folder.with_name(f"new disk {number}"))
         keeper = look(empty, harmed)
-        assert said in keeper.problem and run in keeper.problem, (number, keeper.problem)
+        assert message in keeper.problem and run in keeper.problem, (number, keeper.problem)
         assert [path.name for path in (empty.root / "runs").iterdir()] == [other], number
         assert keeper.problem.encode()  # the page can say it
 
 
 def test_two_apps_that_take_the_same_number_leave_each_other_s_copy(
-    workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, bucket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = ended(workspace)
-    look(workspace, place)
+    look(workspace, bucket_folder)
     monkeypatch.setattr(Bucket, "names", lambda bucket: set())  # as it looked a moment ago
     with pytest.raises(BucketError, match="File exists"):
-        look(workspace, place)
+        look(workspace, bucket_folder)
     monkeypatch.undo()
-    assert Bucket(place).copies()[0][run].number == 1
+    assert Bucket(bucket_folder).copies()[0][run].number == 1
 
 
-def test_a_full_disk_leaves_the_run_in_the_bucket(workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_run_in_the_bucket(workspace: Workspace, bucket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(workspace)
-    look(workspace, place)
+    look(workspace, bucket_folder)
     empty = Workspace(workspace.root.parent / "new disk")
     with monkeypatch.context() as patch:
         patch.setattr(copying, "copy_hashed", failing(2))
-        keeper = look(empty, place)
+        keeper = look(empty, bucket_folder)
     assert "disk is full" in keeper.problem and empty.folders() == []
-    keeper._look_and_say()
+    keeper._look_and_report()
     assert keeper.problem == "" and empty.status(run).step == 2
 
 
-def test_a_run_that_goes_on_while_it_is_copied_is_copied_later(workspace: Workspace, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_goes_on_while_it_is_copied_is_copied_later(
+    workspace: Workspace, bucket_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = ended(workspace)
     copy = bucket_module.copy_hashed
 
@@ -295,51 +297,51 @@ def test_a_run_that_goes_on_while_it_is_copied_is_copied_later(workspace: Worksp
 
     with monkeypatch.context() as patch:
         patch.setattr(bucket_module, "copy_hashed", renamed_meanwhile)
-        keeper = look(workspace, place)
-    assert list(place.iterdir()) == []
+        keeper = look(workspace, bucket_folder)
+    assert list(bucket_folder.iterdir()) == []
     keeper.look()
-    assert Bucket(place).copies()[0][run].about["name"] == "meanwhile"
+    assert Bucket(bucket_folder).copies()[0][run].about["name"] == "meanwhile"
 
 
-def test_what_a_person_deletes_goes_from_the_bucket_as_well(workspace: Workspace, place: Path) -> None:
+def test_what_a_person_deletes_goes_from_the_bucket_as_well(workspace: Workspace, bucket_folder: Path) -> None:
     run, other = ended(workspace), ended(workspace)
-    keeper = look(workspace, place)
+    keeper = look(workspace, bucket_folder)
     workspace.deleted = keeper.forget
     workspace.delete(run)
     keeper.look()
-    assert [path.name for path in place.iterdir()] == [f"{other}.1"]
+    assert [path.name for path in bucket_folder.iterdir()] == [f"{other}.1"]
     shutil.rmtree(workspace.run_dir(other))  # not deleted by anybody: a disk that was emptied
     keeper.look()
-    assert [path.name for path in place.iterdir()] == [f"{other}.1"]
+    assert [path.name for path in bucket_folder.iterdir()] == [f"{other}.1"]
 
 
-def test_what_was_deleted_stays_deleted_when_the_app_ends_before_the_bucket_answers(workspace: Workspace, place: Path) -> None:
+def test_what_was_deleted_stays_deleted_when_the_app_ends_before_the_bucket_answers(workspace: Workspace, bucket_folder: Path) -> None:
     run, left, other = ended(workspace), ended(workspace), ended(workspace)
-    keeper = look(workspace, place)
+    keeper = look(workspace, bucket_folder)
     workspace.deleted = keeper.forget
-    place.rename(place.with_name("away"))
+    bucket_folder.rename(bucket_folder.with_name("away"))
     workspace.delete(run)
     folder = workspace.run_dir(left)
     folder.rename(folder.with_name(f".trash-{left}-0011aabb"))  # an app that was killed in the middle of delete
     with pytest.raises(BucketError):
         keeper.look()
-    place.with_name("away").rename(place)
+    bucket_folder.with_name("away").rename(bucket_folder)
     again = Workspace(workspace.root)
-    keeper = Keeper(again, Bucket(place))
+    keeper = Keeper(again, Bucket(bucket_folder))
     again.deleted = keeper.forget
     again.adopt()
     assert keeper.look() == ""
-    assert {one.run_id for one in again.runs()} == {other}
-    assert [path.name for path in place.iterdir()] == [f"{other}.1"]
+    assert {status.run_id for status in again.runs()} == {other}
+    assert [path.name for path in bucket_folder.iterdir()] == [f"{other}.1"]
     assert list((workspace.root / ".deleted").iterdir()) == []  # nothing is kept of what is gone everywhere
 
 
-def test_the_last_round_is_made_when_the_app_ends(workspace: Workspace, place: Path) -> None:
-    keeper = Keeper(workspace, Bucket(place), interval=3600)
+def test_the_last_round_is_made_when_the_app_ends(workspace: Workspace, bucket_folder: Path) -> None:
+    keeper = Keeper(workspace, Bucket(bucket_folder), interval=3600)
     keeper.start()
     run = ended(workspace)
     assert keeper.finish(20)
-    assert f"{run}.1" in {path.name for path in place.iterdir()}
+    assert f"{run}.1" in {path.name for path in bucket_folder.iterdir()}
 
 
 def test_which_folder_is_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

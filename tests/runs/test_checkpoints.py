@@ -42,12 +42,12 @@ def is_whole(folder: Path) -> bool:
     return all(hashlib.sha256((folder / name).read_bytes()).hexdigest() == entry["sha256"] for name, entry in files.items())
 
 
-def place(run: Path, step: int) -> Path:
+def folder_of(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:06d}"
 
 
 def checkpoint(run: Path, step: int) -> Path:
-    return write(place(run, step), step, RunReader(run).recorded_at(step))
+    return write(folder_of(run, step), step, RunReader(run).recorded_at(step))
 
 
 def stray(folder: Path) -> None:
@@ -77,15 +77,15 @@ def played(run: Path) -> Path:
 
 
 def test_loaders_see_only_what_the_manifest_names(played: Path) -> None:
-    folder = place(played, 6)
+    folder = folder_of(played, 6)
     with only_named(folder) as view:
         assert view == folder
     stray(folder)
     assert where_to_resume(played) == StartingPoint(6, [])
     with only_named(folder) as view:
-        seen = {str(path.relative_to(view)): path.read_bytes() for path in view.rglob("*") if path.is_file()}
+        contents = {str(path.relative_to(view)): path.read_bytes() for path in view.rglob("*") if path.is_file()}
     named = ["manifest.json", "optimizer.safetensors", "policy/model.safetensors", "state.json"]
-    assert seen == {name: (folder / name).read_bytes() for name in named}
+    assert contents == {name: (folder / name).read_bytes() for name in named}
     assert not view.exists() and (folder / ".DS_Store").exists()
 
 
@@ -146,17 +146,17 @@ def nothing(path: Path) -> None:
 
 def test_damaged_ones_are_passed_over_and_named(played: Path) -> None:
     saved = played.with_name("saved")
-    shutil.copytree(place(played, 6), saved)
-    for case, (spoil, said) in DAMAGES.items():
-        spoil(place(played, 6))
+    shutil.copytree(folder_of(played, 6), saved)
+    for case, (spoil, message) in DAMAGES.items():
+        spoil(folder_of(played, 6))
         chosen, problems = newest_valid(played)
-        assert chosen == place(played, 4), case
-        assert len(problems) == 1 and problems[0].startswith("step-000006: ") and said in problems[0], (case, problems)
+        assert chosen == folder_of(played, 4), case
+        assert len(problems) == 1 and problems[0].startswith("step-000006: ") and message in problems[0], (case, problems)
         problems[0].encode()  # can be printed and stored
-        assert where_to_resume(played) == StartingPoint(4, problems) and place(played, 6).exists(), case
+        assert where_to_resume(played) == StartingPoint(4, problems) and folder_of(played, 6).exists(), case
         assert [point.step for point in RunReader(played).checkpoints()][:2] == [2, 4], case  # the page answers, too
-        shutil.rmtree(place(played, 6))
-        shutil.copytree(saved, place(played, 6))
+        shutil.rmtree(folder_of(played, 6))
+        shutil.copytree(saved, folder_of(played, 6))
 
 
 # --- links and files that have the names of checkpoints ----------------------------------------------------------------------
@@ -164,16 +164,16 @@ def test_damaged_ones_are_passed_over_and_named(played: Path) -> None:
 
 def elsewhere(run: Path, step: int) -> Path:
     """Moved to a bigger disk and linked back."""
-    place(run, step).rename(run.parent / f"disk-{step}")
-    place(run, step).symlink_to(run.parent / f"disk-{step}")
+    folder_of(run, step).rename(run.parent / f"disk-{step}")
+    folder_of(run, step).symlink_to(run.parent / f"disk-{step}")
     return run.parent / f"disk-{step}"
 
 
 def test_links_and_files_are_passed_over_and_left_alone(played: Path) -> None:
     folder = played / "checkpoints"
     disk = elsewhere(played, 4)
-    place(played, 3).write_text("notes")
-    place(played, 7).symlink_to("nowhere")
+    folder_of(played, 3).write_text("notes")
+    folder_of(played, 7).symlink_to("nowhere")
     (folder / ".step-000005.part").write_text("notes")
     (folder / ".step-000005.old").symlink_to(disk)
     (folder / ".step-000001.gone").symlink_to("nowhere")
@@ -205,11 +205,11 @@ def test_what_stands_in_the_way_of_a_checkpoint_is_moved_aside(played: Path) -> 
     assert (folder / ".step-000006.part.moved-aside-1").read_text() == "a part"
     assert is_whole(disk)
     assert where_to_resume(played) == StartingPoint(6, [])
-    place(played, 6).rename(folder / ".step-000006.old")  # killed while it was being replaced, and then somebody put a file there
-    place(played, 6).write_text("notes")
+    folder_of(played, 6).rename(folder / ".step-000006.old")  # killed while it was being replaced, and then somebody put a file there
+    folder_of(played, 6).write_text("notes")
     assert [point.step for point in RunReader(played).checkpoints()] == [6] and where_to_resume(played) == StartingPoint(6, [])
     save(played, 8, keep=2)
-    assert is_whole(place(played, 6))
+    assert is_whole(folder_of(played, 6))
     assert (folder / "step-000006.moved-aside-2").read_text() == "notes"
 
 
@@ -217,7 +217,7 @@ def test_a_checkpoint_of_other_settings_is_passed_over(played: Path) -> None:
     """The run was to begin again from step 0 with another seed, and was ended before it had gone back."""
     settings = RunReader(played).config().model_dump(mode="json")
     for step, seed in ((4, settings["engine"]["seed"]), (6, 77)):
-        path = place(played, step) / "state.json"
+        path = folder_of(played, step) / "state.json"
         text = json.dumps({"settings": {**settings, "engine": {**settings["engine"], "seed": seed}, "ppo": {"steps": 1}}})
         path.write_text(text)
         known = json.loads(path.with_name("manifest.json").read_text())
@@ -231,13 +231,13 @@ def test_a_checkpoint_of_other_settings_is_passed_over(played: Path) -> None:
 
 
 def test_a_checkpoint_of_a_step_that_was_played_again_is_not_gone_on_from(played: Path) -> None:
-    flipped(place(played, 6))
-    good = (place(played, 6) / "manifest.json").read_bytes()
+    flipped(folder_of(played, 6))
+    good = (folder_of(played, 6) / "manifest.json").read_bytes()
     with RunWriter(played) as writer:
         writer.go_back(4)  # resumed from the checkpoint of step 4
         assert where_to_resume(played).step == 4
-        place(played, 6).rename(played / "aside")
-        write(place(played, 6), 6, json.loads(good)["recorded_at"])  # somebody brings a whole copy of the damaged one
+        folder_of(played, 6).rename(played / "aside")
+        write(folder_of(played, 6), 6, json.loads(good)["recorded_at"])  # somebody brings a whole copy of the damaged one
         assert where_to_resume(played).step == 4, "the run is at step 4: step 6 is from before the resume"
         for step in (5, 6, 7):
             writer.commit_step(step_record(step))
@@ -251,7 +251,7 @@ def test_a_checkpoint_of_a_step_that_was_played_again_is_not_gone_on_from(played
 
 def test_checkpoints_of_older_versions_count(played: Path) -> None:
     for step in (2, 4, 6):
-        path = place(played, step) / "manifest.json"
+        path = folder_of(played, step) / "manifest.json"
         known = json.loads(path.read_text())
         del known["recorded_at"]
         path.write_text(json.dumps(known))
@@ -268,7 +268,7 @@ def test_the_app_reads_a_checkpoint_once_and_again_when_it_was_touched(played: P
     assert where_to_resume(played, read_again=False).step == 6 and len(read) == 3
     assert where_to_resume(played, read_again=False).step == 6 and len(read) == 3
     assert where_to_resume(played).step == 6 and len(read) == 6  # as the engine does
-    model = place(played, 6) / "policy" / "model.safetensors"
+    model = folder_of(played, 6) / "policy" / "model.safetensors"
     os.utime(model, ns=(1, 1))
     assert where_to_resume(played, read_again=False).step == 6 and len(read) == 9
     model.unlink()
@@ -288,7 +288,7 @@ def test_no_checkpoint_at_all(run: Path) -> None:
 
 def test_only_damaged_checkpoints(played: Path) -> None:
     for step in (2, 4, 6):
-        flipped(place(played, step))
+        flipped(folder_of(played, step))
     with pytest.raises(NoCheckpoint) as caught:
         where_to_resume(played)
     assert all(f"step-00000{step}: policy/model.safetensors is damaged" in caught.value.why for step in (2, 4, 6))
@@ -309,10 +309,10 @@ def test_the_checkpoint_of_the_beginning_is_no_way_on_for_recorded_steps(run: Pa
 
 def save(run: Path, step: int, keep: int, text: str = "weights") -> None:
     """What the engine does, without the weights."""
-    part = checkpoints.begin(place(run, step))
+    part = checkpoints.begin(folder_of(run, step))
     write(part, step, checkpoints.recorded_at(run, step), text)
-    checkpoints.put_in_place(part, place(run, step))
-    checkpoints.prune(place(run, step), keep)
+    checkpoints.put_in_place(part, folder_of(run, step))
+    checkpoints.prune(folder_of(run, step), keep)
 
 
 def forget() -> None:
@@ -322,7 +322,7 @@ def forget() -> None:
 
 @pytest.mark.parametrize("new_process", [False, True])
 def test_only_good_checkpoints_are_counted_when_old_ones_are_removed(played: Path, new_process: bool) -> None:
-    flipped(place(played, 6))
+    flipped(folder_of(played, 6))
     if new_process:
         forget()
     save(played, 8, keep=2)
@@ -331,13 +331,13 @@ def test_only_good_checkpoints_are_counted_when_old_ones_are_removed(played: Pat
 
 
 def test_a_damaged_one_goes_when_enough_good_ones_came_after_it(played: Path) -> None:
-    flipped(place(played, 2))
+    flipped(folder_of(played, 2))
     save(played, 8, keep=2)
     assert names(played) == ["step-000006", "step-000008"]
 
 
 def test_later_folders_are_not_touched(played: Path) -> None:
-    flipped(place(played, 6))
+    flipped(folder_of(played, 6))
     with RunWriter(played) as writer:
         writer.go_back(4)
         writer.commit_step(step_record(5))
@@ -396,7 +396,7 @@ def test_there_is_a_good_checkpoint_wherever_saving_is_cut_short(tmp_path: Path,
         assert where_to_resume(run).step == 3, number
         checkpoints.tidy(run / "checkpoints")  # the next engine
         assert where_to_resume(run).step == 3, number
-        assert (place(run, 3) / "policy" / "model.safetensors").read_text()[:3] in ("old", "new")
+        assert (folder_of(run, 3) / "policy" / "model.safetensors").read_text()[:3] in ("old", "new")
         assert [name for name in names(run) if name.startswith(".")] == []
         save(run, 3, keep, "next")
         assert names(run) == (["step-000003"] if keep == 1 else ["step-000002", "step-000003"]), number
@@ -415,10 +415,10 @@ def test_a_failed_sync_leaves_one_too(played: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_folder_that_was_being_replaced_is_usable_before_it_has_its_name_back(played: Path) -> None:
-    place(played, 6).rename(place(played, 6).with_name(".step-000006.old"))
+    folder_of(played, 6).rename(folder_of(played, 6).with_name(".step-000006.old"))
     assert where_to_resume(played) == StartingPoint(6, [])
-    write(place(played, 6).with_name(".step-000007.gone"), 7)
-    write(place(played, 6).with_name(".step-000008.part"), 8)
+    write(folder_of(played, 6).with_name(".step-000007.gone"), 7)
+    write(folder_of(played, 6).with_name(".step-000008.part"), 8)
     checkpoints.tidy(played / "checkpoints")
     assert names(played) == ["step-000002", "step-000004", "step-000006"]
-    assert is_whole(place(played, 6))
+    assert is_whole(folder_of(played, 6))

@@ -13,34 +13,34 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.runs.classroom.records import POINTS, Given, Question, as_lines, as_table, distribution, read_answer, rows_of
+from rlhf_studio.runs.classroom.records import POINTS, RoundQuestion, StudentAnswer, as_lines, as_table, distribution, read_answer, rows_of
 from rlhf_studio.runs.classroom.store import ClassStore
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.runs.people import change
 from rlhf_studio.runs.studio import read
 from rlhf_studio.runs.visitors.starters import Starter, forget_students, set_starter
 
-CHOICE = Question("Higher or lower?", options=("Higher", "Lower"), right=1)
-CURVE = Question("Draw the KL.", metric="objective/kl", label="KL", first=1, last=20, low=0, high=60)
+CHOICE = RoundQuestion("Higher or lower?", options=("Higher", "Lower"), right=1)
+CURVE = RoundQuestion("Draw the KL.", metric="objective/kl", label="KL", first=1, last=20, low=0, high=60)
 
 
 def test_each_student_counts_once_and_the_last_answer_counts(tmp_path: Path) -> None:
     store = ClassStore(tmp_path)
-    one = store.ask(CHOICE)
+    class_round = store.ask(CHOICE)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: store.answer(one.id, f"key{number % 30}", "", number % 2), range(90)))
-    assert store.answer(one.id, "key0", "", 1) == 30
-    given = store.answers(one.id)
+        list(pool.map(lambda number: store.answer(class_round.id, f"key{number % 30}", "", number % 2), range(90)))
+    assert store.answer(class_round.id, "key0", "", 1) == 30
+    given = store.answers(class_round.id)
     assert len(given) == len({answer.person for answer in given}) == 30
     assert next(answer.answer for answer in given if answer.person == "key0") == 1
-    store.move(one.id, "closed")
-    with pytest.raises(Refused, match="closed"):
-        store.answer(one.id, "late", "", 0)
-    assert store.move(one.id, "open").state == "open" and store.move(one.id, "shown").state == "shown"
-    assert store.move(one.id, "open").state == "shown"  # never back once anything was shown
+    store.move(class_round.id, "closed")
+    with pytest.raises(NotPossible, match="closed"):
+        store.answer(class_round.id, "late", "", 0)
+    assert store.move(class_round.id, "open").state == "open" and store.move(class_round.id, "shown").state == "shown"
+    assert store.move(class_round.id, "open").state == "shown"  # never back once anything was shown
     second = store.ask(CURVE)
-    assert [kept.state for kept in store.rounds()] == ["open", "over"] and store.round(second.id).question == CURVE
+    assert [each_round.state for each_round in store.rounds()] == ["open", "over"] and store.round(second.id).question == CURVE
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_what_is_no_curve_is_refused(value: Any, why: str) -> None:
 def test_a_curve_is_kept_at_equal_steps_inside_the_field() -> None:
     heights = read_answer(CURVE, [[1, 0], [20, 95]])
     assert isinstance(heights, tuple) and len(heights) == POINTS
-    for place, height in enumerate(heights):
-        assert height == pytest.approx(min(95 * place / (POINTS - 1), 60), abs=1e-5)
+    for index, height in enumerate(heights):
+        assert height == pytest.approx(min(95 * index / (POINTS - 1), 60), abs=1e-5)
 
 
 @pytest.mark.parametrize("value", [-1, 2, True, "0", None, [[1, 2]]])
@@ -74,37 +74,37 @@ def test_what_is_no_option_is_refused(value: Any) -> None:
         read_answer(CHOICE, value)
 
 
-def given(answer: Any, name: str = "") -> Given:
-    return Given("key", name, answer, 0, 0.0)
+def given(answer: Any, name: str = "") -> StudentAnswer:
+    return StudentAnswer("key", name, answer, 0, 0.0)
 
 
 def test_the_middle_of_all_curves() -> None:
     levels = [3.0, 10.0, 11.0, 12.0, 50.0, 7.0]
-    found = distribution(CURVE, [(level,) * POINTS for level in levels])
+    summary = distribution(CURVE, [(level,) * POINTS for level in levels])
     low, median, high = statistics.quantiles(levels, n=4, method="inclusive")
     for name, value in (("low", low), ("median", median), ("high", high)):
-        assert found[name] == pytest.approx([value] * POINTS)
+        assert summary[name] == pytest.approx([value] * POINTS)
     assert distribution(CHOICE, [1, 1, 0]) == {"counts": [1, 2]}
     assert distribution(CURVE, [])["curves"] == []
 
 
 def test_at_the_end_of_a_class_only_names_are_left_even_in_the_bytes(tmp_path: Path) -> None:
     store = ClassStore(tmp_path)
-    one = store.ask(CHOICE)
+    class_round = store.ask(CHOICE)
     for key, name in (("k" * 24, "Ann"), ("m" * 24, "")):
         store.set_name(key, name)
-        store.answer(one.id, key, name, 0)
+        store.answer(class_round.id, key, name, 0)
     with change(tmp_path) as connection:
         set_starter(connection, "run", Starter("student", "Ann", "k" * 24, "a" * 24))
     store.end_class()
     with change(tmp_path) as connection:
         forget_students(connection)
     assert read(tmp_path).starters["run"] == Starter("student", "Ann")
-    assert sorted(answer.name for answer in store.answers(one.id)) == ["", "Ann"]
-    assert store.names() == {} and store.round(one.id).state == "over"
+    assert sorted(answer.name for answer in store.answers(class_round.id)) == ["", "Ann"]
+    assert store.names() == {} and store.round(class_round.id).state == "over"
     store.close()
-    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
-    assert b"k" * 24 not in kept and b"m" * 24 not in kept and b"Ann" in kept
+    database_bytes = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+    assert b"k" * 24 not in database_bytes and b"m" * 24 not in database_bytes and b"Ann" in database_bytes
 
 
 def test_a_class_that_nobody_ended_is_ended_when_it_is_old(tmp_path: Path) -> None:
@@ -120,22 +120,22 @@ def test_a_class_that_nobody_ended_is_ended_when_it_is_old(tmp_path: Path) -> No
 
 def test_names_that_are_turned_off_are_removed(tmp_path: Path) -> None:
     store = ClassStore(tmp_path)
-    one = store.ask(CHOICE)
+    class_round = store.ask(CHOICE)
     store.set_name("ann", "Ann")
-    store.answer(one.id, "ann", "Ann", 0)
+    store.answer(class_round.id, "ann", "Ann", 0)
     store.remove_names()
-    assert store.names() == {} and store.answers(one.id)[0].name == ""
+    assert store.names() == {} and store.answers(class_round.id)[0].name == ""
 
 
 def test_a_round_as_rows(tmp_path: Path) -> None:
     store = ClassStore(tmp_path)
-    one = store.ask(CHOICE)
-    store.answer(one.id, "ann", "=cmd()", 1)
-    rows = [json.loads(line) for line in as_lines(rows_of(one, store.answers(one.id))).splitlines()]
+    class_round = store.ask(CHOICE)
+    store.answer(class_round.id, "ann", "=cmd()", 1)
+    rows = [json.loads(line) for line in as_lines(rows_of(class_round, store.answers(class_round.id))).splitlines()]
     assert [(row["name"], row["answer"], row["right"]) for row in rows] == [("=cmd()", "Lower", True)]
-    (row,) = csv.DictReader(io.StringIO(as_table(rows_of(one, store.answers(one.id)), str.upper)))
+    (row,) = csv.DictReader(io.StringIO(as_table(rows_of(class_round, store.answers(class_round.id)), str.upper)))
     assert row["name"] == "=CMD()" and "ann" not in row.values() and row["number"] == "1"
-    rows_of_a_curve = rows_of(one.__class__("r", CURVE, "over", "", 0, 1), [given((2.0,) * POINTS)])
+    rows_of_a_curve = rows_of(class_round.__class__("r", CURVE, "over", "", 0, 1), [given((2.0,) * POINTS)])
     drawn = list(csv.DictReader(io.StringIO(as_table(rows_of_a_curve, str))))
     assert float(drawn[0]["step 1"]) == float(drawn[0]["step 20"]) == 2
 
@@ -146,10 +146,10 @@ def test_a_round_as_rows(tmp_path: Path) -> None:
 )
 def test_rows_that_no_program_of_ours_wrote_are_damage(harm: str, tmp_path: Path) -> None:
     store = ClassStore(tmp_path)
-    one = store.ask(CURVE)
-    store.answer(one.id, "ann", "", (2.0,) * POINTS)
+    class_round = store.ask(CURVE)
+    store.answer(class_round.id, "ann", "", (2.0,) * POINTS)
     store.close()
     with sqlite3.connect(tmp_path / "people.db") as connection:
         connection.execute(f"UPDATE {harm}")
     with pytest.raises(StoreError, match=r"people\.db is damaged"):
-        store.answers(one.id)
+        store.answers(class_round.id)

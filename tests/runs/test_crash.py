@@ -45,8 +45,8 @@ def killed_at_random(run: Path, draw: random.Random, journal: str) -> int:
             os._exit(1)
     os.close(writing)
     received = b""
-    wanted = draw.randrange(12)  # acknowledgements to see first; 0 kills during the opening
-    while received.count(b"\n") < wanted:
+    acknowledgements = draw.randrange(12)  # to wait for; 0 kills during the opening
+    while received.count(b"\n") < acknowledgements:
         received += os.read(reading, 100)
     moment = time.perf_counter() + draw.random() * 0.02
     while time.perf_counter() < moment:
@@ -114,15 +114,15 @@ def test_a_write_ahead_log_cut_anywhere_gives_the_whole_steps_before(tmp_path: P
             writer.commit_step(step_record(step))
             ends.append((run / "run.db-wal").stat().st_size)
         shutil.copytree(run, tmp_path / "cut")
-    whole = (tmp_path / "cut" / "run.db-wal").read_bytes()
-    assert len(whole) == ends[-1] and ends == sorted(set(ends))
+    log = (tmp_path / "cut" / "run.db-wal").read_bytes()
+    assert len(log) == ends[-1] and ends == sorted(set(ends))
     frame = 4096 + 24
     lengths = {ends[0] + offset for offset in range(0, ends[-1] - ends[0], 3989)}
     lengths |= {end + delta for end in ends for delta in (-frame, -frame - 1, -frame + 24, -1, 0, 1, 24) if end + delta <= ends[-1]}
     for length in sorted(lengths):
         for name in ("run.db-wal", "run.db-shm"):
             (tmp_path / "cut" / name).unlink(missing_ok=True)
-        (tmp_path / "cut" / "run.db-wal").write_bytes(whole[:length])
+        (tmp_path / "cut" / "run.db-wal").write_bytes(log[:length])
         steps = sum(end <= length for end in ends)
         reader = RunReader(tmp_path / "cut")
         assert reader.rollout_steps() == list(range(1, steps + 1)) == [step for step, _ in reader.metrics_since(0)]

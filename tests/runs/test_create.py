@@ -89,9 +89,9 @@ def test_an_occupied_place_is_refused_and_left_alone(tmp_path: Path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
-    for place in ("folder", "file"):
+    for name in ("folder", "file"):
         with pytest.raises(RunExists, match="already exists and is not empty"):
-            new_run(tmp_path / place)
+            new_run(tmp_path / name)
     assert (tmp_path / "folder" / "mine.txt").read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 

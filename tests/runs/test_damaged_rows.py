@@ -42,7 +42,7 @@ def status(reader: RunReader) -> Any:
     return reader.status()
 
 
-def one(reader: RunReader) -> Any:
+def read_first(reader: RunReader) -> Any:
     return reader.rollout(1, 0)
 
 
@@ -59,13 +59,13 @@ CASES: dict[str, tuple[str, Any, Read]] = {
     "an origin with other kinds of values": ("run SET origin = ?", '{"parent": 5}', status),
     "an origin whose changes are a list": ("run SET origin = ?", '{"changes": [1]}', status),
     "an origin with a huge number": ("run SET origin = ?", '{"parent_step": 1e999}', status),
-    "a length that is text": ("rollouts SET length = ?", "x", one),
-    "flags that are a number": ("rollouts SET flags = ?", "5", one),
-    "parts that are a list": ("rollouts SET parts = ?", "[]", one),
-    "parts that are texts": ("rollouts SET parts = ?", '{"a": "b"}', one),
-    "likeliest tokens that are a list": ("token_texts SET top_pieces = ?", "[]", one),
+    "a length that is text": ("rollouts SET length = ?", "x", read_first),
+    "flags that are a number": ("rollouts SET flags = ?", "5", read_first),
+    "parts that are a list": ("rollouts SET parts = ?", "[]", read_first),
+    "parts that are texts": ("rollouts SET parts = ?", '{"a": "b"}', read_first),
+    "likeliest tokens that are a list": ("token_texts SET top_pieces = ?", "[]", read_first),
     "pieces that are numbers": ("token_texts SET response_pieces = ?", "[1]", tokens),
-    "pieces that are an object": ("token_texts SET response_pieces = ?", "{}", one),
+    "pieces that are an object": ("token_texts SET response_pieces = ?", "{}", read_first),
     "watched pieces that are numbers": ("watched SET pieces = ?", "[1, 2]", lambda reader: reader.watched()),
     "probes' pieces that are no list": ("probes SET pieces = ?", "null", lambda reader: reader.probes()),
     "a changed setting that is no finite number": ("changes SET new = ?", "1e999", lambda reader: reader.changes()),
@@ -83,10 +83,10 @@ def test_what_no_writer_wrote_is_one_sentence_and_hides_no_other_run(made: Path,
             assert connection.execute(f"UPDATE {update}", (value,)).rowcount == 1, case
         try:
             read(workspace.reader("bad"))
-            said = "nothing"
+            outcome = "nothing"
         except StoreError as error:
-            said = f"{error.reason}: {error}"
-        assert re.fullmatch(r"damaged: .*run\.db is damaged: .+\.", said), (case, said)
+            outcome = f"{error.reason}: {error}"
+        assert re.fullmatch(r"damaged: .*run\.db is damaged: .+\.", outcome), (case, outcome)
         listed = {run.run_id: run for run in workspace.runs()}
         assert set(listed) == {"bad", "good"} and listed["good"].state == "finished", case
         assert read is not status or ("damaged" in listed["bad"].cause and listed["bad"].state == "failed"), case

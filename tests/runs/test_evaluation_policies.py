@@ -25,13 +25,13 @@ def run_with(folder: Path, checkpoints: tuple[int, ...] = (2, 4), snapshots: tup
     with RunWriter(run) as writer:
         for step in range(1, 5):
             writer.commit_step(StepRecord(step, {}, []))
-    for step, place in [
+    for step, folder in [
         *((step, checkpoint_dir(run, step)) for step in checkpoints),
         *((step, snapshot_dir(run, step)) for step in snapshots),
     ]:
-        place.mkdir(parents=True)
+        folder.mkdir(parents=True)
         manifest = {"format": 1, "step": step, "recorded_at": RunReader(run).recorded_at(step), "files": {"state.json": {}}}
-        (place / MANIFEST).write_text(json.dumps(manifest))
+        (folder / MANIFEST).write_text(json.dumps(manifest))
     return run
 
 
@@ -62,10 +62,10 @@ def with_policies(folder: Path, settings: dict[str, Any]) -> Path:
         for step in range(1, 5):
             writer.commit_step(StepRecord(step, {}, []))
     for step in (2, 4):
-        place = checkpoint_dir(folder, step)
-        (place / "policy").mkdir(parents=True)
+        checkpoint = checkpoint_dir(folder, step)
+        (checkpoint / "policy").mkdir(parents=True)
         manifest = {"format": 1, "step": step, "recorded_at": RunReader(folder).recorded_at(step), "files": {"state.json": {}}}
-        (place / MANIFEST).write_text(json.dumps(manifest))
+        (checkpoint / MANIFEST).write_text(json.dumps(manifest))
     return folder
 
 
@@ -97,8 +97,8 @@ def test_runs_of_one_name_are_told_apart_by_their_ids(tmp_path: Path) -> None:
 def test_models_hub_ids_and_files(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "theirs.jsonl").write_text("")
-    found = named(str(tmp_path / "model"), "org/model@v2", str(tmp_path / "theirs.jsonl"), "other/model")
-    assert [(source.name, source.kind, source.revision) for source in found] == [
+    sources = named(str(tmp_path / "model"), "org/model@v2", str(tmp_path / "theirs.jsonl"), "other/model")
+    assert [(source.name, source.kind, source.revision) for source in sources] == [
         ("model", "model", "main"),
         ("model@v2", "model", "v2"),
         ("theirs", "completions", "main"),

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.evaluation.votes import FILE, Vote, keep_vote, read_votes
+from rlhf_studio.runs.evaluation.votes import FILE, ArenaVote, keep_vote, read_votes
 
 ODD = "b\u2028\n\U0001f600"
-VOTES = [Vote(0, ("start", 0), (ODD, 1), "left"), Vote(3, ("x", 2), ("y", 0), "tie"), Vote(1, ("x", 0), ("y", 0), "right")]
+VOTES = [ArenaVote(0, ("start", 0), (ODD, 1), "left"), ArenaVote(3, ("x", 2), ("y", 0), "tie"), ArenaVote(1, ("x", 0), ("y", 0), "right")]
 
 
 def test_votes_come_back_in_their_order(tmp_path: Path) -> None:
@@ -23,13 +23,13 @@ def test_votes_come_back_in_their_order(tmp_path: Path) -> None:
 def test_a_line_that_a_kill_cut_off_is_no_vote_and_harms_none(tmp_path: Path) -> None:
     for vote in VOTES:
         keep_vote(tmp_path, vote)
-    whole = (tmp_path / FILE).read_bytes()
-    last = len(whole.splitlines(keepends=True)[-1])
+    content = (tmp_path / FILE).read_bytes()
+    last = len(content.splitlines(keepends=True)[-1])
     for lost in range(1, last):
-        (tmp_path / FILE).write_bytes(whole[:-lost])
+        (tmp_path / FILE).write_bytes(content[:-lost])
         assert read_votes(tmp_path) == VOTES[:2]
         keep_vote(tmp_path, VOTES[2])
-        assert (tmp_path / FILE).read_bytes() == whole
+        assert (tmp_path / FILE).read_bytes() == content
 
 
 @pytest.mark.parametrize("line", ["{}", "no", '{"place": 0, "left": ["a", 0], "right": ["b", 0], "choice": "both"}', "[" * 100_000])

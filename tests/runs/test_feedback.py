@@ -17,7 +17,7 @@ from rlhf_studio.runs import schema
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback import tasks, turns
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote, Turn
-from rlhf_studio.runs.feedback.store import Feedback, Refused
+from rlhf_studio.runs.feedback.store import Feedback, NotPossible
 from tests.runs.store_helpers import NASTY_TEXTS, REPOSITORY, python_environment
 
 PAIRS = [NewItem(f"prompt {number}", (f"first of {number}", f"second of {number}")) for number in range(6)]
@@ -41,39 +41,39 @@ def answer(feedback: Feedback, task: str, name: str, turn: Turn, verdict: Any = 
 
 
 def answer_all(feedback: Feedback, task: str, name: str, value: Any = 0) -> list[int]:
-    turn, seen = feedback.turn(task, name), []
+    turn, items = feedback.turn(task, name), []
     while turn.shown is not None:
-        seen.append(turn.shown.item.id)
+        items.append(turn.shown.item.id)
         turn = answer(feedback, task, name, turn, value=value)
-    return seen
+    return items
 
 
 def test_a_workspace_without_feedback_is_empty_and_stays_untouched(feedback: Feedback, tmp_path: Path) -> None:
     assert feedback.tasks() == [] and feedback.waiting() == [] and feedback.known_rating_link() == ""
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(Refused, match="no longer here"):
+    with pytest.raises(NotPossible, match="no longer here"):
         feedback.task("task-x")
 
 
 def test_an_answer_speaks_of_the_response_and_not_of_its_place(feedback: Feedback) -> None:
     """Everybody chooses the response that is called "first", wherever it stands."""
     task = task_with(feedback, annotators=8)
-    places = Counter[int]()
+    positions = Counter[int]()
     for name in (f"n{number}" for number in range(8)):
         turn = feedback.turn(task, name)
         while turn.shown is not None:
-            place = turn.shown.order.index(0)
-            places[place] += 1
-            turn = answer(feedback, task, name, turn, value=place)
+            position = turn.shown.order.index(0)
+            positions[position] += 1
+            turn = answer(feedback, task, name, turn, value=position)
     votes = feedback.votes(task)
     assert len(votes) == 48 and {vote.value for vote in votes} == {0}
-    assert all(vote.shown[0] in (0, 1) for vote in votes) and 12 <= places[0] <= 36, "the order is drawn"
+    assert all(vote.shown[0] in (0, 1) for vote in votes) and 12 <= positions[0] <= 36, "the order is drawn"
 
 
 def test_each_item_goes_to_so_many_people_and_to_each_once(feedback: Feedback) -> None:
     task = task_with(feedback, annotators=2)
-    found = {name: answer_all(feedback, task, name) for name in ("Anna", "Ben", "Chi")}
-    assert len(found["Anna"]) == len(found["Ben"]) == 6 and found["Chi"] == []
+    answered = {name: answer_all(feedback, task, name) for name in ("Anna", "Ben", "Chi")}
+    assert len(answered["Anna"]) == len(answered["Ben"]) == 6 and answered["Chi"] == []
     assert feedback.turn(task, "Chi").state == "done"
     assert feedback.progress(task).done == 6
 
@@ -115,9 +115,9 @@ def test_the_same_answer_sent_again_counts_once(feedback: Feedback) -> None:
     again = answer(feedback, task, "Anna", turn, value=1, key="one")
     assert again.shown == after.shown and again.progress == after.progress
     assert len(feedback.votes(task)) == 1
-    with pytest.raises(Refused, match="name of another one"):
+    with pytest.raises(NotPossible, match="name of another one"):
         feedback.vote(task, "Ben", NewVote("one", turn.shown.item.id, "tie"))  # type: ignore[union-attr]
-    with pytest.raises(Refused, match="answered this one already"):
+    with pytest.raises(NotPossible, match="answered this one already"):
         answer(feedback, task, "Anna", turn, key="two")  # the second of two tabs
     assert len(feedback.votes(task)) == 1
 
@@ -127,9 +127,9 @@ def test_undo_gives_the_item_back_and_only_the_last_one(feedback: Feedback) -> N
     first = feedback.turn(task, "Anna")
     second = answer(feedback, task, "Anna", first, key="one")
     third = answer(feedback, task, "Anna", second, key="two")
-    with pytest.raises(Refused, match="Only your last"):
+    with pytest.raises(NotPossible, match="Only your last"):
         feedback.undo(task, "Anna", "one")
-    with pytest.raises(Refused, match="no such answer of yours"):
+    with pytest.raises(NotPossible, match="no such answer of yours"):
         feedback.undo(task, "Ben", "two")
     back = feedback.undo(task, "Anna", "two")
     assert back.shown == second.shown and back.may_undo == "one" and third.may_undo == "two"
@@ -150,10 +150,6 @@ def test_the_most_uncertain_comes_first(feedback: Feedback) -> None:
     task = task_with(feedback, items, order="uncertainty")
     numbers = {item.id: item.uncertainty for item in feedback.items(task)}
     assert [numbers[item] for item in answer_all(feedback, task, "Anna")] == [3.0, 0.1, -2.0, None]
-    task = task_with(feedback, PAIRS, order="uncertainty")
-    ids = [item.id for item in feedback.items(task)]
-    feedback.set_uncertainties(task, {ids[4]: 5.0, ids[2]: 7.0})
-    assert answer_all(feedback, task, "Anna")[:3] == [ids[2], ids[4], ids[0]]
 
 
 def test_the_round_with_known_answers_comes_first_and_is_repeated_until_it_is_passed(feedback: Feedback) -> None:
@@ -162,11 +158,11 @@ def test_the_round_with_known_answers_comes_first_and_is_repeated_until_it_is_pa
 
     def go_round(right: int) -> Turn:
         turn = feedback.turn(task, "Anna")
-        for place in range(4):
+        for position in range(4):
             assert turn.shown is not None and turn.shown.item.answer == 0
             correct = turn.shown.order.index(0)
-            turn = answer(feedback, task, "Anna", turn, value=correct if place < right else 1 - correct)
-            assert turn.expected == {"right": place < right, "why": "Good is better.", "answer": 0, "item": turn.expected["item"]}  # type: ignore[index]
+            turn = answer(feedback, task, "Anna", turn, value=correct if position < right else 1 - correct)
+            assert turn.expected == {"right": position < right, "why": "Good is better.", "answer": 0, "item": turn.expected["item"]}  # type: ignore[index]
         return turn
 
     failed = go_round(2)
@@ -191,7 +187,7 @@ def test_the_round_with_known_answers_comes_first_and_is_repeated_until_it_is_pa
 def test_answers_that_are_none(feedback: Feedback, kind: Any, verdict: Any, value: Any) -> None:
     responses = {"pair": ("a", "b"), "rating": ("a",), "ranking": ("a", "b", "c")}[kind]
     task = task_with(feedback, [NewItem("p", responses)], kind=kind)
-    with pytest.raises(Refused, match="cannot be stored"):
+    with pytest.raises(NotPossible, match="cannot be stored"):
         answer(feedback, task, "Anna", feedback.turn(task, "Anna"), verdict, value)
     assert feedback.votes(task) == []
 
@@ -211,7 +207,7 @@ def test_items_that_a_task_cannot_take_are_named(feedback: Feedback, item: NewIt
     task, added = feedback.create(NewTask("t"), [PAIRS[0], item, PAIRS[1], PAIRS[0]])
     assert (added.added, added.repeated) == (2, 1)
     assert len(added.problems) == 1 and added.problems[0].startswith("Row 2: ") and wrong in added.problems[0]
-    assert [one.number for one in feedback.items(task.id)] == [1, 2]
+    assert [item.number for item in feedback.items(task.id)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -232,13 +228,13 @@ def test_any_text_survives(feedback: Feedback) -> None:
 def test_a_name_belongs_to_the_browser_that_used_it_first(feedback: Feedback) -> None:
     assert feedback.sign_in("  Anna  B ", "key of Anna") == "Anna B"
     assert feedback.sign_in("anna b", "key of Anna") == "Anna B"
-    with pytest.raises(Refused, match="Somebody else uses this name"):
+    with pytest.raises(NotPossible, match="Somebody else uses this name"):
         feedback.sign_in("ANNA B", "key of Eve")
     assert feedback.sign_in("anna b", "", trusted=True) == "Anna B"
     for name in ("", " ", "x" * 41, "a\x00b"):
-        with pytest.raises(Refused, match="name"):
+        with pytest.raises(NotPossible, match="name"):
             feedback.sign_in(name, "key of Anna")
-    with pytest.raises(Refused, match="key of its own"):
+    with pytest.raises(NotPossible, match="key of its own"):
         feedback.sign_in("New", "short")
 
 
@@ -253,7 +249,7 @@ def test_changing_closing_and_deleting(feedback: Feedback) -> None:
     answer_all(feedback, task, "Anna")
     feedback.change(task, NewTask("Other", annotators=2, order="uncertainty"))
     assert feedback.progress(task).done == 0 and len(answer_all(feedback, task, "Ben")) == 6
-    with pytest.raises(Refused, match="keeps its kind"):
+    with pytest.raises(NotPossible, match="keeps its kind"):
         feedback.change(task, NewTask("Other", kind="rating"))
     feedback.set_open(task, False)
     assert feedback.turn(task, "Chi").state == "closed" and len(feedback.votes(task)) == 12
@@ -278,35 +274,34 @@ def test_what_people_send_is_never_told_as_damage(feedback: Feedback) -> None:
     task = task_with(feedback)
     turn = feedback.turn(task, "Anna")
     for key, value in (("\ud800", 0), ("nul\0", 0), ("x", 10**400), ("x", [10**400]), ("x", {"a": 1}), ("x", float("nan"))):
-        with pytest.raises(Refused):
+        with pytest.raises(NotPossible):
             answer(feedback, task, "Anna", turn, value=value, key=key)
-    with pytest.raises(Refused, match="answered this one already"):
+    with pytest.raises(NotPossible, match="answered this one already"):
         feedback.vote(task, "Anna", NewVote("x", 2**63 - 1, "tie"))
     assert "finite number" in feedback.add_items(task, [NewItem("p", ("c", "d"), uncertainty=10**400)]).problems[0]
-    with pytest.raises(Refused, match="finite numbers"):
-        feedback.set_uncertainties(task, {feedback.items(task)[0].id: 10**400})
     with pytest.raises(ValueError, match="more than 100,000 characters"):
         feedback.ask("r-0", "r", NewTask("t", kind="rating"), [NewItem("p", ("x" * 100_001,), step=1)], 1.0)
-    assert [one.id for one in feedback.tasks()] == [task] and feedback.votes(task) == []
+    assert [known.id for known in feedback.tasks()] == [task] and feedback.votes(task) == []
 
 
 def test_another_scale_is_another_task(feedback: Feedback) -> None:
     """Ratings on one scale say nothing on another: people are asked anew, and the old ratings wait for the old scale."""
     items = [NewItem("p", ("a response",), step=1)]
 
-    def asked(points: int) -> str:
-        found = feedback.ask("run-0", "run", NewTask("t", kind="rating", points=points), items, 2e9)
-        assert [task.id for task in feedback.waiting()] == [found.task]
-        assert feedback.task(found.task).settings.points == points and list(found.items.values()) == [feedback.items(found.task)[0].id]
-        return found.task
+    def task_of_scale(points: int) -> str:
+        answered = feedback.ask("run-0", "run", NewTask("t", kind="rating", points=points), items, 2e9)
+        assert [task.id for task in feedback.waiting()] == [answered.task]
+        assert feedback.task(answered.task).settings.points == points
+        assert list(answered.items.values()) == [feedback.items(answered.task)[0].id]
+        return answered.task
 
-    first = asked(5)
+    first = task_of_scale(5)
     answer(feedback, first, "Anna", feedback.turn(first, "Anna"), "rating", 5)
-    second = asked(9)
+    second = task_of_scale(9)
     assert feedback.ratings(second, 1, 1) == {}
     answer(feedback, second, "Anna", feedback.turn(second, "Anna"), "rating", 9)
-    assert asked(5) == first and list(feedback.ratings(first, 1, 1).values()) == [[5]]
-    assert asked(9) == second and list(feedback.ratings(second, 1, 1).values()) == [[9]]
+    assert task_of_scale(5) == first and list(feedback.ratings(first, 1, 1).values()) == [[5]]
+    assert task_of_scale(9) == second and list(feedback.ratings(second, 1, 1).values()) == [[9]]
 
 
 def test_a_store_that_was_cut_off_says_so_everywhere(feedback: Feedback, tmp_path: Path) -> None:
@@ -319,9 +314,9 @@ def test_a_store_that_was_cut_off_says_so_everywhere(feedback: Feedback, tmp_pat
         path.write_bytes(path.read_bytes()[:left])
         before = path.read_bytes()
         for act in (feedback.tasks, lambda: feedback.turn(task, "Anna"), lambda: feedback.votes(task), feedback.known_rating_link):
-            with pytest.raises(StoreError, match=r"people\.db is damaged") as told:
+            with pytest.raises(StoreError, match=r"people\.db is damaged") as raised:
                 act()
-            assert told.value.reason == "damaged"
+            assert raised.value.reason == "damaged"
         feedback.close()
         assert path.read_bytes() == before
 
@@ -403,7 +398,7 @@ def test_names_come_to_an_end_for_all_but_operators(tmp_path: Path, monkeypatch:
     feedback, _ = made(tmp_path)
     for name in ("Anna", "Ben"):
         feedback.sign_in(name, f"the key of {name}")
-    with pytest.raises(Refused, match="Too many people"):
+    with pytest.raises(NotPossible, match="Too many people"):
         feedback.sign_in("Eve", "the key of Eve")
     assert feedback.sign_in("anna", "the key of Anna") == "Anna"
     assert feedback.sign_in("Olga", "", trusted=True) == "Olga"
@@ -418,7 +413,7 @@ def test_an_answer_is_taken_back_so_often_and_no_more(tmp_path: Path, monkeypatc
         feedback.vote(task, "Anna", NewVote(f"vote {number}", turn.shown.item.id, "chosen", 0))
         if number < 2:
             feedback.undo(task, "Anna", f"vote {number}")
-    with pytest.raises(Refused, match="2 times already"):
+    with pytest.raises(NotPossible, match="2 times already"):
         feedback.undo(task, "Anna", "vote 2")
     assert [vote.id for vote in feedback.votes(task)] == ["vote 2"]
 
@@ -435,5 +430,5 @@ def test_rounds_with_known_answers_come_to_an_end(tmp_path: Path, monkeypatch: p
     assert fail(1) == "failed"
     assert feedback.begin_again(task, "Anna").calibration.attempt == 2
     assert fail(2) == "failed"
-    with pytest.raises(Refused, match="2 rounds with known answers"):
+    with pytest.raises(NotPossible, match="2 rounds with known answers"):
         feedback.begin_again(task, "Anna")

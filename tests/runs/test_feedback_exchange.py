@@ -128,15 +128,15 @@ def test_exported_pairs_have_the_usual_columns(feedback: Feedback) -> None:
     for name, verdict, confidence in (("Anna", "chosen", 1.0), ("Ben", "tie", 0.5), ("Chi", "skip", 1.0)):
         turn = feedback.turn(task, name)
         assert turn.shown is not None
-        place = turn.shown.order.index(1) if verdict == "chosen" else None
-        feedback.vote(task, name, NewVote(name, turn.shown.item.id, verdict, place, confidence))  # type: ignore[arg-type]
+        position = turn.shown.order.index(1) if verdict == "chosen" else None
+        feedback.vote(task, name, NewVote(name, turn.shown.item.id, verdict, position, confidence))  # type: ignore[arg-type]
     rows = list(export_rows(feedback.task(task), feedback.items(task), feedback.votes(task)))
     same = {"prompt": "p", "criterion": "polite", "task": "A task", "item": 1, "both_bad": False, "seconds": 0.0}
-    one = {"chosen": "bad", "rejected": "good", "tie": False, "chosen_source": "run b", "rejected_source": "run a"}
-    other = {"chosen": "good", "rejected": "bad", "tie": True, "chosen_source": "run a", "rejected_source": "run b"}
+    first = {"chosen": "bad", "rejected": "good", "tie": False, "chosen_source": "run b", "rejected_source": "run a"}
+    second = {"chosen": "good", "rejected": "bad", "tie": True, "chosen_source": "run a", "rejected_source": "run b"}
     assert [{key: value for key, value in row.items() if key != "at"} for row in rows] == [
-        {**same, **one, "confidence": 1.0, "annotator": "Anna"},
-        {**same, **other, "confidence": 0.5, "annotator": "Ben"},
+        {**same, **first, "confidence": 1.0, "annotator": "Anna"},
+        {**same, **second, "confidence": 0.5, "annotator": "Ben"},
     ]
     (agreed,) = agreed_rows(feedback.task(task), feedback.items(task), feedback.votes(task))
     assert (
@@ -176,8 +176,8 @@ def test_nobody_is_sure_who_did_not_say_so(feedback: Feedback) -> None:
 
     for name, response, confidence in (("Anna", 0, None), ("Ben", 1, 0.5)):
         turn = feedback.turn(task, name)
-        place = turn.shown.order.index(response)  # type: ignore[union-attr]
-        feedback.vote(task, name, NewVote(name, turn.shown.item.id, "chosen", place, confidence))  # type: ignore[union-attr]
+        position = turn.shown.order.index(response)  # type: ignore[union-attr]
+        feedback.vote(task, name, NewVote(name, turn.shown.item.id, "chosen", position, confidence))  # type: ignore[union-attr]
         rows, agreed = exported()
         if name == "Anna":
             assert "confidence" not in rows[0] and agreed["confidence"] == 1.0
@@ -205,8 +205,8 @@ def row(prompt: str, completion: str, draw: int = 0) -> dict[str, Any]:
 
 def put_together(rows: Sequence[dict[str, Any]], kind: Kind, **options: int) -> Found:
     """((prompt, each response) of the items, what is told)."""
-    read = list(read_lines([json.dumps(one) for one in rows], NewTask("t", kind=kind), **options))
-    return [(item.prompt, *item.responses) for one in read for item in one.items], [one.problem for one in read if one.problem]
+    read = list(read_lines([json.dumps(values) for values in rows], NewTask("t", kind=kind), **options))
+    return [(item.prompt, *item.responses) for entry in read for item in entry.items], [entry.problem for entry in read if entry.problem]
 
 
 DRAWN = [row("p", "a"), row("p", "b", 1), row("q", "c"), row("p", "d", 2), row("q", "e", 1), row("p", "f", 3), row("q", "g", 2)]
@@ -226,8 +226,8 @@ def test_what_becomes_no_item_is_counted() -> None:
     alike = "4 completions left out: empty, or the same as the one beside it."
     assert put_together(rows, "pair") == ([], [ALONE.replace("1 completion", "2 completions"), alike])
     assert put_together(rows, "ranking") == ([("p", "a", "b", "c")], [ALONE, alike.replace("4", "2")])
-    many, told = put_together([row("p", str(number)) for number in range(11)], "ranking")
-    assert many == [("p", *map(str, range(9)))] and told == ["2 completions left out: a ranking has at most 9 responses."]
+    many, notes = put_together([row("p", str(number)) for number in range(11)], "ranking")
+    assert many == [("p", *map(str, range(9)))] and notes == ["2 completions left out: a ranking has at most 9 responses."]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_rows_that_cannot_be_used_are_named(rows: list[dict[str, Any]], options:
 
 def test_the_file_of_generate_becomes_a_task(tmp_path: Path) -> None:
     file = tmp_path / "responses.jsonl"
-    file.write_text("".join(json.dumps(one) + "\n" for one in DRAWN), encoding="utf-8")
+    file.write_text("".join(json.dumps(values) + "\n" for values in DRAWN), encoding="utf-8")
     feedback = Feedback(tmp_path)
     work = TaskWork(feedback, Workspace(tmp_path))
     for kind, count, problems in (("pair", 3, [ALONE]), ("ranking", 2, []), ("rating", 7, [])):
@@ -259,13 +259,13 @@ def test_the_file_of_generate_becomes_a_task(tmp_path: Path) -> None:
 # --- the answers of an evaluation -------------------------------------------------------------------------------------------------
 
 
-def said(policy: str, place: int, draw: int, response: str, score: float = 0.0) -> Answer:
-    return evaluated(0, policy, place=place, draw=draw, prompt=f"prompt {place}", response=response, score=score)
+def answer_of(policy: str, position: int, draw: int, response: str, score: float = 0.0) -> Answer:
+    return evaluated(0, policy, place=position, draw=draw, prompt=f"prompt {position}", response=response, score=score)
 
 
 TWO = [
-    said("start", 0, 0, "a", 1.0), said("start", 1, 0, "same"), said("start", 0, 1, "b", 3.0),
-    said("trained", 0, 0, "c", 1.5), said("trained", 1, 0, "same"), said("trained", 0, 1, " "),
+    answer_of("start", 0, 0, "a", 1.0), answer_of("start", 1, 0, "same"), answer_of("start", 0, 1, "b", 3.0),
+    answer_of("trained", 0, 0, "c", 1.5), answer_of("trained", 1, 0, "same"), answer_of("trained", 0, 1, " "),
 ]  # fmt: skip
 
 
@@ -277,21 +277,21 @@ def test_two_policies_meet_in_answers_of_the_same_draw() -> None:
 
 
 def test_three_policies_meet_each_other() -> None:
-    items, _ = exchange.items_of([said(name, 0, 0, name) for name in "xyz"], "pair")
+    items, _ = exchange.items_of([answer_of(name, 0, 0, name) for name in "xyz"], "pair")
     assert [item.responses for item in items] == [("x", "y"), ("x", "z"), ("y", "z")]
 
 
 def test_the_draws_of_one_policy_meet_in_their_order() -> None:
-    answers = [said("only", 4, draw, text) for draw, text in enumerate("abcde")]
+    answers = [answer_of("only", 4, draw, text) for draw, text in enumerate("abcde")]
     items, left_out = exchange.items_of(answers, "pair")
     assert [item.responses for item in items] == [("a", "b"), ("c", "d")] and left_out == 0
     assert exchange.items_of(answers[:1], "pair") == ([], 0)
 
 
 def test_a_ranking_has_the_different_answers_and_a_rating_each() -> None:
-    (one,), left_out = exchange.items_of(TWO, "ranking")
-    assert one.responses == ("a", "b", "c") and one.uncertainty == -2.0 and left_out == 1
-    many = [said("only", 0, draw, f"text {draw}") for draw in range(MOST_RESPONSES + 3)]
+    (item,), left_out = exchange.items_of(TWO, "ranking")
+    assert item.responses == ("a", "b", "c") and item.uncertainty == -2.0 and left_out == 1
+    many = [answer_of("only", 0, draw, f"text {draw}") for draw in range(MOST_RESPONSES + 3)]
     assert len(exchange.items_of(many, "ranking")[0][0].responses) == MOST_RESPONSES
     items, left_out = exchange.items_of(TWO, "rating")
     assert [item.responses[0] for item in items] == ["a", "b", "c", "same", "same"] and left_out == 1
@@ -302,13 +302,13 @@ def test_an_ensemble_is_unsure_where_its_models_disagree_about_the_difference() 
     """Two models: of the first pair both say that it differs by 2; of the second the one says 3, the other −1."""
     scores = {"a": (1.0, 5.0), "b": (-1.0, 3.0), "c": (3.0, 0.0), "d": (0.0, 1.0)}
     answers = [
-        replace(said(policy, place, 0, text, sum(scores[text]) / 2), members={"judges": list(scores[text])})
-        for policy, place, text in (("x", 0, "a"), ("y", 0, "b"), ("x", 1, "c"), ("y", 1, "d"))
+        replace(answer_of(policy, position, 0, text, sum(scores[text]) / 2), members={"judges": list(scores[text])})
+        for policy, position, text in (("x", 0, "a"), ("y", 0, "b"), ("x", 1, "c"), ("y", 1, "d"))
     ]
     assert [item.uncertainty for item in exchange.items_of(answers, "pair")[0]] == [0.0, 2.0]
     assert [item.uncertainty for item in exchange.items_of(answers, "rating")[0]] == [2.0, 2.0, 1.5, 0.5]
 
 
 def test_an_answer_without_a_score_says_nothing_of_how_sure_the_model_is() -> None:
-    (item,), _ = exchange.items_of([said("x", 0, 0, "a", math.nan), said("y", 0, 0, "b", 1.0)], "pair")
+    (item,), _ = exchange.items_of([answer_of("x", 0, 0, "a", math.nan), answer_of("y", 0, 0, "b", 1.0)], "pair")
     assert item.uncertainty is None

@@ -28,7 +28,7 @@ from rlhf_studio.runs.records import EventRecord, Origin, Probe, ProbeScore, Set
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import config, same, step_record
-from tests.runs.test_checkpoints import place, write
+from tests.runs.test_checkpoints import folder_of, write
 
 SETTINGS = {"steps": 8, "kl_coef": 0.1}
 
@@ -60,7 +60,7 @@ def record(step: int):
 def save(writer: RunWriter, step: int, **live: float) -> None:
     """A checkpoint as the engine writes it, with its settings and its event."""
     run = writer.run_dir
-    folder = write(place(run, step), step, RunReader(run).recorded_at(step))
+    folder = write(folder_of(run, step), step, RunReader(run).recorded_at(step))
     changed = {f"ppo.{name}": value for name, value in live.items()}
     state = json.dumps({"step": step, "settings": RunReader(run).config().model_dump(mode="json"), "live": changed})
     (folder / "state.json").write_text(state)
@@ -96,9 +96,9 @@ def rows(run_dir: Path) -> dict[str, list[tuple]]:
     """Every table, read without our own reader."""
     with sqlite3.connect(run_dir / "run.db") as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")]
-        found = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
+        rows_by_table = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
     connection.close()
-    return found
+    return rows_by_table
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -118,8 +118,8 @@ def test_a_fork_holds_the_history_up_to_its_step_and_nothing_later(workspace: Wo
     folder = workspace.run_dir(fork)
     ours, theirs = rows(folder), rows(source)
     for table in ("steps", "metrics", "rollouts", "token_texts", "token_arrays", "watched", "step_arrays", "changes"):
-        kept = [row for row in theirs[table] if row[0] <= 4]
-        assert ours[table] == kept and len(kept) < len(theirs[table]), table
+        first_rows = [row for row in theirs[table] if row[0] <= 4]
+        assert ours[table] == first_rows and len(first_rows) < len(theirs[table]), table
     assert ours["probes"] == theirs["probes"] and ours["pieces"] == theirs["pieces"] and ours["commands"] == ours["scratch"] == []
     reader = RunReader(folder)
     assert reader.metrics_since(0) == records.metrics_since(0)[:4] and same(reader.episodes(1, 9), records.episodes(1, 4))
@@ -191,8 +191,8 @@ def test_the_parent_may_be_running_meanwhile(workspace: Workspace, parent: str) 
             thread.join()
         assert workspace.status(parent).state == "running"
     for fork in forks:
-        found = rows(workspace.run_dir(fork))
-        assert {row[0] for row in found["metrics"]} == {1, 2, 3, 4} and found["commands"] == []
+        rows_by_table = rows(workspace.run_dir(fork))
+        assert {row[0] for row in rows_by_table["metrics"]} == {1, 2, 3, 4} and rows_by_table["commands"] == []
         assert workspace.status(fork).state == "queued"
 
 
@@ -202,7 +202,7 @@ def test_a_checkpoint_that_cannot_be_used(workspace: Workspace, parent: str) -> 
     with pytest.raises(StoreError, match=r"has no checkpoint of step 5; there are: 4, 8\.") as caught:
         workspace.fork(parent, 5, {})
     assert caught.value.reason == "absent"
-    weights = place(source, 4) / "policy" / "model.safetensors"
+    weights = folder_of(source, 4) / "policy" / "model.safetensors"
     good = weights.read_bytes()
     weights.write_bytes(good[:-1] + b"x")
     with pytest.raises(StoreError, match="cannot be forked from step 4: step-000004: policy/model.safetensors is damaged"):
@@ -246,7 +246,7 @@ def test_a_fork_has_the_settings_of_its_checkpoint_not_those_of_later(workspace:
     assert RunReader(source).config().ppo.steps == 12 and settings_at(source, 4) == config(**SETTINGS)
     fork = workspace.fork(parent, 4, {})
     assert RunReader(workspace.run_dir(fork)).config().ppo.steps == 8
-    (place(source, 4) / "state.json").unlink()  # as in checkpoints of the first versions, which did not name them
+    (folder_of(source, 4) / "state.json").unlink()  # as in checkpoints of the first versions, which did not name them
     assert settings_at(source, 4).ppo.steps == 12
 
 
@@ -261,7 +261,7 @@ def test_settings_that_were_changed_while_the_run_went_on_are_those_of_the_fork(
     before = files(source)
     for value in (0.7, 0.1):
         folder = workspace.run_dir(workspace.fork(parent, 9, {"ppo.steps": 12, "ppo.kl_coef": value}))
-        state = json.loads((place(folder, 9) / "state.json").read_text())
+        state = json.loads((folder_of(folder, 9) / "state.json").read_text())
         assert (state["settings"]["ppo"]["kl_coef"], state["live"], state["step"]) == (0.7, {}, 9)
         assert RunReader(folder).config().ppo.kl_coef == value and checkpoints.where_to_resume(folder).step == 9
         assert ("ppo.kl_coef" in RunReader(folder).origin().changes) == (value == 0.1)
@@ -412,10 +412,10 @@ def test_an_app_that_is_killed_leaves_a_finished_run_with_the_settings_that_it_h
     workspace.cancel(parent)  # nothing to take back
     again = Workspace(workspace.root.with_name("again"))
     assert queue.claim_next(again) is None  # nothing to train
-    for one in (workspace, again):
-        assert one.status(parent).state == "finished" and one.queue_position(parent) is None
-        assert (one.run_dir(parent) / "config.yaml").read_text() == before
-        assert not liveness.is_starting(one.run_dir(parent))
+    for current in (workspace, again):
+        assert current.status(parent).state == "finished" and current.queue_position(parent) is None
+        assert (current.run_dir(parent) / "config.yaml").read_text() == before
+        assert not liveness.is_starting(current.run_dir(parent))
 
 
 def test_more_steps_that_cannot_be_written_down_leave_the_queue(workspace: Workspace, parent: str, monkeypatch: pytest.MonkeyPatch) -> None:

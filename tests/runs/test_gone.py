@@ -49,7 +49,7 @@ def test_every_call_notices_and_nothing_is_written(run: Path, change: Callable[[
         lambda: writer.watched(0, []),
         lambda: writer.go_back(0),
         writer.pending_commands,
-        writer.check_place,
+        writer.check_folder,
     ]
     for call in calls:
         with pytest.raises(RunGone, match="deleted, moved or replaced") as caught:

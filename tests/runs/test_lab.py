@@ -104,15 +104,15 @@ def sweep_folders(workspace: Workspace, parent: str) -> list[Path]:
 
 
 def test_a_sweep_of_a_run_that_is_gone_makes_nothing(workspace: Workspace) -> None:
-    kept = workspace.submit(WORLD, "kept")
+    run_id = workspace.submit(WORLD, "kept")
     with pytest.raises(StoreError, match="There is no run"):
         workspace.submit_sweep(WORLD, {"engine.seed": [1, 2]}, parent="20200101-000000-abcdef")
-    assert [run.run_id for run in workspace.runs()] == [kept]
+    assert [run.run_id for run in workspace.runs()] == [run_id]
 
 
 @pytest.mark.parametrize("where", ["create_run", "append"])
 def test_a_sweep_is_queued_whole_or_not_at_all(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    kept = workspace.submit(WORLD)
+    run_id = workspace.submit(WORLD)
     real, calls = getattr(workspace_module if where == "create_run" else studio, where), itertools.count(1)
 
     def fails_at_the_third(*arguments: Any, **keywords: Any) -> Any:
@@ -123,8 +123,8 @@ def test_a_sweep_is_queued_whole_or_not_at_all(workspace: Workspace, monkeypatch
     monkeypatch.setattr(workspace_module if where == "create_run" else studio, where, fails_at_the_third)
     with pytest.raises(StoreError, match="disk is full"):
         workspace.submit_sweep(WORLD, {"engine.seed": [1, 2, 3, 4]}, "sweep")
-    assert [run.run_id for run in workspace.runs()] == [kept] == [entry.run_id for entry in studio.read(workspace.root).waiting()]
-    assert [path.name for path in (workspace.root / "runs").iterdir()] == [kept]
+    assert [run.run_id for run in workspace.runs()] == [run_id] == [entry.run_id for entry in studio.read(workspace.root).waiting()]
+    assert [path.name for path in (workspace.root / "runs").iterdir()] == [run_id]
 
 
 def test_names_of_a_sweeps_runs_stay_short() -> None:
@@ -182,9 +182,9 @@ def test_moving_in_the_queue(workspace: Workspace) -> None:
     gone = workspace.submit(config())
     order = [workspace.submit(config()) for _ in range(4)]
     workspace.cancel(gone)
-    for moved, to, places in ((3, 1, [3, 0, 1, 2]), (0, 3, [1, 2, 0, 3]), (1, 99, [0, 2, 3, 1]), (2, 3, [0, 1, 2, 3])):
+    for moved, to, expected in ((3, 1, [3, 0, 1, 2]), (0, 3, [1, 2, 0, 3]), (1, 99, [0, 2, 3, 1]), (2, 3, [0, 1, 2, 3])):
         workspace.move(order[moved], to)
-        order = [order[place] for place in places]
+        order = [order[index] for index in expected]
         assert [entry.run_id for entry in studio.read(workspace.root).waiting()] == order, (moved, to)
     assert workspace.queue_position(workspace.submit(config())) == 5  # what comes later still waits behind
 
@@ -250,7 +250,7 @@ def test_a_stage_is_blamed_for_its_own_settings() -> None:
 
 
 def titles(config: RunConfig, verdict: str, origin: Origin = NOWHERE, gold: bool = True) -> list[str]:
-    return [one.title for one in suggestions(config, origin, verdict, gold)]
+    return [suggestion.title for suggestion in suggestions(config, origin, verdict, gold)]
 
 
 def test_no_advice_that_makes_no_sense() -> None:
@@ -274,16 +274,16 @@ def test_each_suggestion_is_one_click(workspace: Workspace) -> None:
         parent = workspace.submit(base, "parent")
         for verdict in VERDICTS:
             offered, case = suggestions(base, Origin(), verdict, base.reward.gold != "none"), (recipe.name, verdict)
-            assert len({one.title for one in offered}) == len(offered) <= 5, case
+            assert len({suggestion.title for suggestion in offered}) == len(offered) <= 5, case
             assert bool(offered) == (verdict not in ("too early", "improving")), case
-            for one in offered:
-                assert one.title and one.why.endswith(".") and bool(one.sweep) != bool(one.changes), case
-                assert start(workspace, parent, base, one), case
+            for suggestion in offered:
+                assert suggestion.title and suggestion.why.endswith(".") and bool(suggestion.sweep) != bool(suggestion.changes), case
+                assert start(workspace, parent, base, suggestion), case
 
 
-def start(workspace: Workspace, parent: str, base: RunConfig, one: Suggestion) -> bool:
-    if one.how == "sweep":
-        return len(sweep_configs(base, one.sweep)) > 1
-    if one.how == "more steps":
-        return list(one.changes) == ["ppo.steps"] and one.changes["ppo.steps"] > base.ppo.steps
-    return workspace.fork_settings(parent, None, one.changes) != base
+def start(workspace: Workspace, parent: str, base: RunConfig, suggestion: Suggestion) -> bool:
+    if suggestion.how == "sweep":
+        return len(sweep_configs(base, suggestion.sweep)) > 1
+    if suggestion.how == "more steps":
+        return list(suggestion.changes) == ["ppo.steps"] and suggestion.changes["ppo.steps"] > base.ppo.steps
+    return workspace.fork_settings(parent, None, suggestion.changes) != base

@@ -62,14 +62,14 @@ SECRET, HARMLESS = (part.split() for part in SECRETS_AND_OTHERS.split("--"))
 
 def test_only_what_is_needed_goes_to_the_engine(tmp_path: Path):
     environment = dict.fromkeys([*SECRET, *HARMLESS], "value") | {START_FD_VARIABLE: "7"}
-    seen = engine_environment(environment, tmp_path / "run-one")
-    assert not set(SECRET) & set(seen) and set(HARMLESS) <= set(seen)
-    assert seen["PYTHONUNBUFFERED"] == "1" and seen["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
-    assert seen["RLHF_STUDIO_RUN"] == "run-one" and START_FD_VARIABLE not in seen
-    assert (Path(seen["PYTHONPATH"]) / "rlhf_studio" / "__init__.py").is_file()
-    kept = engine_environment({**environment, "PYTHONPATH": "/mine"}, tmp_path, keep_hub_token=True)
-    assert kept["HF_TOKEN"] == "value" and "OPENAI_API_KEY" not in kept and "HF_HUB_DISABLE_IMPLICIT_TOKEN" not in kept
-    assert kept["PYTHONPATH"].split(os.pathsep)[1] == "/mine"
+    variables = engine_environment(environment, tmp_path / "run-one")
+    assert not set(SECRET) & set(variables) and set(HARMLESS) <= set(variables)
+    assert variables["PYTHONUNBUFFERED"] == "1" and variables["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
+    assert variables["RLHF_STUDIO_RUN"] == "run-one" and START_FD_VARIABLE not in variables
+    assert (Path(variables["PYTHONPATH"]) / "rlhf_studio" / "__init__.py").is_file()
+    with_token = engine_environment({**environment, "PYTHONPATH": "/mine"}, tmp_path, keep_hub_token=True)
+    assert with_token["HF_TOKEN"] == "value" and "OPENAI_API_KEY" not in with_token and "HF_HUB_DISABLE_IMPLICIT_TOKEN" not in with_token
+    assert with_token["PYTHONPATH"].split(os.pathsep)[1] == "/mine"
 
 
 def test_a_persons_own_code_sees_the_same_list_without_what_is_the_engines():
@@ -81,21 +81,21 @@ def test_a_persons_own_code_sees_the_same_list_without_what_is_the_engines():
         "ALL_PROXY": "socks5://proxy.example:1080",
         "HF_ENDPOINT": "https://me@mirror.example/hub",
     }
-    seen = foreign_environment(environment)
-    assert not set(SECRET) & set(seen) and set(HARMLESS) <= set(seen) and seen["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
-    assert seen["HTTPS_PROXY"] == "http://proxy.example:3128/" and seen["http_proxy"] == "proxy.example:3128"
-    assert seen["ALL_PROXY"] == "socks5://proxy.example:1080" and seen["HF_ENDPOINT"] == "https://mirror.example/hub"
+    variables = foreign_environment(environment)
+    assert not set(SECRET) & set(variables) and set(HARMLESS) <= set(variables) and variables["HF_HUB_DISABLE_IMPLICIT_TOKEN"] == "1"
+    assert variables["HTTPS_PROXY"] == "http://proxy.example:3128/" and variables["http_proxy"] == "proxy.example:3128"
+    assert variables["ALL_PROXY"] == "socks5://proxy.example:1080" and variables["HF_ENDPOINT"] == "https://mirror.example/hub"
     assert child_environment(environment)["HTTPS_PROXY"] == environment["HTTPS_PROXY"]  # our own process must reach the hub
 
 
 def test_a_tracker_keeps_its_own_key_and_no_other(tmp_path: Path):
     environment = {"WANDB_API_KEY": "w", "WANDB_PROJECT": "p", "TRACKIO_WRITE_TOKEN": "t", "OPENAI_API_KEY": "o"}
-    for trackers, kept in [
+    for trackers, expected in [
         ([], set()),
         (["wandb"], {"WANDB_API_KEY", "WANDB_PROJECT"}),
         (["trackio", "tensorboard"], {"TRACKIO_WRITE_TOKEN"}),
     ]:
-        assert set(environment) & set(engine_environment(environment, tmp_path, trackers=trackers)) == kept
+        assert set(environment) & set(engine_environment(environment, tmp_path, trackers=trackers)) == expected
     assert "WANDB_API_KEY" not in engine_environment({}, tmp_path, trackers=["wandb"])
 
 
@@ -124,8 +124,8 @@ def test_an_engine_started_by_the_app(tmp_path: Path, monkeypatch: pytest.Monkey
         process = Path(f"/proc/{engine.pid}")
         assert os.readlink(process / "cwd") == str(origin) and os.readlink(process / "fd/0") == "/dev/null"
         assert os.readlink(process / "fd/1") == os.readlink(process / "fd/2") == str(run / "engine.log")
-        seen = dict(pair.split("=", 1) for pair in (process / "environ").read_text().split("\0") if pair)
-        assert "canary-value" not in seen.values() and permissions_from_environment(seen) == allowed
+        variables = dict(pair.split("=", 1) for pair in (process / "environ").read_text().split("\0") if pair)
+        assert "canary-value" not in variables.values() and permissions_from_environment(variables) == allowed
         assert b"canary" not in (process / "cmdline").read_bytes()  # everyone may list processes
         assert not any("canary" in path.read_text(errors="replace") for path in run.iterdir() if path.is_file())
         assert engine_processes(run) == [engine.pid] and engine_processes(other) == []
@@ -177,12 +177,12 @@ def test_force_stop_ends_everything_and_nobody_else_and_puts_it_on_record(run: P
     checkpoint = run / "checkpoints" / "step-000001"
     checkpoint.mkdir()
     (checkpoint / "manifest.json").write_text('{"step": 1}')
-    said = force_stop(run, "a tester", grace=0.1)
-    assert said == "Ended by force by a tester. A resume goes on from the newest whole checkpoint (step 1, unless it is damaged)."
+    text = force_stop(run, "a tester", grace=0.1)
+    assert text == "Ended by force by a tester. A resume goes on from the newest whole checkpoint (step 1, unless it is damaged)."
     assert engine.wait(20) < 0 and engine_processes(run) == [] and not is_alive(run)
     status = RunReader(run).status()
     assert (status.state, status.cause) == ("stopped", "") and status.step >= 2 and status.ended_at is not None
-    assert [(event.kind, event.level, event.text) for event in RunReader(run).newest_events()][-1] == ("stop", "warning", said)
+    assert [(event.kind, event.level, event.text) for event in RunReader(run).newest_events()][-1] == ("stop", "warning", text)
     assert bystander.poll() is None
     end(bystander)
 
@@ -248,18 +248,18 @@ def test_an_engine_from_a_shell_that_was_suspended_before_it_took_its_lock(run: 
 
 def test_the_start_ticket_names_nobody_but_the_process_that_wrote_it(run: Path):
     liveness.announce_start(run)
-    said = (run / liveness.START_LOCK).read_text()
+    ticket_text = (run / liveness.START_LOCK).read_text()
     assert liveness.starter_pid(run) == os.getpid()
     liveness.release_ticket(run)
     assert liveness.starter_pid(run) is None  # nobody holds it
     ticket = StartTicket(run)
     ticket.take()  # by the app, after an engine that was killed
     assert liveness.starter_pid(run) is None
-    pid, began = said.split()
+    pid, began = ticket_text.split()
     for text in (f"{pid} {float(began) - 60}", f"{pid} x", f"{2**70} {began}", f"{2**22 + 1} {began}", f"0 {began}", "\udcff", pid):
         (run / liveness.START_LOCK).write_bytes(text.encode("utf-8", "surrogateescape"))
         assert liveness.starter_pid(run) is None, text
-    (run / liveness.START_LOCK).write_text(said)
+    (run / liveness.START_LOCK).write_text(ticket_text)
     assert liveness.starter_pid(run) == os.getpid()
     ticket.close()
 

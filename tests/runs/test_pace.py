@@ -45,8 +45,8 @@ def test_the_same_sizes_come_before_a_newer_run_of_others(tmp_path: Path) -> Non
     add_run(tmp_path, "b", config(ppo={"batch_size": 16, "mini_batch_size": 4}), [1.0, 9.0])
     assert known_pace(tmp_path, config()) == Pace(2.0, "a", True)
     # 32 episodes are twice the newest run's 16; other settings that cost nothing do not matter
-    wanted = config(ppo={"batch_size": 32, "mini_batch_size": 4, "kl_coef": 0.5})
-    assert known_pace(tmp_path, wanted) == Pace(18.0, "b", False)
+    changed = config(ppo={"batch_size": 32, "mini_batch_size": 4, "kl_coef": 0.5})
+    assert known_pace(tmp_path, changed) == Pace(18.0, "b", False)
 
 
 OTHERS: list[dict[str, Any]] = [

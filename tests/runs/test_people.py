@@ -37,7 +37,7 @@ def old(tmp_path: Path) -> Path:
     return tmp_path / "old"
 
 
-def said(root: Path) -> Any:
+def answers_of_old_version(root: Path) -> Any:
     return json.loads((root / "said.json").read_text())
 
 
@@ -50,7 +50,7 @@ def everything(root: Path) -> dict[str, Any]:
     feedback, lesson = Feedback(root), ClassStore(root)
     task = feedback.tasks()[-1].id
     rounds = lesson.rounds()
-    found = {
+    answers = {
         "tasks": plain(feedback.tasks()),
         "items": plain(feedback.items(task)),
         "known": plain(feedback.items(task, calibration=True)),
@@ -58,7 +58,7 @@ def everything(root: Path) -> dict[str, Any]:
         "rounds_of_anna": plain(feedback.votes(task, calibration=True)),
         "link": feedback.known_rating_link(),
         "rounds": plain(rounds),
-        "answers": [plain(lesson.answers(one.id)) for one in rounds],
+        "answers": [plain(lesson.answers(row.id)) for row in rounds],
         "names": lesson.names(),
         "students": lesson.students(),
         "notes": lesson.notes(),
@@ -66,13 +66,13 @@ def everything(root: Path) -> dict[str, Any]:
     }
     feedback.close()
     lesson.close()
-    return found
+    return answers
 
 
 def test_what_0_2_0_left_is_here_and_the_old_files_are_set_aside(old: Path) -> None:
     assert studio.read(old).starters == STARTERS  # looking at runs takes nothing over
     assert not (old / people.DATABASE).exists()
-    assert everything(old) == said(old)
+    assert everything(old) == answers_of_old_version(old)
     with studio.change(old):
         pass
     known = studio.read(old)
@@ -82,9 +82,12 @@ def test_what_0_2_0_left_is_here_and_the_old_files_are_set_aside(old: Path) -> N
     assert not {"class.db", "class.db-wal", "feedback.db", "feedback.db-wal"} & set(os.listdir(old))
     feedback = Feedback(old)
     task, _ = feedback.create(NewTask("new"), [NewItem("a", ("1", "2"))])
-    last = max(one["id"] for one in said(old)["items"])
+    last = max(row["id"] for row in answers_of_old_version(old)["items"])
     assert feedback.items(task.id)[0].id > last + 2, "the number of an item that was deleted is not given again"
-    assert {one.id for one in feedback.tasks()} == {task.id, *(one["id"] for one in said(old)["tasks"])}  # all is here once
+    assert {row.id for row in feedback.tasks()} == {
+        task.id,
+        *(row["id"] for row in answers_of_old_version(old)["tasks"]),
+    }  # all is here once
 
 
 def test_a_deleted_run_and_an_ended_class_leave_nothing_in_any_file(old: Path) -> None:
@@ -122,29 +125,29 @@ def kill_me(*arguments: object, **options: object) -> None:
 def test_it_is_safe_against_kills_and_several_processes(old: Path) -> None:
     """Killed before the commit, after it, and between the two files that are set aside: the next one goes on."""
 
-    def killed_at(place: Any, name: str, after: int) -> Callable[[], None]:
+    def killed_at(module: Any, name: str, after: int) -> Callable[[], None]:
         def work() -> None:
-            real, count = getattr(place, name), [0]
+            real, count = getattr(module, name), [0]
 
             def counted(*arguments: Any, **options: Any) -> Any:
                 count[0] += 1
                 return kill_me() if count[0] > after else real(*arguments, **options)
 
-            setattr(place, name, counted)
+            setattr(module, name, counted)
             with studio.change(old):
                 pass
             Feedback(old).rating_link()
 
         return work
 
-    for place, name, after in ((schema, "commit", 0), (schema, "commit", 1), (people.os, "rename", 0), (people.os, "rename", 1)):
-        assert in_children(1, killed_at(place, name, after)) == [-signal.SIGKILL], (name, after)
-    assert everything(old) == said(old) and studio.read(old).starters == STARTERS
+    for module, name, after in ((schema, "commit", 0), (schema, "commit", 1), (people.os, "rename", 0), (people.os, "rename", 1)):
+        assert in_children(1, killed_at(module, name, after)) == [-signal.SIGKILL], (name, after)
+    assert everything(old) == answers_of_old_version(old) and studio.read(old).starters == STARTERS
     shutil.rmtree(old)
     with zipfile.ZipFile(LEFT) as files:
         files.extractall(old)
     assert in_children(4, lambda: (Feedback(old).rating_link(), ClassStore(old).rounds())) == [0] * 4
-    assert everything(old) == said(old)
+    assert everything(old) == answers_of_old_version(old)
 
 
 def test_old_files_that_cannot_be_taken_over_are_a_sentence_and_stay(old: Path) -> None:
@@ -153,10 +156,10 @@ def test_old_files_that_cannot_be_taken_over_are_a_sentence_and_stay(old: Path) 
         app.execute("SELECT count(*) FROM tasks").fetchone()
         with pytest.raises(StoreError, match=r"feedback\.db is in use by an app of an earlier version\. End that app first"):
             Feedback(old).tasks()
-    assert everything(old) == said(old)
+    assert everything(old) == answers_of_old_version(old)
     shutil.copy(old / "feedback.db.taken-over", old / "feedback.db")
     with pytest.raises(StoreError, match="after its contents had been taken over"):
         Feedback(old).tasks()
     (old / "feedback.db").unlink()
     (old / "studio.db").write_bytes(b"no database" * 1000)  # a damaged queue keeps nobody from voting
-    assert everything(old) == said(old) and Feedback(old).rating_link() == said(old)["link"]
+    assert everything(old) == answers_of_old_version(old) and Feedback(old).rating_link() == answers_of_old_version(old)["link"]

@@ -51,17 +51,17 @@ def test_each_has_tokens_to_inspect_in_every_step_and_prompts_that_are_answered_
         assert steps == list(range(1, reader.status().step + 1))
         assert all(reader.rollout(step, sample).tokens is not None for step in (steps[0], steps[-1]) for sample in range(4))
         if recording.run_id != IMPROVES:
-            found = {(step, row.sample) for step, row in reader.watched(ends=True)}
-            assert found == {(at, row) for at in (0, steps[-1]) for row in range(4)}
+            watched = {(step, row.sample) for step, row in reader.watched(ends=True)}
+            assert watched == {(at, row) for at in (0, steps[-1]) for row in range(4)}
 
 
 def test_each_shows_what_its_name_says(recordings: Recordings) -> None:
     """By plain means over the recorded steps, and by the doctor."""
-    curves, found = {}, {}
+    curves, diagnoses = {}, {}
     for recording in RECORDINGS:
         reader = RunReader(recordings.folder(recording.run_id))
         curves[recording.run_id] = reader.columns(["objective/scores", "gold/score", "policy/entropy_avg", "tokens/response_length"])[1]
-        found[recording.run_id] = diagnose(reader)
+        diagnoses[recording.run_id] = diagnose(reader)
     early, late = slice(0, 3), slice(-3, None)
 
     def rose(run: str, metric: str, first: slice = early) -> float:
@@ -75,9 +75,9 @@ def test_each_shows_what_its_name_says(recordings: Recordings) -> None:
     assert rose(COLLAPSES, "objective/scores", start) < -0.8 and rose(COLLAPSES, "gold/score", start) < -0.8
     assert np.mean(curves[COLLAPSES]["tokens/response_length"][late]) < 1.5  # the end token alone
     assert np.mean(curves[COLLAPSES]["policy/entropy_avg"][late]) < 0.1 < np.mean(curves[COLLAPSES]["policy/entropy_avg"][early])
-    kinds = {run: diagnosis.verdict.kind for run, diagnosis in found.items()}
+    kinds = {run: diagnosis.verdict.kind for run, diagnosis in diagnoses.items()}
     assert kinds == {IMPROVES: "improved", EXPLOITS: "exploiting the reward", COLLAPSES: "collapsed"}
-    grave = {finding.check for finding in found[COLLAPSES].findings if finding.level != "note"}
+    grave = {finding.check for finding in diagnoses[COLLAPSES].findings if finding.level != "note"}
     assert grave == {
         "kl-exploding",
         "ends-at-once",
@@ -87,7 +87,7 @@ def test_each_shows_what_its_name_says(recordings: Recordings) -> None:
         "length-drift",
         "entropy-collapse",
     }
-    advised = {finding.check: finding.changes for finding in found[COLLAPSES].findings}
+    advised = {finding.check: finding.changes for finding in diagnoses[COLLAPSES].findings}
     assert advised["ends-at-once"] == advised["settings-learning-rate"] == {"ppo.learning_rate": 0.002}
 
 
@@ -116,17 +116,17 @@ def test_the_same_bytes_come_out_again(tmp_path: Path) -> None:
 
 
 def test_they_are_unpacked_once_and_again_when_the_cache_was_cleared(tmp_path: Path) -> None:
-    found = Recordings(cache_folder=tmp_path)
+    recordings = Recordings(cache_folder=tmp_path)
     assert list(tmp_path.iterdir()) == []  # nobody has asked
-    folder = found.folder(COLLAPSES)
+    folder = recordings.folder(COLLAPSES)
     made = (folder / paths.DATABASE).stat().st_ino
-    assert found.folder(COLLAPSES) == Recordings(cache_folder=tmp_path).folder(COLLAPSES) == folder
+    assert recordings.folder(COLLAPSES) == Recordings(cache_folder=tmp_path).folder(COLLAPSES) == folder
     assert (folder / paths.DATABASE).stat().st_ino == made
     assert sorted(path.name for path in folder.iterdir()) == [paths.CONFIG, paths.DATABASE]
-    assert found.folder(IMPROVES).parent == found.folder(EXPLOITS).parent != folder.parent
-    assert sorted(path.name for path in found.folder(IMPROVES).parent.iterdir()) == [EXPLOITS, IMPROVES]  # no adapters
+    assert recordings.folder(IMPROVES).parent == recordings.folder(EXPLOITS).parent != folder.parent
+    assert sorted(path.name for path in recordings.folder(IMPROVES).parent.iterdir()) == [EXPLOITS, IMPROVES]  # no adapters
     shutil.rmtree(folder.parent)
-    assert (found.folder(COLLAPSES) / paths.DATABASE).is_file()
+    assert (recordings.folder(COLLAPSES) / paths.DATABASE).is_file()
 
 
 def test_damage_is_told_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_they_are_found_by_their_id_and_are_no_runs_of_the_workspace(workspace: 
 
 def test_a_run_of_the_workspace_comes_first(workspace: Workspace) -> None:
     folder = new_run(workspace.root / paths.RUNS / COLLAPSES)
-    assert workspace.run_dir(COLLAPSES) == workspace.own_dir(COLLAPSES) == workspace.exports_place(COLLAPSES) == folder
+    assert workspace.run_dir(COLLAPSES) == workspace.own_dir(COLLAPSES) == workspace.exports_parent(COLLAPSES) == folder
     assert not workspace.status(COLLAPSES).recording
     workspace.rename(COLLAPSES, "mine")
     assert workspace.status(COLLAPSES).name == "mine"

@@ -82,9 +82,9 @@ def test_a_link_in_place_of_the_database_is_not_followed(run: Path, tmp_path: Pa
 def test_a_newer_store_names_both_versions(run: Path):
     with sqlite3.connect(run / "run.db") as connection:
         connection.execute("PRAGMA user_version = 7")
-    said = rf"newer RLHF Studio: it has store version 7, and .* reads up to version {schema.SCHEMA_VERSION}\. Update"
+    message = rf"newer RLHF Studio: it has store version 7, and .* reads up to version {schema.SCHEMA_VERSION}\. Update"
     for use in (lambda: RunReader(run).status(), lambda: RunWriter(run)):
-        with pytest.raises(StoreError, match=said) as caught:
+        with pytest.raises(StoreError, match=message) as caught:
             use()
         assert caught.value.reason == "version"
 
@@ -209,10 +209,10 @@ def test_a_locked_database_is_a_sentence(run: Path):
 
 
 def test_flipped_bytes_give_values_or_a_store_error(tmp_path: Path):
-    whole = with_steps(new_run(tmp_path / "whole"))
-    with RunWriter(whole) as writer:
+    run = with_steps(new_run(tmp_path / "whole"))
+    with RunWriter(run) as writer:
         writer.set_state("finished")
-    original = (whole / "run.db").read_bytes()
+    original = (run / "run.db").read_bytes()
     draw = random.Random(0)
     refused = 0
     for _ in range(150):
@@ -221,11 +221,11 @@ def test_flipped_bytes_give_values_or_a_store_error(tmp_path: Path):
             damaged[draw.randrange(len(damaged))] = draw.randrange(256)
         if draw.random() < 0.2:
             damaged = damaged[: draw.randrange(len(damaged))]
-        (whole / "run.db").write_bytes(bytes(damaged))
+        (run / "run.db").write_bytes(bytes(damaged))
         try:
-            every_reading(RunReader(whole))
+            every_reading(RunReader(run))
         except StoreError as error:
-            assert str(whole) in str(error)
+            assert str(run) in str(error)
             refused += 1
     assert refused > 50  # the damage is real
 

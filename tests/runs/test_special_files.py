@@ -50,32 +50,32 @@ FILES = ("config.yaml", "run.db", "run.db-journal", "engine.log", "engine.lock",
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path / "ws")
 
 
-def test_nobody_waits_for_what_is_no_file(place: Workspace) -> None:
+def test_nobody_waits_for_what_is_no_file(workspace: Workspace) -> None:
     for name, (kind, make) in product(FILES, KINDS.items()):
-        run = place.submit(config(), "mine")
-        folder = place.run_dir(run)
+        run = workspace.submit(config(), "mine")
+        folder = workspace.run_dir(run)
         (folder / name).unlink(missing_ok=True)
         make(folder / name)
         looks: list[Callable[[], Any]] = [
-            place.runs,
-            lambda run=run: place.status(run),
+            workspace.runs,
+            lambda run=run: workspace.status(run),
             lambda folder=folder: RunReader(folder).config(),
             lambda folder=folder: RunReader(folder).log_tail(),
             lambda folder=folder: noted_fault(folder),
             lambda folder=folder: read_votes(folder),
             lambda folder=folder, name=name: sha256(folder / name),
-            lambda run=run: place.resume(run),
+            lambda run=run: workspace.resume(run),
         ]
         done = threading.Event()
 
         def look(looks: list[Callable[[], Any]] = looks, done: threading.Event = done) -> None:
-            for one in looks:
+            for read in looks:
                 with contextlib.suppress(StoreError, OSError):
-                    one()
+                    read()
             done.set()
 
         threading.Thread(target=look, daemon=True).start()
@@ -83,17 +83,17 @@ def test_nobody_waits_for_what_is_no_file(place: Workspace) -> None:
         shutil.rmtree(folder)
 
 
-def test_a_file_without_measure_is_not_read(place: Workspace) -> None:
-    folder = place.run_dir(place.submit(config(), "mine"))
+def test_a_file_without_measure_is_not_read(workspace: Workspace) -> None:
+    folder = workspace.run_dir(workspace.submit(config(), "mine"))
     with (folder / paths.CONFIG).open("wb") as file:
         file.truncate(MAX_YAML_BYTES + 1)
     with pytest.raises((StoreError, ConfigError), match="bytes"):
         RunReader(folder).config()
 
 
-def test_a_folder_that_was_renamed_under_its_engine_says_so(place: Workspace) -> None:
-    run = place.submit(config(), "mine")
-    folder = place.run_dir(run)
+def test_a_folder_that_was_renamed_under_its_engine_says_so(workspace: Workspace) -> None:
+    run = workspace.submit(config(), "mine")
+    folder = workspace.run_dir(run)
     with RunWriter(folder) as writer:
         writer.set_state("running")
         writer.commit_step(step_record(1))
@@ -101,19 +101,19 @@ def test_a_folder_that_was_renamed_under_its_engine_says_so(place: Workspace) ->
         with pytest.raises(RunGone) as gone:
             writer.commit_step(step_record(2))
     (moved / paths.LOG).write_text(f"step 1/60\nfailed: {str(gone.value).rstrip('.')}; the engine has ended\n", encoding="utf-8")
-    status = place.status("renamed")
+    status = workspace.status("renamed")
     assert status.state == "interrupted" and "renamed" in status.cause and "memory" not in status.cause
 
 
-def test_a_run_of_a_newer_version_has_not_failed_and_cannot_be_resumed(place: Workspace) -> None:
-    run = place.submit(config(), "mine")
-    with RunWriter(place.run_dir(run)) as writer:
+def test_a_run_of_a_newer_version_has_not_failed_and_cannot_be_resumed(workspace: Workspace) -> None:
+    run = workspace.submit(config(), "mine")
+    with RunWriter(workspace.run_dir(run)) as writer:
         writer.set_state("failed", cause="out of memory")
         writer._connection.execute("PRAGMA user_version = 99")
-    (status,) = place.runs()
+    (status,) = workspace.runs()
     assert status.unreadable and "newer" in status.cause
     assert "resume" not in allowed_actions(status) and "delete" in allowed_actions(status)
-    assert "failed" not in list_text(place.root) and "0/0" not in list_text(place.root)
+    assert "failed" not in list_text(workspace.root) and "0/0" not in list_text(workspace.root)
 
 
 @pytest.mark.parametrize("name", ["class.db", "feedback.db", "people.db", "studio.db"])
@@ -126,6 +126,6 @@ def test_a_damaged_database_says_what_to_do(name: str, tmp_path: Path) -> None:
         "studio.db": [lambda: studio.read(tmp_path), lambda: studio.change(tmp_path).__enter__()],
     }
     for use in both[name]:
-        with pytest.raises(StoreError, match=r"(?i)move it away") as said:
+        with pytest.raises(StoreError, match=r"(?i)move it away") as raised:
             use()
-        assert said.value.reason == "damaged" and name in str(said.value)
+        assert raised.value.reason == "damaged" and name in str(raised.value)

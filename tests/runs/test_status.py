@@ -17,22 +17,22 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, StepRecord
 from rlhf_studio.runs.show import show_text, show_values
 from rlhf_studio.runs.status import Locks, derive, last_log_line, read_log
-from rlhf_studio.runs.studio import Entry, Studio
+from rlhf_studio.runs.studio import QueueEntry, Studio
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import new_run
 
 FREE, HELD, STARTING = Locks(False, False), Locks(False, True), Locks(True, False)
 
 
-def entry(state: str, seq: int = 5, **changes: object) -> Entry:
-    return replace(Entry("run-one", 1, state, "train", seq, 123, 0, None, ""), **changes)  # type: ignore[arg-type]
+def entry(state: str, seq: int = 5, **changes: object) -> QueueEntry:
+    return replace(QueueEntry("run-one", 1, state, "train", seq, 123, 0, None, ""), **changes)  # type: ignore[arg-type]
 
 
 def test_silence_and_when_force_is_offered(tmp_path: Path):
-    whole = RunReader(new_run(tmp_path / "run")).status()
+    stored_status = RunReader(new_run(tmp_path / "run")).status()
 
     def run(**changes: object) -> RunStatus:
-        return replace(whole, **changes)  # type: ignore[arg-type]
+        return replace(stored_status, **changes)  # type: ignore[arg-type]
 
     assert status.silence(run(state="running", heartbeat_age=9.0)) is None
     assert status.silence(run(state="running", heartbeat_age=35.4)) == 35
@@ -66,7 +66,7 @@ def test_an_engine_that_does_not_answer_is_shown_as_on_the_page(run: Path, monke
     assert show_values(run)["silent"] is None
 
 
-TABLE: list[tuple[str, Locks, Entry | None, bool, str]] = [
+TABLE: list[tuple[str, Locks, QueueEntry | None, bool, str]] = [
     # engine.lock held
     ("queued", HELD, None, True, "loading"),
     ("stopped", HELD, entry("claimed"), True, "loading"),  # resumed, nothing written yet
@@ -106,10 +106,10 @@ TABLE: list[tuple[str, Locks, Entry | None, bool, str]] = [
 
 
 def test_the_table(tmp_path: Path):
-    whole = replace(RunReader(new_run(tmp_path / "run-one")).status(), seq=5, created_at=0.0)
+    stored_status = replace(RunReader(new_run(tmp_path / "run-one")).status(), seq=5, created_at=0.0)
     wrong = []
     for stored, locks, queue, in_workspace, expected in TABLE:
-        row = replace(whole, state="running" if stored == "interrupted-on-disk" else stored)  # type: ignore[arg-type]
+        row = replace(stored_status, state="running" if stored == "interrupted-on-disk" else stored)  # type: ignore[arg-type]
         derived = derive(row, locks, Studio({"run-one": queue} if queue else {}, {}), tmp_path, in_workspace)
         waits = expected == "queued" and queue is not None and queue.state == "waiting"
         has_cause = derived.state in ("failed", "interrupted") and derived.state != stored
@@ -118,7 +118,7 @@ def test_the_table(tmp_path: Path):
     assert wrong == []
 
 
-def derived_cause(tmp_path: Path, stored: str, queue: Entry | None) -> str:
+def derived_cause(tmp_path: Path, stored: str, queue: QueueEntry | None) -> str:
     row: RunStatus = replace(RunReader(new_run(tmp_path / "run-one")).status(), seq=5, state=stored)  # type: ignore[arg-type]
     return derive(row, FREE, Studio({"run-one": queue} if queue else {}, {}), tmp_path, True).cause
 
@@ -198,9 +198,9 @@ def test_checkpoints_that_count(run: Path):
     (folder / "step-000070").symlink_to(folder / "step-000040")
     (folder / "step-000080").write_text("a file")
     (folder / "step-000040" / "link").symlink_to("/etc/passwd")
-    found = RunReader(run).checkpoints()
-    assert [(info.step, info.bytes) for info in found] == [(5, 111), (40, 112), (1_000_000, 117)]
-    assert found[0].path == str(run.resolve() / "checkpoints" / "step-000005") and found[0].time > 0
+    checkpoints = RunReader(run).checkpoints()
+    assert [(info.step, info.bytes) for info in checkpoints] == [(5, 111), (40, 112), (1_000_000, 117)]
+    assert checkpoints[0].path == str(run.resolve() / "checkpoints" / "step-000005") and checkpoints[0].time > 0
     (run / "checkpoints").rename(run / "away")
     assert RunReader(run).checkpoints() == []
     (run / "checkpoints").write_text("")

@@ -125,11 +125,11 @@ class Store(RuleBasedStateMachine):
             assert (status.step, status.epoch, status.seq) == (self.step, self.epoch, self.seq)
             assert status.last_recorded_step == max([self.step, *self.before])
         reader = self.readers[0]
-        seen = dict(reader.metrics_since(0))
-        assert list(seen) == sorted(self.steps)
+        metrics = dict(reader.metrics_since(0))
+        assert list(metrics) == sorted(self.steps)
         flags = {(step, name): value for step, name, value in reader.non_finite()}
         for step, record in self.steps.items():
-            values = {name: flags.get((step, name), value) for name, value in seen[step].items()}
+            values = {name: flags.get((step, name), value) for name, value in metrics[step].items()}
             assert same({name: values[name] for name in record.metrics}, record.metrics) and len(values) == len(record.metrics)
             assert same(reader.rollouts(step), [replace(sample, tokens=None) for sample in record.rollouts])
         recorded = [step for step, record in sorted(self.steps.items()) if record.rollouts]

@@ -19,7 +19,7 @@ from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import config, step_record
-from tests.runs.test_checkpoints import place, write
+from tests.runs.test_checkpoints import folder_of, write
 
 OLD = ".new-0123456789abcdef"
 
@@ -40,7 +40,7 @@ def killed(work: Callable[[], object]) -> None:
 
 
 def killed_while_creating(root: Path) -> None:
-    create.sync_folder = kill_me
+    create.sync = kill_me
     Workspace(root).submit(config())
 
 
@@ -61,7 +61,7 @@ def test_what_a_killed_maker_left_goes_with_the_next_use(work: Callable[[Path], 
     create_run(parent, config(steps=8), name="parent")
     with EngineLock(parent), RunWriter(parent) as writer:
         writer.commit_step(step_record(1))
-    write(place(parent, 1), 1)
+    write(folder_of(parent, 1), 1)
     (tmp_path / "log.jsonl").write_text(json.dumps({"step": 1, "prompt": "p", "response": "r", "length": 1, "reward": 1}) + "\n")
     killed(lambda: work(tmp_path))
     left = [path for path in parent.parent.iterdir() if path.name.startswith(".new-") and path.is_dir()]

@@ -22,7 +22,7 @@ from rlhf_studio.runs.manifest import is_used, mark_used, users_of
 from rlhf_studio.runs.records import Origin
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import new_run, step_record
-from tests.runs.test_checkpoints import checkpoint, names, place, save
+from tests.runs.test_checkpoints import checkpoint, folder_of, names, save
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def first(tmp_path: Path) -> Path:
 
 def prune(run: Path) -> list[str]:
     """Keep the newest alone. Returns what is there then."""
-    checkpoints.prune(place(run, 4), 1)
+    checkpoints.prune(folder_of(run, 4), 1)
     return names(run)
 
 
@@ -49,7 +49,7 @@ def settings(**sections: Any) -> RunConfig:
 
 NAMING: dict[str, Callable[[Path], StageConfig]] = {
     "its policy": lambda run: settings(model={"policy": f"{run}@2"}),
-    "its reference, by the folder": lambda run: settings(model={"reference": str(place(run, 2) / "policy")}),
+    "its reference, by the folder": lambda run: settings(model={"reference": str(folder_of(run, 2) / "policy")}),
     "a reward model": lambda run: settings(reward={"components": [{"kind": "reward_model", "model": f"{run}@2"}]}),
     "one of an ensemble": lambda run: settings(reward={"components": [{"kind": "ensemble", "models": f"gpt2, {run}@2"}]}),
     "a judge": lambda run: EvaluationRunConfig.model_validate({"evaluation": {"judge": f"{run}@2"}}),
@@ -67,9 +67,9 @@ def test_what_another_run_names_is_not_removed(first: Path, tmp_path: Path, monk
         create_run(run.parent / "second", config(run), name="second")
         monkeypatch.chdir("/")
         assert prune(run) == ["step-000002", "step-000004"], how
-        assert newest_valid(run) == (place(run, 4), []) and checkpoints.require_whole(place(run, 2)) is None, how
-        with only_named(place(run, 2)) as shown:  # the note is no stray file, for which a view of links would be made
-            assert shown == place(run, 2), how
+        assert newest_valid(run) == (folder_of(run, 4), []) and checkpoints.require_whole(folder_of(run, 2)) is None, how
+        with only_named(folder_of(run, 2)) as view:  # the note is no stray file, for which a view of links would be made
+            assert view == folder_of(run, 2), how
 
 
 def test_all_of_a_run_is_all_that_it_has_kept(first: Path, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_fork_keeps_what_its_parent_was_made_from(first: Path, tmp_path: Path)
 
 def test_a_run_in_its_own_settings_keeps_nothing_of_itself(first: Path) -> None:
     assert keep_sources(first, settings(model={"policy": f"{first}@2"}), Path("/")) == []
-    assert not is_used(place(first, 2))
+    assert not is_used(folder_of(first, 2))
 
 
 def test_others_logs_keep_nothing(first: Path, tmp_path: Path) -> None:
@@ -119,11 +119,11 @@ def test_others_logs_keep_nothing(first: Path, tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_cannot_be_marked_is_told(first: Path, tmp_path: Path) -> None:
     """A file lies where the notes would be: as root, nothing is read-only."""
-    (place(first, 2) / "used-by").write_text("somebody's")
+    (folder_of(first, 2) / "used-by").write_text("somebody's")
     config = settings(model={"policy": f"{first}@2"})
     create_run(tmp_path / "second", config, name="second")
-    (said,) = keep_sources(tmp_path / "second", config, tmp_path)
-    assert said == "The run first may remove its checkpoint step-000002, which this run is made from: File exists."
+    (sentence,) = keep_sources(tmp_path / "second", config, tmp_path)
+    assert sentence == "The run first may remove its checkpoint step-000002, which this run is made from: File exists."
     assert prune(first) == ["step-000004"]
 
 
@@ -131,11 +131,11 @@ def test_a_step_that_is_trained_again_keeps_the_notes_of_who_uses_it(first: Path
     """A resume from an earlier checkpoint, or --from-start, writes step 2 anew; the note of a run that is gone is left behind."""
     for name in ("second", "third"):
         create_run(tmp_path / name, settings(model={"policy": f"{first}@2"}), name=name)
-    assert users_of(place(first, 2)) == ["second", "third"]
+    assert users_of(folder_of(first, 2)) == ["second", "third"]
     shutil.rmtree(tmp_path / "third")
     save(first, 2, 1, "other weights")
-    assert checkpoints.require_whole(place(first, 2)) is None and users_of(place(first, 2)) == ["second"]
-    assert len(list((place(first, 2) / "used-by").iterdir())) == 1
+    assert checkpoints.require_whole(folder_of(first, 2)) is None and users_of(folder_of(first, 2)) == ["second"]
+    assert len(list((folder_of(first, 2) / "used-by").iterdir())) == 1
     assert prune(first) == ["step-000002", "step-000004"]
 
 
@@ -144,13 +144,13 @@ def test_a_note_that_is_written_while_the_checkpoint_is_replaced_is_kept(first: 
     rename = os.rename
 
     def noting(source: Path, target: Path) -> None:
-        if Path(source) == place(first, 2):
-            mark_used(place(first, 2), tmp_path / "second")
+        if Path(source) == folder_of(first, 2):
+            mark_used(folder_of(first, 2), tmp_path / "second")
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", noting)
     save(first, 2, 1, "other weights")
-    assert users_of(place(first, 2)) == ["second"]
+    assert users_of(folder_of(first, 2)) == ["second"]
 
 
 def test_a_run_that_cannot_be_looked_at_keeps_its_checkpoint(first: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
@@ -165,22 +165,22 @@ def test_a_run_that_cannot_be_looked_at_keeps_its_checkpoint(first: Path, tmp_pa
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", failing)
-        assert is_used(place(first, 2))
-    (note,) = (place(first, 2) / "used-by").iterdir()
+        assert is_used(folder_of(first, 2))
+    (note,) = (folder_of(first, 2) / "used-by").iterdir()
     note.unlink()
     note.symlink_to(note.name)  # a note that cannot be read
-    assert is_used(place(first, 2)) and users_of(place(first, 2)) == []
+    assert is_used(folder_of(first, 2)) and users_of(folder_of(first, 2)) == []
     save(first, 2, 1, "other weights")
     assert prune(first) == ["step-000002", "step-000004"]
 
 
 def test_a_note_that_is_none_keeps_nothing(first: Path, tmp_path: Path) -> None:
-    mark_used(place(first, 2), first)
-    (note,) = (place(first, 2) / "used-by").iterdir()
-    assert is_used(place(first, 2))
+    mark_used(folder_of(first, 2), first)
+    (note,) = (folder_of(first, 2) / "used-by").iterdir()
+    assert is_used(folder_of(first, 2))
     for content in ("", "[]", "{}", '{"run": 3, "from_here": null}', "\0"):
         note.write_text(content)
-        assert not is_used(place(first, 2))
+        assert not is_used(folder_of(first, 2))
     note.unlink()
     os.mkfifo(note)  # which nothing would ever be read from
-    assert not is_used(place(first, 2))
+    assert not is_used(folder_of(first, 2))

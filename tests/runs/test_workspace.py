@@ -89,7 +89,7 @@ def test_the_list_shows_what_is_not_a_run(workspace: Workspace, tmp_path: Path):
 
 
 def test_a_run_deleted_while_the_list_is_made(workspace: Workspace, monkeypatch: pytest.MonkeyPatch):
-    kept, gone = workspace.submit(config()), workspace.submit(config())
+    waiting, gone = workspace.submit(config()), workspace.submit(config())
     folders = workspace.folders()
     monkeypatch.setattr(workspace, "folders", lambda: folders)
     status_in = RunReader.status_in
@@ -100,8 +100,8 @@ def test_a_run_deleted_while_the_list_is_made(workspace: Workspace, monkeypatch:
         return status_in(self, *arguments, **keywords)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RunReader, "status_in", vanish)
-    assert [run.run_id for run in workspace.runs()] == [kept]
-    assert [run.run_id for run in workspace.runs()] == [kept]
+    assert [run.run_id for run in workspace.runs()] == [waiting]
+    assert [run.run_id for run in workspace.runs()] == [waiting]
     (workspace.root / "elsewhere").rename(workspace.root / "runs" / gone)
     with pytest.raises(StoreError, match="There is no run"):
         workspace.status(gone)

@@ -344,9 +344,9 @@ def test_readers_never_see_half_a_step(run: Path):
                 rollouts = reader.rollout_steps()
                 last = reader.rollout(step, 1) if step else None
                 events = reader.events_since(0, limit=10_000)
-            seen = [number for number, values in metrics if len(values) == 3]
-            if not (seen == rollouts == list(range(1, step + 1)) and len(events) == step):
-                problems.append(f"{step}: {seen} {rollouts} {len(events)}")
+            complete = [number for number, values in metrics if len(values) == 3]
+            if not (complete == rollouts == list(range(1, step + 1)) and len(events) == step):
+                problems.append(f"{step}: {complete} {rollouts} {len(events)}")
             if last is not None and (last.score != step or last.tokens is None or len(last.tokens.arrays) != 13):
                 problems.append(f"{step}: {last}")
             rounds[number] += 1

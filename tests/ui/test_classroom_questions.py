@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio.lessons.server import answer
-from rlhf_studio.runs.classroom.records import Question
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.classroom.records import RoundQuestion
+from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.ui.classroom import ready
 from rlhf_studio.ui.learn.computing import NotComputed
 
@@ -30,7 +30,7 @@ def offered() -> list[tuple[str, str]]:
     return [(ask["lesson"], ask["scene"]) for ask in rows]
 
 
-def complete(question: Question) -> bool:
+def complete(question: RoundQuestion) -> bool:
     """Whether a question has all its numbers, and one right option."""
     words = " ".join([question.text, *question.options])
     return "…" not in words and "@" not in words and question.right in range(len(question.options))
@@ -61,7 +61,7 @@ def described(shown: Any) -> tuple[Callable[[Any], Any], list[Any]]:
 
 def test_what_is_not_described_is_computed_with_the_values_of_the_start() -> None:
     compute, asked = described({"problem": "The run has no such step."})
-    with pytest.raises(Refused, match="no such step"):
+    with pytest.raises(NotPossible, match="no such step"):
         ready.lesson_question("clip", "dead_zones", compute)
     assert asked[-1] == {
         "op": "compute",
@@ -81,7 +81,7 @@ def test_a_process_that_gives_no_numbers_is_a_sentence() -> None:
 
 
 def test_what_cannot_be_a_question_is_refused() -> None:
-    with pytest.raises(Refused, match="options"):
+    with pytest.raises(NotPossible, match="options"):
         ready.as_question("?", options=("a",))
-    with pytest.raises(Refused, match="drawn"):
+    with pytest.raises(NotPossible, match="drawn"):
         ready.field_of("rm -rf")

@@ -18,7 +18,7 @@ from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.examples import read_pairs
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote
-from rlhf_studio.runs.feedback.store import Feedback, Refused
+from rlhf_studio.runs.feedback.store import Feedback, NotPossible
 from rlhf_studio.runs.records import RunStatus, StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
@@ -331,7 +331,7 @@ def test_nobody_is_asked_for_a_run_that_does_not_work(server: Server) -> None:
 def test_a_runs_own_task_takes_no_rows(tmp_path: Path) -> None:
     feedback = Feedback(tmp_path)
     feedback.ask("a-task", "a-run", NewTask("t", kind="rating"), [NewItem("p", ("a",), step=1)], 1.0)
-    with pytest.raises(Refused, match="belongs to a run"):
+    with pytest.raises(NotPossible, match="belongs to a run"):
         TaskWork(feedback, Workspace(tmp_path)).add({"task": "a-task", "lines": '{"response": "x"}'})
     assert sent.new_vote({"id": "x", "item": 1, "verdict": "tie"}).confidence is None
 
@@ -346,12 +346,12 @@ def test_the_answers_of_an_evaluation_become_a_task(tmp_path: Path) -> None:
     work = TaskWork(feedback, Workspace(tmp_path))
     assert work.add({"task": task.id, "run": "an-evaluation"}) == {"added": 3, "repeated": 0, "problems": []}
     assert {item.sources for item in feedback.items(task.id)} == {("x, answer 1", "y, answer 1")}
-    with pytest.raises(Refused, match="no known answer"):
+    with pytest.raises(NotPossible, match="no known answer"):
         work.add({"task": task.id, "run": "an-evaluation", "calibration": 2})
     with pytest.raises(StoreError):
         work.add({"task": task.id, "run": "../elsewhere"})
     new_run(tmp_path / "runs" / "empty")
-    with pytest.raises(Refused, match="There is nothing to rate"):
+    with pytest.raises(NotPossible, match="There is nothing to rate"):
         work.add({"task": task.id, "run": "empty"})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.runs.feedback.records import NewTask
-from rlhf_studio.runs.feedback.store import Feedback, Refused
+from rlhf_studio.runs.feedback.store import Feedback, NotPossible
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.feedback import files, work
 
@@ -31,7 +31,7 @@ class Importer:
 
     def refusal(self, path: str | Path) -> str:
         """Why a file is not added. Nothing of it may be stored."""
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(NotPossible) as refused:
             self.add(path)
         assert self.feedback.progress(self.task).items == 0
         return str(refused.value)
@@ -155,6 +155,6 @@ def test_a_file_that_changes_meanwhile_says_how_many_were_added(
         return add_items(*arguments)
 
     monkeypatch.setattr(importer.feedback, "add_items", then_cut)
-    with pytest.raises(Refused, match=r"^\d+ items were added, then it went wrong: Row \d+ of .* is not UTF-8"):
+    with pytest.raises(NotPossible, match=r"^\d+ items were added, then it went wrong: Row \d+ of .* is not UTF-8"):
         importer.add(path)
     assert 0 < importer.feedback.progress(importer.task).items < 700

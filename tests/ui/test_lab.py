@@ -29,7 +29,7 @@ from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from tests.browser.conftest import HOSTILE
-from tests.runs.test_checkpoints import place, write
+from tests.runs.test_checkpoints import folder_of, write
 from tests.ui.train_helpers import OPERATOR, VIEWER, install_world
 
 CONFIG = load_recipe("world").config
@@ -185,7 +185,7 @@ def test_a_fork_from_the_last_checkpoint_is_offered_steps_that_go_on(desk: Desk,
     run = ended(workspace)
     folder = workspace.run_dir(run)
     for step in (10, 20):
-        write(place(folder, step), step, RunReader(folder).recorded_at(step))
+        write(folder_of(folder, step), step, RunReader(folder).recorded_at(step))
     middle, last = (asked(desk.experiments.experiment_form({"run": run, "step": step}, VIEWER)) for step in (10, 20))
     assert middle["values"]["ppo.steps"] == last["values"]["ppo.steps"] == 20
     assert (middle["suggested"], last["suggested"]) == ({}, {"ppo.steps": 40})
@@ -207,7 +207,7 @@ def test_suggestions_ask_the_doctor_that_the_table_and_the_live_page_ask(desk: D
 
 def test_suggestions_follow_the_verdict(desk: Desk, workspace: Workspace, insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(workspace)
-    monkeypatch.setattr(insights, "kind_of", lambda run, place: "improved")
+    monkeypatch.setattr(insights, "kind_of", lambda run, folder_of: "improved")
     ideas = asked(desk.experiments.experiment_ideas({"run": run}, VIEWER))["ideas"]
     assert any(idea["how"] == "variation" and idea["changes"] == {"ppo.kl_coef": 0.0} for idea in ideas)
     assert any(idea["how"] == "sweep" and idea["sweep"] == {"engine.seed": [1, 2, 3]} for idea in ideas)

@@ -243,7 +243,7 @@ def test_an_export_goes_into_the_workspace(workspace: Workspace) -> None:
     assert (look["job"]["state"], [file["name"] for file in look["files"]]) == ("done", ["metrics.csv"])
     made = workspace.root / paths.RECORDINGS / COLLAPSES / paths.EXPORTS / "metrics.csv"
     assert len(made.read_text().splitlines()) == 17  # a head, and a line for each step
-    with open(open_export(workspace.exports_place(COLLAPSES), "metrics.csv"), encoding="utf-8") as file:
+    with open(open_export(workspace.exports_parent(COLLAPSES), "metrics.csv"), encoding="utf-8") as file:
         assert file.read() == made.read_text()
     assert everything(workspace.run_dir(COLLAPSES).parent) == before
     assert workspace.runs() == []

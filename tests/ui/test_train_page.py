@@ -28,7 +28,7 @@ from rlhf_studio.ui.forecast import recipe_row
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.train_page import TrainPage
-from tests.runs.test_checkpoints import place, write
+from tests.runs.test_checkpoints import folder_of, write
 from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
 
 WORLD = load_recipe("world")
@@ -230,7 +230,7 @@ def test_settings_of_a_failed_run_resume_it_where_its_checkpoint_allows_them(
         writer.set_state("failed", cause="the loss is not finite")
     ask = lambda **changes: {**sent(**changes), "parent": parent}  # noqa: E731
     assert "has no checkpoint" in bench.page.check(ask(), OPERATOR)["origin"]["text"]
-    write(place(folder, 2), 2, RunReader(folder).recorded_at(2))
+    write(folder_of(folder, 2), 2, RunReader(folder).recorded_at(2))
     mended = ask(ppo__learning_rate=1e-6)
     told = bench.page.check(mended, OPERATOR)["origin"]
     assert told["step"] == 2 and "begins at step 1" in told["text"] and "can also go on" in told["text"]

@@ -27,7 +27,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One line of a chart on the Live page.
 
     Attributes:
@@ -74,7 +74,7 @@ class Metric:
     good: str
     usual: tuple[float, float] | None = None
     colour: str = "part"
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ChartLine, ...] = ()
     tile: Tile | None = None
 
     @property

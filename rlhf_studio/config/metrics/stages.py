@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlhf_studio.config.metrics.metric import Line, Metric, Tile
+from rlhf_studio.config.metrics.metric import ChartLine, Metric, Tile
 
 _SFT = (
     Metric(
@@ -14,7 +14,7 @@ _SFT = (
         "How badly the model predicts the tokens that it is to learn, on the examples of this step: minus their mean log-probability.",
         "Falls fast at first, then slowly; each step sees other examples, so it is noisy.",
         colour="policy",
-        lines=(Line("sft-loss"),),
+        lines=(ChartLine("sft-loss"),),
         tile=Tile(),
     ),
     Metric(
@@ -24,7 +24,7 @@ _SFT = (
         "The same loss on examples that training never sees.",
         "Falls with the loss. When it rises again while the loss falls, the model overfits.",
         colour="value",
-        lines=(Line("sft-loss", style="sparse"),),
+        lines=(ChartLine("sft-loss", style="sparse"),),
         tile=Tile(),
     ),
     Metric(
@@ -35,7 +35,7 @@ _SFT = (
         "tokens the model seems to choose. 1 is certain.",
         "Falls towards the held-out perplexity.",
         colour="kl",
-        lines=(Line("perplexity", style="soft"),),
+        lines=(ChartLine("perplexity", style="soft"),),
     ),
     Metric(
         "sft/eval_perplexity",
@@ -44,7 +44,7 @@ _SFT = (
         "Perplexity on examples that training never sees: the exponential of their mean loss over all tokens together.",
         "Falls, then stays; the lowest point is the best model.",
         colour="entropy",
-        lines=(Line("perplexity", style="sparse"),),
+        lines=(ChartLine("perplexity", style="sparse"),),
         tile=Tile(),
     ),
 )
@@ -57,7 +57,7 @@ _REWARD_MODEL = (
         "In how many of the pairs that training never sees the chosen response has the higher score. Guessing gives 50 %.",
         "Well above 50 %; people agree with each other on 60 to 80 % of such pairs, so more than that is rare outside toy worlds.",
         colour="length",
-        lines=(Line("accuracy", style="sparse", percent=True),),
+        lines=(ChartLine("accuracy", style="sparse", percent=True),),
         tile=Tile(digits=1, percent=True),
     ),
     Metric(
@@ -67,7 +67,7 @@ _REWARD_MODEL = (
         "In how many pairs of this step the chosen response has the higher score.",
         "Rises above 50 %; far above the held-out accuracy the pairs are being learned by heart.",
         colour="score",
-        lines=(Line("accuracy", style="soft", percent=True),),
+        lines=(ChartLine("accuracy", style="soft", percent=True),),
         tile=Tile(digits=1, percent=True),
     ),
     Metric(
@@ -77,7 +77,7 @@ _REWARD_MODEL = (
         "How surprised the model is by people's choices, on the pairs of this step. 0.69 is guessing.",
         "Falls below 0.69.",
         colour="policy",
-        lines=(Line("pair-loss"),),
+        lines=(ChartLine("pair-loss"),),
         tile=Tile(digits=3),
     ),
     Metric(
@@ -87,7 +87,7 @@ _REWARD_MODEL = (
         "The plain log loss on pairs that training never sees: without margins, smoothing, weights and centering.",
         "Falls with the loss. When it rises again, the model has become too sure of itself.",
         colour="value",
-        lines=(Line("pair-loss", style="sparse"),),
+        lines=(ChartLine("pair-loss", style="sparse"),),
         tile=Tile(digits=3, label="Held-out log loss"),
     ),
     Metric(
@@ -97,7 +97,7 @@ _REWARD_MODEL = (
         "How much higher the chosen response is scored than the rejected one, on average over the pairs of this step.",
         "Rises above 0; without end it says that scores are only being stretched.",
         colour="kl",
-        lines=(Line("margin", style="soft"),),
+        lines=(ChartLine("margin", style="soft"),),
     ),
     Metric(
         "reward_model/eval_margin",
@@ -106,7 +106,7 @@ _REWARD_MODEL = (
         "The same on pairs that training never sees.",
         "Rises above 0; without end it says that scores are only being stretched.",
         colour="entropy",
-        lines=(Line("margin", style="sparse"),),
+        lines=(ChartLine("margin", style="sparse"),),
         tile=Tile(),
     ),
     Metric(
@@ -116,7 +116,7 @@ _REWARD_MODEL = (
         "Mean score of the chosen responses of this step.",
         "Moves away from the rejected score; where the two lie does not matter, only the distance.",
         colour="part-1",
-        lines=(Line("chosen-rejected", style="soft"),),
+        lines=(ChartLine("chosen-rejected", style="soft"),),
     ),
     Metric(
         "reward_model/rejected_mean",
@@ -125,7 +125,7 @@ _REWARD_MODEL = (
         "Mean score of the rejected responses of this step.",
         "Stays below the chosen score.",
         colour="clip",
-        lines=(Line("chosen-rejected", style="soft"),),
+        lines=(ChartLine("chosen-rejected", style="soft"),),
     ),
     Metric(
         "reward_model/gold_accuracy",
@@ -134,7 +134,7 @@ _REWARD_MODEL = (
         "In how many held-out pairs of the review world the model prefers the same response as the world's gold reward.",
         "Near the held-out accuracy or above: people's choices are noisier than gold.",
         colour="gold",
-        lines=(Line("accuracy", style="sparse", percent=True),),
+        lines=(ChartLine("accuracy", style="sparse", percent=True),),
     ),
     Metric(
         "reward_model/calibration_error",
@@ -167,7 +167,7 @@ _DPO = (
         "How surprised the policy is by people's choices when β times its log-ratio to the reference is its score. 0.69 at the start.",
         "Falls below 0.69.",
         colour="policy",
-        lines=(Line("dpo-loss"),),
+        lines=(ChartLine("dpo-loss"),),
         tile=Tile(digits=3, label="Loss"),
     ),
     Metric(
@@ -177,7 +177,7 @@ _DPO = (
         "The same loss on pairs that training never sees.",
         "Falls with the loss. When it rises again, the policy overfits.",
         colour="value",
-        lines=(Line("dpo-loss", style="sparse"),),
+        lines=(ChartLine("dpo-loss", style="sparse"),),
         tile=Tile(digits=3, label="Held-out loss"),
     ),
     Metric(
@@ -187,7 +187,7 @@ _DPO = (
         "In how many pairs of this step the chosen response became likelier, against the reference, than the rejected one.",
         "Rises above 50 %.",
         colour="score",
-        lines=(Line("dpo-accuracy", style="soft", percent=True),),
+        lines=(ChartLine("dpo-accuracy", style="soft", percent=True),),
         tile=Tile(digits=1, percent=True, label="Accuracy"),
     ),
     Metric(
@@ -197,7 +197,7 @@ _DPO = (
         "The same on pairs that training never sees.",
         "Rises with the accuracy.",
         colour="length",
-        lines=(Line("dpo-accuracy", style="sparse", percent=True),),
+        lines=(ChartLine("dpo-accuracy", style="sparse", percent=True),),
         tile=Tile(digits=1, percent=True, label="Held-out accuracy"),
     ),
     Metric(
@@ -208,7 +208,7 @@ _DPO = (
         "reward is β times the log-ratio of policy to reference.",
         "Rises slowly. A large margin means that the policy is far from its reference.",
         colour="kl",
-        lines=(Line("dpo-margin", style="soft"),),
+        lines=(ChartLine("dpo-margin", style="soft"),),
         tile=Tile(label="Margin"),
     ),
     Metric(
@@ -218,7 +218,7 @@ _DPO = (
         "The same on pairs that training never sees.",
         "Rises with the margin.",
         colour="entropy",
-        lines=(Line("dpo-margin", style="sparse"),),
+        lines=(ChartLine("dpo-margin", style="sparse"),),
     ),
     Metric(
         "dpo/chosen_reward",
@@ -227,7 +227,7 @@ _DPO = (
         "β times the log-ratio of policy to reference on the chosen responses of this step: how much likelier the policy made them.",
         "Near or above 0. When it falls far below, the policy unlearns the good responses too, only more slowly.",
         colour="part-1",
-        lines=(Line("dpo-rewards", style="soft"),),
+        lines=(ChartLine("dpo-rewards", style="soft"),),
         tile=Tile(),
     ),
     Metric(
@@ -237,7 +237,7 @@ _DPO = (
         "The same on the rejected responses.",
         "Falls below the chosen reward.",
         colour="clip",
-        lines=(Line("dpo-rewards", style="soft"),),
+        lines=(ChartLine("dpo-rewards", style="soft"),),
         tile=Tile(),
     ),
     Metric(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_studio.config.metrics.metric import Line, Metric, Tile
+from rlhf_studio.config.metrics.metric import ChartLine, Metric, Tile
 from rlhf_studio.config.metrics.stages import STAGE_METRICS
 
 _OBJECTIVE = (
@@ -14,8 +14,8 @@ _OBJECTIVE = (
         "Rises, then flattens; the gold score should follow it.",
         colour="score",
         lines=(
-            Line("score"),
-            Line("frontier"),
+            ChartLine("score"),
+            ChartLine("frontier"),
         ),
         tile=Tile(),
     ),
@@ -49,8 +49,8 @@ _OBJECTIVE = (
         "Rises with the score. When the score rises and gold falls, the reward is being gamed.",
         colour="gold",
         lines=(
-            Line("score", axis="right"),
-            Line("frontier", axis="right"),
+            ChartLine("score", axis="right"),
+            ChartLine("frontier", axis="right"),
         ),
         tile=Tile(),
     ),
@@ -69,7 +69,7 @@ _OBJECTIVE = (
         "Starts at 0 and grows slowly to a few nats; a steep climb means the policy leaves fluent text behind.",
         usual=(0.0, 15.0),
         colour="kl",
-        lines=(Line("kl"),),
+        lines=(ChartLine("kl"),),
         tile=Tile(),
     ),
     Metric(
@@ -80,7 +80,7 @@ _OBJECTIVE = (
         "Close to the plain KL; a large gap says that few responses dominate.",
         usual=(0.0, 15.0),
         colour="kl-soft",
-        lines=(Line("kl", style="soft"),),
+        lines=(ChartLine("kl", style="soft"),),
     ),
     Metric(
         "objective/entropy",
@@ -110,7 +110,7 @@ _OBJECTIVE = (
         "The price β of moving away from the reference, per nat.",
         "Constant when fixed; when adaptive it moves until the KL stays near its target.",
         colour="coef",
-        lines=(Line("kl", axis="right", style="steps"),),
+        lines=(ChartLine("kl", axis="right", style="steps"),),
     ),
     Metric(
         "reward/*",
@@ -129,7 +129,7 @@ _POLICY = (
         "How open the policy's choice is at each token, averaged.",
         "Falls slowly; near 0 it has become certain and stops exploring.",
         colour="entropy",
-        lines=(Line("entropy"),),
+        lines=(ChartLine("entropy"),),
         tile=Tile(),
     ),
     Metric(
@@ -148,7 +148,7 @@ _POLICY = (
         "0 to 20 %; more means the learning rate or the number of passes is too high.",
         usual=(0.0, 0.2),
         colour="clip",
-        lines=(Line("clip", percent=True),),
+        lines=(ChartLine("clip", percent=True),),
         tile=Tile(digits=1, percent=True, label="Clipped tokens"),
     ),
     Metric(
@@ -159,7 +159,7 @@ _POLICY = (
         "Very close to 1; far from 1 the old samples no longer speak for the policy.",
         usual=(0.95, 1.05),
         colour="ratio",
-        lines=(Line("clip", axis="right"),),
+        lines=(ChartLine("clip", axis="right"),),
     ),
     Metric("val/ratio_var", "Ratio variance", "", "Variance of the probability ratio over tokens.", "Small; spikes show unstable updates."),
     Metric(
@@ -178,7 +178,7 @@ _POLICY = (
         "averaged over the update. Long responses count more.",
         "Small and noisy around a slightly negative value; its level says little.",
         colour="policy",
-        lines=(Line("loss"),),
+        lines=(ChartLine("loss"),),
     ),
 )
 
@@ -190,7 +190,7 @@ _VALUE = (
         "Half the squared error of the value head, averaged over the update.",
         "Falls early, then stays low.",
         colour="value",
-        lines=(Line("loss", axis="right"),),
+        lines=(ChartLine("loss", axis="right"),),
     ),
     Metric(
         "val/clipfrac_avg",
@@ -209,7 +209,7 @@ _VALUE = (
         "Climbs above 0 within the first steps and stays there.",
         usual=(0.0, 1.0),
         colour="critic",
-        lines=(Line("critic"),),
+        lines=(ChartLine("critic"),),
         tile=Tile(label="Value fit"),
     ),
     Metric("val/returns_mean", "Mean return", "points", "Average return over tokens: advantage plus value.", "Rises with the score."),
@@ -231,7 +231,7 @@ _TEXT = (
         "Mean number of tokens per response, the stop token included.",
         "Steady; running to the limit or to a few tokens means length is being gamed.",
         colour="length",
-        lines=(Line("length"),),
+        lines=(ChartLine("length"),),
         tile=Tile(digits=1, label="Length"),
     ),
     Metric(
@@ -241,7 +241,7 @@ _TEXT = (
         "Share of responses that hit the length limit before their stop token.",
         "Low; a rising share means answers no longer end.",
         colour="cut",
-        lines=(Line("length", axis="right", percent=True),),
+        lines=(ChartLine("length", axis="right", percent=True),),
     ),
     Metric(
         "tokens/reward_cut",
@@ -279,7 +279,7 @@ _SPEED = (
         "Time this step spent writing responses.",
         "Usually the largest part.",
         colour="phase-1",
-        lines=(Line("phases", style="stack"),),
+        lines=(ChartLine("phases", style="stack"),),
     ),
     Metric(
         "time/score",
@@ -288,7 +288,7 @@ _SPEED = (
         "Time this step spent in the reward components.",
         "Small beside sampling.",
         colour="phase-2",
-        lines=(Line("phases", style="stack"),),
+        lines=(ChartLine("phases", style="stack"),),
     ),
     Metric(
         "time/reference",
@@ -297,7 +297,7 @@ _SPEED = (
         "Time for the reference policy's log-probabilities.",
         "Small beside sampling.",
         colour="phase-3",
-        lines=(Line("phases", style="stack"),),
+        lines=(ChartLine("phases", style="stack"),),
     ),
     Metric(
         "time/update",
@@ -306,7 +306,7 @@ _SPEED = (
         "Time for the optimizer's passes over the batch.",
         "Grows with PPO epochs.",
         colour="phase-4",
-        lines=(Line("phases", style="stack"),),
+        lines=(ChartLine("phases", style="stack"),),
     ),
     Metric(
         "time/record",
@@ -315,7 +315,7 @@ _SPEED = (
         "Time for writing this step to disk.",
         "Close to 0.",
         colour="phase-5",
-        lines=(Line("phases", style="stack"),),
+        lines=(ChartLine("phases", style="stack"),),
     ),
     Metric("time/total", "Step time", "seconds", "Wall-clock time of the whole step.", "Steady."),
     Metric("time/elapsed", "Elapsed", "seconds", "Time since training began, loading excluded.", "Grows evenly."),
@@ -330,7 +330,7 @@ _SPEED = (
         "Response tokens handled per second of the whole step.",
         "Steady.",
         colour="speed",
-        lines=(Line("speed"),),
+        lines=(ChartLine("speed"),),
         tile=Tile(digits=0),
     ),
     Metric("memory/peak", "Peak memory", "bytes", "Most memory the engine has held so far.", "Flat after the first steps."),

@@ -57,8 +57,8 @@ class Recipe:
 
 def list_recipes(stage: Stage | None = None) -> list[Recipe]:
     """All recipes, or those of one stage, in the order of the cards."""
-    found = (_read(path) for path in FOLDER.glob("*.yaml"))
-    return sorted((one for one in found if stage in (None, one.stage)), key=lambda recipe: (recipe.order, recipe.name))
+    recipes = (_read(path) for path in FOLDER.glob("*.yaml"))
+    return sorted((recipe for recipe in recipes if stage in (None, recipe.stage)), key=lambda recipe: (recipe.order, recipe.name))
 
 
 def load_recipe(name: str) -> Recipe:

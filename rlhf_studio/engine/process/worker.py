@@ -306,7 +306,7 @@ class Worker:
         step = run.step_number
         if step == self._saved_step:
             return
-        self._writer.check_place()
+        self._writer.check_folder()
         if run.compute.ranks.sharded:
             run.compute.ranks.broadcast(SAVE)
         users = users_of(paths.checkpoint_dir(self._run_dir, step))
@@ -321,7 +321,7 @@ class Worker:
 
     def _snapshot(self, run: StageRun) -> None:
         """Keep the model alone, as it is after the last finished step."""
-        self._writer.check_place()
+        self._writer.check_folder()
         if run.compute.ranks.sharded:
             run.compute.ranks.broadcast(SNAPSHOT)
         run.save_snapshot(self._run_dir)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlhf_studio.config import NOTHING_ALLOWED, ClassifierReward, DataConfig, Finding, Permissions, RewardComponent, RunConfig
+from rlhf_studio.config import NOTHING_ALLOWED, ClassifierReward, ComponentProblem, DataConfig, Permissions, RewardComponent, RunConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.checks.reward_texts import RewardTextReader
@@ -102,5 +102,5 @@ def _end_token_problems(component: ClassifierReward, name: str, saved: RewardFil
     return [Problem(f"{field_name}.append_eos", message)]
 
 
-def _problem(field_name: str, finding: Finding) -> Problem:
+def _problem(field_name: str, finding: ComponentProblem) -> Problem:
     return Problem(f"{field_name}.{finding.setting}", finding.message)

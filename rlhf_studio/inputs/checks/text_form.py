@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlhf_studio.config import ClassifierReward, DataConfig, Finding
+from rlhf_studio.config import ClassifierReward, ComponentProblem, DataConfig
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.prepare import prompt_texts
@@ -21,7 +21,7 @@ def is_chat(component: ClassifierReward, trained: TrainedText | None) -> bool:
 
 def form_findings(
     name: str, component: ClassifierReward, trained: TrainedText | None, template: str | None, data: DataConfig | None = None
-) -> Iterator[Finding]:
+) -> Iterator[ComponentProblem]:
     """What keeps the model ``name`` from reading texts in the form that it was trained on; nothing where that is not on record.
 
     Args:
@@ -32,22 +32,24 @@ def form_findings(
         return
     if not trained.chat_template:
         if component.chat_template == "own":
-            yield Finding("chat_template", f"{name} was trained on plain text, not on chats in the form of its template; use auto")
+            yield ComponentProblem("chat_template", f"{name} was trained on plain text, not on chats in the form of its template; use auto")
         return
     if component.reads == "response":
-        yield Finding("reads", f"{name} was trained on whole chats, so a response alone has no score that means anything; use both")
+        yield ComponentProblem(
+            "reads", f"{name} was trained on whole chats, so a response alone has no score that means anything; use both"
+        )
     elif component.chat_template == "policy":
         message = f"{name} was trained on whole chats in the form of its own template, whose end the policy does not write; use auto"
-        yield Finding("chat_template", message)
+        yield ComponentProblem("chat_template", message)
     elif template is None or template_digest(template) != trained.template_sha256:
         message = f"the chat template of {name} is not the one that it was trained with; put back the tokenizer that was saved with it"
-        yield Finding("chat_template", message)
+        yield ComponentProblem("chat_template", message)
     elif component.chat_template == "auto" and data is not None and not data.chat_template and not _opens_all(trained, data):
         message = (
             f"{name} was trained on chats, and the prompts are plain text; switch data.chat_template on, or use own, which takes a whole "
             "prompt as what the user says"
         )
-        yield Finding("chat_template", message)
+        yield ComponentProblem("chat_template", message)
 
 
 def _opens_all(trained: TrainedText, data: DataConfig) -> bool:

@@ -1,4 +1,4 @@
-"""What a class is asked and answers, with its bounds; what it answered together, and a round as rows to take home."""
+"""The questions and answers of a class with their limits, the summary of all answers, and a round as rows for export."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ POINTS = 32
 MOST_DRAWN = 400  # points that are sent
 LARGEST = 1e12  # of a drawn step or value: between larger ones no curve can be computed
 EDGE = 0.1  # of the width that a drawn curve may leave out on each side
-Answer = int | tuple[float, ...]
+AnswerValue = int | tuple[float, ...]
 """The number of the chosen option, from 0; or the heights of a curve."""
 
 
 @dataclass(frozen=True)
-class Question:
+class RoundQuestion:
     """What is asked. Raises ValueError for what cannot be asked.
 
     Attributes:
@@ -93,8 +93,8 @@ class Question:
         """How it is answered."""
         return "curve" if self.metric else "options"
 
-    def places(self) -> np.ndarray:
-        """The steps at which a curve's heights are kept, shape (POINTS,); they need not be whole."""
+    def sample_steps(self) -> np.ndarray:
+        """The steps at which the heights of a curve are stored, shape (POINTS,). They need not be whole numbers."""
         return np.linspace(self.first, self.last, POINTS)
 
 
@@ -103,7 +103,7 @@ class Round:
     """A question that was asked. ``run``: the run whose curve answers it; empty as long as nobody knows."""
 
     id: str
-    question: Question
+    question: RoundQuestion
     state: State
     run: str
     asked_at: float
@@ -111,17 +111,17 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Given:
+class StudentAnswer:
     """One student's answer. ``person`` tells students apart while the class lasts; afterwards it says nothing."""
 
     person: str
     name: str
-    answer: Answer
+    answer: AnswerValue
     changes: int
     at: float
 
 
-def read_answer(question: Question, value: Any) -> Answer:
+def read_answer(question: RoundQuestion, value: Any) -> AnswerValue:
     """An answer as a page sends it: the number of an option, or the points of a curve as ``[[step, value], ...]``.
 
     Raises ValueError with one sentence for the student.
@@ -138,29 +138,34 @@ def _points(value: Any) -> list[tuple[float, float]]:
         raise ValueError(f"A curve needs 2 to {MOST_DRAWN} points.")
     for point in value:
         pair = isinstance(point, list) and len(point) == 2
-        if not pair or any(isinstance(one, bool) or not isinstance(one, int | float) or not abs(one) <= LARGEST for one in point):
+        if not pair or any(
+            isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= LARGEST for number in point
+        ):
             raise ValueError("A point of a curve is a step and a value, both numbers.")
     return [(float(step), float(height)) for step, height in value]
 
 
-def resampled(question: Question, points: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    """The heights of a drawn curve at the places that are kept, inside the field. Raises ValueError for one that leaves out too much."""
+def resampled(question: RoundQuestion, points: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    """The heights of a drawn curve at :meth:`RoundQuestion.sample_steps`, cut to the range of the question.
+
+    Raises ValueError for a curve that does not reach from the first step to the last.
+    """
     heights = dict(points)  # of two points at one step the later one
     steps = sorted(heights)
     margin = EDGE * (question.last - question.first) + 1e-9
     if steps[0] > question.first + margin or steps[-1] < question.last - margin:
         raise ValueError("Draw the curve from the left edge to the right one.")
-    found = np.interp(question.places(), steps, [heights[step] for step in steps])
-    return tuple(round(float(one), 6) for one in np.clip(found, question.low, question.high))
+    kept_heights = np.interp(question.sample_steps(), steps, [heights[step] for step in steps])
+    return tuple(round(float(height), 6) for height in np.clip(kept_heights, question.low, question.high))
 
 
 def clean_name(name: str) -> str:
-    """A name as it is kept. Raises ValueError for one that is too long or holds what cannot be seen."""
-    kept = " ".join(name.split())
-    if len(kept) > LONGEST_NAME:
+    """A name with single spaces, as it is stored. Raises ValueError when it is too long or has a hidden character."""
+    cleaned = " ".join(name.split())
+    if len(cleaned) > LONGEST_NAME:
         raise ValueError(f"A name has at most {LONGEST_NAME} characters.")
-    refuse_hidden(kept, "A name")
-    return kept
+    refuse_hidden(cleaned, "A name")
+    return cleaned
 
 
 # --- what a class answered, together ---------------------------------------------------------------------------------------------
@@ -168,34 +173,34 @@ def clean_name(name: str) -> str:
 Json = dict[str, Any]
 
 
-def distribution(question: Question, answers: Sequence[Answer]) -> Json:
+def distribution(question: RoundQuestion, answers: Sequence[AnswerValue]) -> Json:
     """``counts`` for each option; or ``steps``, ``curves`` and at each step ``median``, ``low`` and ``high``, between which the middle
     half of the curves lies (quartiles, interpolated linearly)."""
     if question.kind == "options":
-        return {"counts": [answers.count(place) for place in range(len(question.options))]}
-    curves = [one for one in answers if isinstance(one, tuple)]
-    found: Json = {"steps": _rounded(question.places()), "curves": curves, "median": [], "low": [], "high": []}
+        return {"counts": [answers.count(option) for option in range(len(question.options))]}
+    curves = [answer for answer in answers if isinstance(answer, tuple)]
+    summary: Json = {"steps": _rounded(question.sample_steps()), "curves": curves, "median": [], "low": [], "high": []}
     if curves:
         quartiles = np.percentile(np.asarray(curves), [25, 50, 75], axis=0)
-        found |= {name: _rounded(row) for name, row in zip(("low", "median", "high"), quartiles, strict=True)}
-    return found
+        summary |= {name: _rounded(row) for name, row in zip(("low", "median", "high"), quartiles, strict=True)}
+    return summary
 
 
 def _rounded(values: np.ndarray) -> list[float]:
     return [round(float(value), 6) for value in values]
 
 
-def rows_of(one: Round, answers: Sequence[Given]) -> Iterator[Json]:
-    """One row for each answer, without anything that tells who a student was but the name they typed."""
-    question = one.question
+def rows_of(round_: Round, answers: Sequence[StudentAnswer]) -> Iterator[Json]:
+    """One row for each answer. Nothing in it tells who a student was, except the name that the student typed."""
+    question = round_.question
     for number, given in enumerate(answers, start=1):
-        row: Json = {"round": one.id, "question": question.text, "number": number, "name": given.name, "changes": given.changes}
+        row: Json = {"round": round_.id, "question": question.text, "number": number, "name": given.name, "changes": given.changes}
         if isinstance(given.answer, tuple):
-            row |= {"metric": question.metric, "steps": _rounded(question.places()), "curve": list(given.answer)}
+            row |= {"metric": question.metric, "steps": _rounded(question.sample_steps()), "curve": list(given.answer)}
         else:
             row |= {"answer": question.options[given.answer]}
             row |= {} if question.right is None else {"right": given.answer == question.right}
-        yield {**row, "run": one.run}
+        yield {**row, "run": round_.run}
 
 
 def as_lines(rows: Iterator[Json]) -> str:

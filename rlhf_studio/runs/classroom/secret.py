@@ -20,7 +20,7 @@ _LONGEST = 400
 
 
 def lasting_secret(root: Path, file: str) -> str:
-    """What is kept in ``file`` below ``root``; made and kept where there is none that can be believed. Raises StoreError."""
+    """The secret in ``file`` below ``root``. A new one is made and stored when there is none that can be trusted. Raises StoreError."""
     known = kept_secret(root, file)
     if not known:
         known = secrets.token_urlsafe(32)
@@ -29,7 +29,7 @@ def lasting_secret(root: Path, file: str) -> str:
 
 
 def keep_secret(root: Path, file: str, token: str) -> None:
-    """Keep the token below ``root``, in place of what was kept before. Raises StoreError."""
+    """Store the token below ``root``, in place of an earlier one. Raises StoreError."""
     path = Path(root) / file
     fresh = path.with_name(f"{file}-{secrets.token_hex(4)}")
     try:
@@ -46,24 +46,24 @@ def keep_secret(root: Path, file: str, token: str) -> None:
 
 
 def kept_secret(root: Path, file: str) -> str:
-    """The token that an app of this user has kept below ``root``; empty where there is none that can be believed."""
+    """The token that an app of this user stored below ``root``; empty when there is none that can be trusted."""
     try:
         descriptor = os.open(Path(root) / file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return ""
     try:
-        found = os.fstat(descriptor)
-        own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+        status = os.fstat(descriptor)
+        is_private = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
         token, _, number = os.read(descriptor, _LONGEST).decode("ascii", "replace").strip().partition(" ")
     except OSError:
         return ""
     finally:
         os.close(descriptor)
-    return token if own and number == str(found.st_ino) else ""
+    return token if is_private and number == str(status.st_ino) else ""
 
 
 def forget_secret(root: Path, file: str) -> None:
-    """No app after this one has it. Raises StoreError."""
+    """Remove the stored token, so that later apps do not have it. Raises StoreError."""
     path = Path(root) / file
     try:
         path.unlink(missing_ok=True)

@@ -18,28 +18,28 @@ from rlhf_studio.runs.classroom.records import (
     MOST_ROUNDS,
     POINTS,
     STATES,
-    Answer,
-    Given,
-    Question,
+    AnswerValue,
     Round,
+    RoundQuestion,
     State,
+    StudentAnswer,
     read_answer,
 )
+from rlhf_studio.runs.codec import RecordTable, as_json, choice, integer, plain, real, text
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import FileLock
-from rlhf_studio.runs.people import Database, Refused
-from rlhf_studio.runs.table import Table, as_json, choice, plain, real, text, whole
+from rlhf_studio.runs.people import Database, NotPossible
 from rlhf_studio.runs.values import decode_text, encode_text
 
 CLOSED = "This round is closed."
 GONE = "This round is not there any more."
 
 
-def _read_question(values: Any) -> Question:
-    return Question(**{**values, "options": tuple(values["options"])})
+def _read_question(values: Any) -> RoundQuestion:
+    return RoundQuestion(**{**values, "options": tuple(values["options"])})
 
 
-ROUNDS = Table(
+ROUNDS = RecordTable(
     "rounds",
     Round,
     plain("id"),
@@ -49,13 +49,13 @@ ROUNDS = Table(
     real("asked_at"),
 )
 """``answered`` is counted."""
-ANSWERS = Table("answers", Given, plain("person"), text("name"), as_json("answer"), whole("changes"), real("at"))
+ANSWERS = RecordTable("answers", StudentAnswer, plain("person"), text("name"), as_json("answer"), integer("changes"), real("at"))
 
 
 class ClassStore:
     """Rounds and answers below ``root``. Safe for several threads.
 
-    Every method is one transaction: what it returns is on the disk. All raise StoreError when the database cannot be used, and Refused,
+    Every method is one transaction: what it returns is on the disk. All raise StoreError when the database cannot be used, and NotPossible,
     with one sentence for people, for what cannot be done.
     """
 
@@ -72,8 +72,8 @@ class ClassStore:
     def notes(self) -> dict[str, str]:
         """What was noted of a class that has not ended, by name."""
         with self._database.read() as connection:
-            found = [] if connection is None else connection.execute("SELECT name, value FROM class_notes").fetchall()
-            return {decode_text(name): decode_text(value) for name, value in found}
+            rows = [] if connection is None else connection.execute("SELECT name, value FROM class_notes").fetchall()
+            return {decode_text(name): decode_text(value) for name, value in rows}
 
     def note(self, **values: str) -> None:
         """Note something of the present class, in place of what was noted under the same name."""
@@ -83,12 +83,12 @@ class ClassStore:
 
     # --- rounds -------------------------------------------------------------------------------------------------------------
 
-    def ask(self, question: Question, run: str = "") -> Round:
-        """Begin a round; the one before is put away."""
+    def ask(self, question: RoundQuestion, run: str = "") -> Round:
+        """Begin a round. The round before it is over."""
         made = Round(secrets.token_hex(6), question, "open", run, self._now(), 0)
         with self._database.change() as connection:
             if connection.execute("SELECT count(*) FROM rounds").fetchone()[0] >= MOST_ROUNDS:
-                raise Refused(f"A workspace keeps {MOST_ROUNDS} rounds. Save and delete earlier ones first.")
+                raise NotPossible(f"A workspace keeps {MOST_ROUNDS} rounds. Save and delete earlier ones first.")
             connection.execute("UPDATE rounds SET state = 'over'")
             ROUNDS.insert(connection, [made])
         return made
@@ -101,34 +101,36 @@ class ClassStore:
     def round(self, round_id: str) -> Round:
         """One round."""
         with self._database.read() as connection:
-            found = [] if connection is None else _rounds(connection, round_id)
-        if not found:
-            raise Refused(GONE)
-        return found[0]
+            rounds = [] if connection is None else _rounds(connection, round_id)
+        if not rounds:
+            raise NotPossible(GONE)
+        return rounds[0]
 
     def move(self, round_id: str, state: State) -> Round:
-        """Take a round on to a later state; asking for a state that it has passed changes nothing. Only a closed round, of which nobody has
-        seen anything yet, can be opened again."""
+        """Move a round on to a later state. Moving it to an earlier state changes nothing.
+
+        One step back is possible: a closed round, whose answers nobody has seen yet, can be opened again.
+        """
         with self._database.change() as connection:
-            known = _found(connection, round_id)
+            known = _round(connection, round_id)
             if STATES.index(state) > STATES.index(known.state) or (known.state, state) == ("closed", "open"):
                 connection.execute("UPDATE rounds SET state = ? WHERE id = ?", (state, round_id))
-            return _found(connection, round_id)
+            return _round(connection, round_id)
 
     def show_again(self, round_id: str) -> Round:
-        """What the class answered to a round that was put away is shown again; while another round is there, it is not."""
+        """Show the answers of a round that is over. Raises NotPossible while another round is going on."""
         with self._database.change() as connection:
-            _found(connection, round_id)
+            _round(connection, round_id)
             if connection.execute("SELECT count(*) FROM rounds WHERE state <> 'over' AND id <> ?", (round_id,)).fetchone()[0]:
-                raise Refused("Put the present round away first.")
+                raise NotPossible("Put the present round away first.")
             connection.execute("UPDATE rounds SET state = 'shown' WHERE id = ? AND state = 'over'", (round_id,))
-            return _found(connection, round_id)
+            return _round(connection, round_id)
 
     def set_run(self, round_id: str, run: str) -> Round:
         """Say whose curve answers the question."""
         with self._database.change() as connection:
             connection.execute("UPDATE rounds SET run = ? WHERE id = ?", (run, round_id))
-            return _found(connection, round_id)
+            return _round(connection, round_id)
 
     def delete(self, round_id: str) -> None:
         """Remove a round with its answers."""
@@ -138,39 +140,39 @@ class ClassStore:
 
     # --- answers ------------------------------------------------------------------------------------------------------------
 
-    def answer(self, round_id: str, person: str, name: str, answer: Answer, most: int = MOST_PEOPLE) -> int:
-        """Keep a student's answer, in place of an earlier one; gives how many have answered. ``most`` of them are counted."""
-        said = json.dumps(answer)
+    def answer(self, round_id: str, person: str, name: str, answer: AnswerValue, most: int = MOST_PEOPLE) -> int:
+        """Store a student's answer in place of an earlier one. Returns how many students have answered; at most ``most`` may."""
+        stored = json.dumps(answer)
         with self._database.change() as connection:
-            if _found(connection, round_id).state != "open":
-                raise Refused(CLOSED)
+            if _round(connection, round_id).state != "open":
+                raise NotPossible(CLOSED)
             where = "round = ? AND person = ?"
             known = connection.execute(f"SELECT changes, answer FROM answers WHERE {where}", (round_id, person)).fetchone()
             if known is None:
                 if _answered(connection, round_id) >= most:
-                    raise Refused(f"{most} people have answered, and the class has no more places. Tell your teacher.")
-                ANSWERS.insert(connection, [Given(person, name, answer, 0, self._now())], round=round_id)
-            elif known[1] != said:
+                    raise NotPossible(f"{most} people have answered, and the class has no more places. Tell your teacher.")
+                ANSWERS.insert(connection, [StudentAnswer(person, name, answer, 0, self._now())], round=round_id)
+            elif known[1] != stored:
                 if known[0] >= MOST_CHANGES:
-                    raise Refused(f"You have changed your answer {MOST_CHANGES} times. The last one counts.")
-                values = (encode_text(name), said, self._now(), round_id, person)
+                    raise NotPossible(f"You have changed your answer {MOST_CHANGES} times. The last one counts.")
+                values = (encode_text(name), stored, self._now(), round_id, person)
                 connection.execute(f"UPDATE answers SET name = ?, answer = ?, changes = changes + 1, at = ? WHERE {where}", values)
             return _answered(connection, round_id)
 
-    def answers(self, round_id: str) -> list[Given]:
+    def answers(self, round_id: str) -> list[StudentAnswer]:
         """The answers of a round, in the order in which they came."""
         with self._database.read() as connection:
             rounds = [] if connection is None else _rounds(connection, round_id)
             if connection is None or not rounds:
                 return []
-            asked = rounds[0].question
-            found = ANSWERS.records(connection, "WHERE round = ? ORDER BY at", (round_id,))
-            return [replace(given, answer=_answer(asked, given.answer)) for given in found]
+            question = rounds[0].question
+            answers = ANSWERS.records(connection, "WHERE round = ? ORDER BY at", (round_id,))
+            return [replace(given, answer=_answer(question, given.answer)) for given in answers]
 
     # --- people -------------------------------------------------------------------------------------------------------------
 
     def come(self, person: str) -> float:
-        """A student has opened the class link, for the first time since it was made; gives when."""
+        """Note that a student has opened the class link. Returns when that was for the first time, in seconds since 1970."""
         with self._database.change() as connection:
             connection.execute("INSERT OR IGNORE INTO students (person, at) VALUES (?, ?)", (person, self._now()))
             return float(connection.execute("SELECT at FROM students WHERE person = ?", (person,)).fetchone()[0])
@@ -181,21 +183,21 @@ class ClassStore:
             return dict([] if connection is None else connection.execute("SELECT person, at FROM students ORDER BY number").fetchall())
 
     def strike(self, people: Sequence[str]) -> None:
-        """Forget these students, with all that they have answered."""
+        """Forget these students and all their answers."""
         with self._database.forget() as connection:
             for table in ("students", "answers", "class_names"):
                 connection.executemany(f"DELETE FROM {table} WHERE person = ?", [(person,) for person in people])
 
     def begin_again(self) -> None:
-        """Nobody has come yet, as with a new link. What was answered stays."""
+        """Forget who has come, as for a new link. The answers stay."""
         with self._database.change() as connection:
             connection.execute("DELETE FROM students")
 
     def names(self) -> dict[str, str]:
         """What the students of the present class have typed, by the keys of their cookies."""
         with self._database.read() as connection:
-            found = [] if connection is None else connection.execute("SELECT person, name FROM class_names").fetchall()
-            return {person: decode_text(name) for person, name in found}
+            rows = [] if connection is None else connection.execute("SELECT person, name FROM class_names").fetchall()
+            return {person: decode_text(name) for person, name in rows}
 
     def set_name(self, person: str, name: str) -> None:
         """Keep the name that a student typed; an empty one is forgotten."""
@@ -203,7 +205,7 @@ class ClassStore:
             connection.execute("DELETE FROM class_names WHERE person = ?", (person,))
             if name:
                 if connection.execute("SELECT count(*) FROM class_names").fetchone()[0] >= MOST_PEOPLE:
-                    raise Refused(f"{MOST_PEOPLE} people have said their names, and more are not kept.")
+                    raise NotPossible(f"{MOST_PEOPLE} people have said their names, and more are not kept.")
                 connection.execute("INSERT INTO class_names VALUES (?, ?, ?)", (person, encode_text(name), self._now()))
             connection.execute("UPDATE answers SET name = ? WHERE person = ?", (encode_text(name), person))
 
@@ -214,7 +216,7 @@ class ClassStore:
             connection.execute("DELETE FROM class_names")
 
     def end_class(self) -> None:
-        """Forget who the students were: of an answer its name is left, where one was typed. Open rounds are put away."""
+        """Forget who the students were. An answer keeps only the name that was typed, if any. Open rounds are over."""
         if not self._database.exists():
             return
         with self._database.forget() as connection:
@@ -224,7 +226,7 @@ class ClassStore:
                 connection.execute(f"DELETE FROM {table}")
 
     def end_older(self, seconds: float) -> None:
-        """The same for a class that nobody has ended, such as after a power cut, if nothing has happened in it for so long."""
+        """End the class when nothing has happened in it for so many seconds, for instance after a power cut."""
         with self._database.read() as connection:
             newest = None if connection is None else _newest(connection)
         if newest is not None and self._now() - newest > seconds:
@@ -233,27 +235,27 @@ class ClassStore:
 
 def _newest(connection: sqlite3.Connection) -> float | None:
     """When something last happened in a class that has not ended; None where there is none."""
-    found = connection.execute(
+    newest = connection.execute(
         """SELECT max(at) FROM (SELECT at FROM class_names UNION ALL SELECT at FROM class_notes UNION ALL SELECT at FROM students
         UNION ALL SELECT at FROM answers WHERE person NOT LIKE 'ended-%' UNION ALL SELECT asked_at FROM rounds WHERE state <> 'over')"""
     ).fetchone()[0]
-    return None if found is None else float(found)
+    return None if newest is None else float(newest)
 
 
 def _rounds(connection: sqlite3.Connection, round_id: str | None = None) -> list[Round]:
     answered = "(SELECT count(*) FROM answers WHERE round = id)"
-    found = ROUNDS.select(connection, "WHERE ?1 IS NULL OR id = ?1 ORDER BY number DESC", (round_id,), keys=(answered,))
-    return [Round(**values, answered=count) for (count,), values in found]
+    rows = ROUNDS.select(connection, "WHERE ?1 IS NULL OR id = ?1 ORDER BY number DESC", (round_id,), keys=(answered,))
+    return [Round(**values, answered=count) for (count,), values in rows]
 
 
-def _found(connection: sqlite3.Connection, round_id: str) -> Round:
-    found = _rounds(connection, round_id)
-    if not found:
-        raise Refused(GONE)
-    return found[0]
+def _round(connection: sqlite3.Connection, round_id: str) -> Round:
+    rounds = _rounds(connection, round_id)
+    if not rounds:
+        raise NotPossible(GONE)
+    return rounds[0]
 
 
-def _answer(question: Question, value: Any) -> Answer:
+def _answer(question: RoundQuestion, value: Any) -> AnswerValue:
     """An answer as it was kept. Raises ValueError for what nobody can have answered to this question."""
     if question.kind == "options":
         return read_answer(question, value)

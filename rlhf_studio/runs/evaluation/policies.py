@@ -54,18 +54,18 @@ def sources_of(config: EvaluationRunConfig, runs: Path | None = None) -> list[Po
     lines = [line.strip() for line in config.evaluation.policies.splitlines() if line.strip()]
     if not lines:
         return [PolicySource(short_name(config.model.policy), "model", config.model.policy, config.model.revision)]
-    found: list[PolicySource] = []
+    policies: list[PolicySource] = []
     problems: list[Problem] = []
     for line in lines:
         try:
-            found += _of_line(line, runs)
+            policies += _of_line(line, runs)
         except ConfigError as error:
             problems += error.problems
         except StoreError as error:
             problems.append(Problem(FIELD, str(error)))
     if problems:
         raise ConfigError(problems)
-    return _named(found)
+    return _named(policies)
 
 
 def source_at(name: str, runs: Path | None = None) -> PolicySource:
@@ -73,12 +73,12 @@ def source_at(name: str, runs: Path | None = None) -> PolicySource:
     folder = Path(name)
     if folder.parent.name in (paths.CHECKPOINTS, paths.SNAPSHOTS) and (step := paths.checkpoint_step(folder.name)) is not None:
         name = f"{folder.parents[1]}@{step}"
-    found = _of_line(name, runs)
-    if len(found) != 1:
-        raise ConfigError([Problem("", f"{name} names {len(found)} policies; name one")])
-    if found[0].kind == "completions":
+    policies = _of_line(name, runs)
+    if len(policies) != 1:
+        raise ConfigError([Problem("", f"{name} names {len(policies)} policies; name one")])
+    if policies[0].kind == "completions":
         raise ConfigError([Problem("", f"{name} is a file of completions, which cannot answer prompts")])
-    return found[0]
+    return policies[0]
 
 
 def settings_of_run(folder: Path) -> tuple[StageConfig, Path]:
@@ -88,10 +88,10 @@ def settings_of_run(folder: Path) -> tuple[StageConfig, Path]:
 
 
 def run_named(line: str, runs: Path | None) -> tuple[Path, str] | None:
-    """The run folder that a line names, and what stands behind its ``@``; None where it names no run."""
-    whole = _run_folder(line, runs)
-    if whole is not None:
-        return whole, ""
+    """(the run folder that a line names, the text after its ``@``); None when the line does not name a run."""
+    run = _run_folder(line, runs)
+    if run is not None:
+        return run, ""
     name, at, which = line.rpartition("@")
     folder = _run_folder(name, runs) if at else None
     return None if folder is None else (folder, which)
@@ -135,26 +135,26 @@ def _of_run(folder: Path, which: str) -> list[PolicySource]:
         raise ConfigError([Problem(FIELD, f"{folder.name} was read from {source}: it has no model that could answer")])
     if config.stage not in LEARN_POLICIES:
         raise ConfigError([Problem(FIELD, f"{folder.name} is a run of the stage {STAGE_TITLES[config.stage]}, which has no policy")])
-    kept = {info.step: info.path for info in reader.policies()}
+    path_by_step = {info.step: info.path for info in reader.policies()}
     if which == START:
-        return [_start(folder, config, label, kept)]
-    if which == ALL and (kept or not began_fresh(config)):
-        starts = [] if began_fresh(config) else [_start(folder, config, label, kept)]
-        return [*starts, *(_kept(folder, path, step, label) for step, path in kept.items())]
-    if not kept and began_fresh(config):
+        return [_starting_policy(folder, config, label, path_by_step)]
+    if which == ALL and (path_by_step or not began_fresh(config)):
+        starts = [] if began_fresh(config) else [_starting_policy(folder, config, label, path_by_step)]
+        return [*starts, *(_saved_policy(folder, path, step, label) for step, path in path_by_step.items())]
+    if not path_by_step and began_fresh(config):
         raise ConfigError([Problem(FIELD, f"{folder.name} has no checkpoint yet, and it began with random weights; let it go on first")])
-    if not kept:
+    if not path_by_step:
         raise ConfigError([Problem(FIELD, f"{folder.name} has no checkpoint yet; {folder.name}@{START} is the policy that it began with")])
     if which and not which.isdecimal():
         raise ConfigError([Problem(FIELD, f"{which!r} is no step of {folder.name}: write @STEP, @{ALL} or @{START}")])
-    step = int(which) if which else max(kept)
-    if step not in kept:
-        there = ", ".join(map(str, kept))
+    step = int(which) if which else max(path_by_step)
+    if step not in path_by_step:
+        there = ", ".join(map(str, path_by_step))
         raise ConfigError([Problem(FIELD, f"{folder.name} has no checkpoint or snapshot of step {step}; it has: {there}")])
-    return [_kept(folder, kept[step], step, label)]
+    return [_saved_policy(folder, path_by_step[step], step, label)]
 
 
-def _kept(folder: Path, path: str, step: int, label: str) -> PolicySource:
+def _saved_policy(folder: Path, path: str, step: int, label: str) -> PolicySource:
     return PolicySource(
         f"{label}@{step}", "model", str(Path(path) / "policy"), run=folder.name, step=step, checkpoint=path, run_folder=str(folder)
     )
@@ -165,9 +165,9 @@ def began_fresh(config: StageConfig) -> bool:
     return bool(getattr(config.model, "fresh", False))
 
 
-def _start(folder: Path, config: StageConfig, label: str, kept: Iterable[int]) -> PolicySource:
+def _starting_policy(folder: Path, config: StageConfig, label: str, saved_steps: Iterable[int]) -> PolicySource:
     if began_fresh(config):
-        there = ", ".join(f"{folder.name}@{step}" for step in kept)
+        there = ", ".join(f"{folder.name}@{step}" for step in saved_steps)
         what = f"name a policy that it kept: {there}" if there else "and it has kept no policy yet"
         raise ConfigError([Problem(FIELD, f"{folder.name} began with random weights, which say nothing; {what}")])
     path, working = config.learns, RunReader(folder).working_folder()
@@ -177,9 +177,9 @@ def _start(folder: Path, config: StageConfig, label: str, kept: Iterable[int]) -
     return PolicySource(f"{label}@{START}", "model", path, config.model.revision, run=folder.name, run_folder=str(folder))
 
 
-def _named(found: list[PolicySource]) -> list[PolicySource]:
+def _named(policies: list[PolicySource]) -> list[PolicySource]:
     """The policies, each once, under names that differ: those of two runs with one name get the run's id."""
-    once = list(dict.fromkeys(found))
+    once = list(dict.fromkeys(policies))
     named: list[PolicySource] = []
     for source in once:
         name = source.name

@@ -18,7 +18,7 @@ Choice = Literal["left", "right", "tie"]
 
 
 @dataclass(frozen=True)
-class Vote:
+class ArenaVote:
     """One person's answer.
 
     Attributes:
@@ -43,7 +43,7 @@ def hash_of(left: str, right: str) -> str:
     return digest.hexdigest()
 
 
-def keep_vote(folder: Path, vote: Vote) -> None:
+def keep_vote(folder: Path, vote: ArenaVote) -> None:
     """Write a vote behind the others and wait until the disk has it. What a kill left of a line is removed first. Raises StoreError."""
     path = folder / FILE
     try:
@@ -57,24 +57,24 @@ def keep_vote(folder: Path, vote: Vote) -> None:
         raise store_error(error, path) from error
 
 
-def read_votes(folder: Path) -> list[Vote]:
+def read_votes(folder: Path) -> list[ArenaVote]:
     """All votes in their order; a last line that a kill cut off was never acknowledged and is left out. Raises StoreError."""
     path = folder / FILE
     try:
-        whole, _, _ = read_regular(path).rpartition(b"\n")
+        complete_lines, _, _ = read_regular(path).rpartition(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:
         raise store_error(error, path) from error
     try:
-        return [_vote(json.loads(line)) for line in whole.splitlines()]
+        return [_vote(json.loads(line)) for line in complete_lines.splitlines()]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(f"{path} is damaged: {error}. Remove the line, or the file, to vote again.", "damaged") from error
 
 
-def _vote(row: Any) -> Vote:
+def _vote(row: Any) -> ArenaVote:
     (left, left_draw), (right, right_draw), choice = row["left"], row["right"], row["choice"]
     about = row.get("about", "")
     if choice not in get_args(Choice) or not all(isinstance(text, str) for text in (left, right, about)):
         raise ValueError("a line is no vote")
-    return Vote(int(row["place"]), (left, int(left_draw)), (right, int(right_draw)), choice, about)
+    return ArenaVote(int(row["place"]), (left, int(left_draw)), (right, int(right_draw)), choice, about)

@@ -19,7 +19,7 @@ MOST_COLUMNS, LONGEST_COLUMN = 12, 40  # that are named where a row has not the 
 
 @dataclass(frozen=True)
 class ReadRow:
-    """What one row of JSON Lines gives: its items, or what is wrong with it. ``number`` is that of its line."""
+    """One row of JSON Lines: its items, or what is wrong with it. ``number`` is the number of its line."""
 
     number: int
     items: list[NewItem] = field(default_factory=list)
@@ -101,9 +101,9 @@ def read_row(row: Mapping[str, Any], settings: NewTask, *, must_be_known: bool =
 
 
 def _known_answer(row: Mapping[str, Any], chosen: int | None, *, must_be_known: bool) -> Any:
-    """The answer that is expected, None for a real item: what the row says, or ``chosen``, the response that its columns call so.
+    """The expected answer of a row, or None for a row without one. ``chosen`` is the number of the response in its column ``chosen``.
 
-    Raises ValueError for a row that is to have a known answer, and has none: nothing is taken for right that nobody has called so.
+    Raises ValueError when a row must have a known answer and has none. The program never guesses one.
     """
     calibration = row.get("calibration")
     if calibration is not None and not isinstance(calibration, bool):
@@ -191,7 +191,9 @@ def completions_of(row: Mapping[str, Any]) -> list[str] | None:
 
 
 class Together:
-    """Puts completions together: for pairs each two of a prompt that follow each other, for rankings all of it, for ratings each alone."""
+    """Puts single completions together into items: pairs of consecutive completions of a prompt, one ranking of all of them, or single
+    ratings.
+    """
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -199,7 +201,7 @@ class Together:
         self._left_out: Counter[str] = Counter()
 
     def add(self, prompt: str, completions: list[str]) -> list[NewItem]:
-        """Take the completions of one row; gives the items that are complete with them."""
+        """Take the completions of one row. Returns the items that they complete."""
         if self._kind == "rating":
             return [item for text in completions for item in self._item(prompt, [text])]
         waiting = self._waiting.setdefault(prompt, [])
@@ -212,7 +214,7 @@ class Together:
         return items
 
     def rest(self) -> Iterator[NewItem]:
-        """The items that are complete when no row is left: the rankings."""
+        """The items that are complete only when every row is read: the rankings."""
         for prompt, texts in self._waiting.items():
             if len(texts) == 1 or self._kind == "pair":
                 self._left_out["alone"] += len(texts)
@@ -248,7 +250,7 @@ def export_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
     is true. A ranking has ``responses`` with their ``ranks``, a rating ``response`` with its ``rating``. ``confidence`` is None where
     somebody did not say how sure they were, and there is no such column where nobody said it.
     """
-    asked = any(vote.confidence is not None for vote in votes if vote.verdict != "skip")
+    has_confidence = any(vote.confidence is not None for vote in votes if vote.verdict != "skip")
     known = {item.id: item for item in items}
     for vote in votes:
         if vote.verdict == "skip" or vote.item not in known:
@@ -257,7 +259,7 @@ def export_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
         yield {
             "prompt": item.prompt,
             **_answer(item, vote),
-            **({"confidence": vote.confidence} if asked else {}),
+            **({"confidence": vote.confidence} if has_confidence else {}),
             "annotator": vote.annotator,
             "criterion": task.settings.criterion,
             "task": task.settings.name,
@@ -277,8 +279,8 @@ def _answer(item: Item, vote: Vote) -> Row:
     return {**row, "both_bad": vote.verdict == "both_bad", **_sources(item, ["chosen_source", "rejected_source"], [best, 1 - best])}
 
 
-def _sources(item: Item, names: Sequence[str], places: Sequence[int]) -> Row:
-    return {name: item.sources[place] for name, place in zip(names, places, strict=True)} if item.sources else {}
+def _sources(item: Item, names: Sequence[str], responses: Sequence[int]) -> Row:
+    return {name: item.sources[response] for name, response in zip(names, responses, strict=True)} if item.sources else {}
 
 
 def agreed_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Iterator[Row]:
@@ -300,14 +302,14 @@ def agreed_rows(task: Task, items: Sequence[Item], votes: Sequence[Vote]) -> Ite
 
 def _agreed(item: Item, given: Sequence[Vote]) -> Row:
     if given[0].verdict == "rating":
-        return {"response": item.responses[0], "rating": sum(vote.value for vote in given) / len(given), **_said(given)}
+        return {"response": item.responses[0], "rating": sum(vote.value for vote in given) / len(given), **_mean_confidence(given)}
     if given[0].verdict == "ranks":
-        means = [sum(vote.value[place] for vote in given) for place in range(len(item.responses))]
-        return {"responses": list(item.responses), "ranks": dense(means), **_said(given)}
-    said: tuple[list[Vote], ...] = ([], [], [])  # for the first response, for the second, for none of them
+        means = [sum(vote.value[response] for vote in given) for response in range(len(item.responses))]
+        return {"responses": list(item.responses), "ranks": dense(means), **_mean_confidence(given)}
+    by_choice: tuple[list[Vote], ...] = ([], [], [])  # for the first response, for the second, for none of them
     for vote in given:
-        said[vote.value if vote.verdict == "chosen" else 2].append(vote)
-    weights = [sum(max(_weight(vote), 1e-9) for vote in votes) for votes in said]
+        by_choice[vote.value if vote.verdict == "chosen" else 2].append(vote)
+    weights = [sum(max(_weight(vote), 1e-9) for vote in votes) for votes in by_choice]
     none_of_them = weights[2] > max(weights[:2])
     best = 0 if weights[0] >= weights[1] else 1
     winner = 2 if none_of_them else best
@@ -315,7 +317,7 @@ def _agreed(item: Item, given: Sequence[Vote]) -> Row:
         "chosen": item.responses[best],
         "rejected": item.responses[1 - best],
         "tie": none_of_them or weights[0] == weights[1],
-        "confidence": weights[winner] / sum(weights) * _sure(said[winner]),
+        "confidence": weights[winner] / sum(weights) * _sure(by_choice[winner]),
     }
 
 
@@ -324,8 +326,8 @@ def _sure(votes: Sequence[Vote]) -> float:
     return sum(_weight(vote) for vote in votes) / len(votes)
 
 
-def _said(votes: Sequence[Vote]) -> Row:
-    """How sure people were on average, where anybody said it."""
+def _mean_confidence(votes: Sequence[Vote]) -> Row:
+    """How sure people were on average; empty when nobody said it."""
     return {"confidence": _sure(votes)} if any(vote.confidence is not None for vote in votes) else {}
 
 
@@ -385,10 +387,12 @@ def _groups(answers: list[Answer], kind: Kind) -> Iterator[list[Answer]]:
         if len(answers) > 1:
             yield list(different.values())[:MOST_RESPONSES] if len(different) > 1 else answers
     elif len({answer.policy for answer in answers}) > 1:
-        yield from ([one, other] for one, other in combinations(answers, 2) if one.policy != other.policy and one.draw == other.draw)
+        yield from (
+            [first, second] for first, second in combinations(answers, 2) if first.policy != second.policy and first.draw == second.draw
+        )
     else:
         drawn = sorted(answers, key=lambda answer: answer.draw)
-        yield from ([one, other] for one, other in zip(drawn[::2], drawn[1::2], strict=False))
+        yield from ([first, second] for first, second in zip(drawn[::2], drawn[1::2], strict=False))
 
 
 def _item_of(group: list[Answer]) -> NewItem:

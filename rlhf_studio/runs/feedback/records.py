@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from rlhf_studio.runs.table import Table, as_json, one, plain, real, text, truth, whole
+from rlhf_studio.runs.codec import RecordTable, as_json, converted, integer, plain, real, text, truth
 from rlhf_studio.runs.values import decode_pieces, encode_pieces
 
 Kind = Literal["pair", "ranking", "rating"]
@@ -158,7 +158,7 @@ class NewVote:
 
 @dataclass(frozen=True)
 class Vote:
-    """A stored answer. ``value`` speaks of the item's own responses, not of places on the page; ``shown`` is the order on the page."""
+    """A stored answer. ``value`` refers to the item's own responses, not to their order on the page; ``shown`` is that order."""
 
     id: str
     item: int
@@ -173,8 +173,8 @@ class Vote:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """How an annotator stands in the round with known answers."""
+class CalibrationState:
+    """How an annotator stands in the round of items with known answers."""
 
     attempt: int
     answered: int
@@ -189,8 +189,11 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a task is, real items alone: ``done`` have all the votes that they need; ``mine`` are one annotator's votes."""
+class TaskProgress:
+    """How far a task is. ``done`` items have all the votes that they need; ``mine`` counts one annotator's votes.
+
+    Items with known answers do not count.
+    """
 
     items: int
     done: int
@@ -204,15 +207,15 @@ class Turn:
 
     state: Literal["item", "done", "failed", "closed"]
     shown: Shown | None
-    calibration: Calibration
-    progress: Progress
+    calibration: CalibrationState
+    progress: TaskProgress
     expected: dict[str, Any] | None = None  # after a calibration item: whether it was right, the answer, and why
     may_undo: str = ""  # the id of the vote that can be taken back
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a run has asked people: in which task, and the ids of the items by :func:`rlhf_studio.runs.feedback.records.item_key`."""
+class AskedItems:
+    """What a run has asked people: the task, and the ids of the items by :func:`rlhf_studio.runs.feedback.records.item_key`."""
 
     task: str
     items: dict[str, int]
@@ -229,7 +232,7 @@ class Added:
 
 # --- as rows of people.db --------------------------------------------------------------------------------------------------------
 
-TASKS = Table(
+TASKS = RecordTable(
     "tasks",
     Task,
     plain("id"),
@@ -238,26 +241,26 @@ TASKS = Table(
     truth("open"),
     *map(real, ("deadline", "created_at")),
 )
-ITEMS = Table(
+ITEMS = RecordTable(
     "items",
     NewItem,
     text("prompt"),
-    one("responses", encode_pieces, lambda stored: tuple(decode_pieces(stored))),
-    one("sources", encode_pieces, lambda stored: tuple(decode_pieces(stored))),
-    one("uncertainty", lambda value: None if value is None else float(value), lambda stored: stored),
+    converted("responses", encode_pieces, lambda stored: tuple(decode_pieces(stored))),
+    converted("sources", encode_pieces, lambda stored: tuple(decode_pieces(stored))),
+    converted("uncertainty", lambda value: None if value is None else float(value), lambda stored: stored),
     as_json("answer", write=lambda answer: answer),
     text("why"),
-    whole("step"),
+    integer("step"),
 )
 """A new item; with the columns :data:`OF_ITEM` it is an :class:`Item`."""
 OF_ITEM = ("id", "number", "votes")
-VOTES = Table(
+VOTES = RecordTable(
     "votes",
     Vote,
     plain("id"),
-    whole("item"),
+    integer("item"),
     plain("annotator"),
-    whole("attempt"),
+    integer("attempt"),
     plain("verdict"),
     as_json("value"),
     *map(real, ("confidence", "seconds")),
@@ -295,8 +298,8 @@ def check_item(task: NewTask, item: NewItem) -> None:
     """Raises ValueError that says why the task cannot take the item."""
     least, most = (1, 1) if task.kind == "rating" else (2, 2) if task.kind == "pair" else (2, MOST_RESPONSES)
     if not least <= len(item.responses) <= most:
-        wanted = str(least) if least == most else f"{least} to {most}"
-        raise ValueError(f"a {task.kind} needs {wanted} response{'' if most == 1 else 's'}, and this has {len(item.responses)}")
+        needed = str(least) if least == most else f"{least} to {most}"
+        raise ValueError(f"a {task.kind} needs {needed} response{'' if most == 1 else 's'}, and this has {len(item.responses)}")
     if any(not response.strip() for response in item.responses):
         raise ValueError("a response is empty")
     if len(set(item.responses)) < len(item.responses):
@@ -361,8 +364,8 @@ def stored_answer(task: NewTask, order: Sequence[int], vote: NewVote) -> Any:
         if not are_ranks(vote.value, len(order)):
             raise ValueError("give every response a rank; 1 is best")
         ranks = [0] * len(order)
-        for place, response in enumerate(order):
-            ranks[response] = vote.value[place]
+        for position, response in enumerate(order):
+            ranks[response] = vote.value[position]
         return dense(ranks)
     return None
 

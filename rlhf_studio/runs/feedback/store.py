@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,22 +13,20 @@ from rlhf_studio.runs.feedback.records import (
     TASKS,
     VOTES,
     Added,
-    Asked,
+    AskedItems,
     Item,
     NewItem,
     NewTask,
     NewVote,
-    Progress,
     Task,
+    TaskProgress,
     Turn,
     Vote,
     check_item,
-    is_number,
-    priority,
 )
-from rlhf_studio.runs.people import Database, Refused
+from rlhf_studio.runs.people import Database, NotPossible
 
-__all__ = ["Feedback", "Refused"]
+__all__ = ["Feedback", "NotPossible"]
 
 RATING_LINK = "rating link"
 
@@ -37,7 +34,7 @@ RATING_LINK = "rating link"
 class Feedback:
     """Tasks, items and answers below ``root``. Safe for several threads, and several processes may use one workspace.
 
-    Every method is one transaction: what it returns is on the disk. All raise StoreError when the database cannot be used, and Refused,
+    Every method is one transaction: what it returns is on the disk. All raise StoreError when the database cannot be used, and NotPossible,
     with one sentence for people, for what cannot be done.
     """
 
@@ -56,7 +53,7 @@ class Feedback:
         with self._database.change() as connection:
             task = tasks.insert_task(connection, settings)
             added = tasks.insert_items(connection, task, good)
-        return task, replace(added, problems=tasks.told([*problems, *added.problems]))
+        return task, replace(added, problems=tasks.shortened([*problems, *added.problems]))
 
     def add_items(self, task_id: str, items: Sequence[NewItem], rows: Sequence[int] | None = None) -> Added:
         """Add items to a task. An item that it has already, text for text, is counted and not added again.
@@ -66,8 +63,8 @@ class Feedback:
         numbers = range(1, len(items) + 1) if rows is None else rows
         good, problems = tasks.usable(self.task(task_id).settings, zip(numbers, items, strict=True))
         with self._database.change() as connection:
-            added = tasks.insert_items(connection, turns.open_task(connection, task_id), good)
-        return replace(added, problems=tasks.told([*problems, *added.problems]))
+            added = tasks.insert_items(connection, turns.existing_task(connection, task_id), good)
+        return replace(added, problems=tasks.shortened([*problems, *added.problems]))
 
     def tasks(self) -> list[Task]:
         """All tasks: those that runs wait for first, then the newest."""
@@ -77,37 +74,26 @@ class Feedback:
     def task(self, task_id: str) -> Task:
         """One task."""
         with self._database.read() as connection:
-            found = None if connection is None else tasks.find_task(connection, task_id)
-        if found is None:
-            raise Refused(turns.GONE)
-        return found
+            task = None if connection is None else tasks.find_task(connection, task_id)
+        if task is None:
+            raise NotPossible(turns.GONE)
+        return task
 
     def change(self, task_id: str, settings: NewTask) -> None:
         """Other guidelines, another number of annotators, another order ... but no other kind or scale."""
         with self._database.change() as connection:
-            tasks.change_settings(connection, turns.open_task(connection, task_id), settings)
+            tasks.change_settings(connection, turns.existing_task(connection, task_id), settings)
 
     def set_open(self, task_id: str, is_open: bool) -> None:
         """Close a task for annotators, or open it again."""
         with self._database.change() as connection:
-            turns.open_task(connection, task_id)
+            turns.existing_task(connection, task_id)
             connection.execute("UPDATE tasks SET open = ? WHERE id = ?", (int(is_open), task_id))
-
-    def set_uncertainties(self, task_id: str, values: Mapping[int, float]) -> None:
-        """Say how unsure a model is of items, by their ids: in a task by uncertainty the largest comes next."""
-        if not all(is_number(value, -sys.float_info.max, sys.float_info.max) for value in values.values()):
-            raise Refused("The uncertainties must be finite numbers.")
-        with self._database.change() as connection:
-            task = turns.open_task(connection, task_id)
-            for item, key in connection.execute("SELECT id, key FROM items WHERE task = ?", (task_id,)).fetchall():
-                if item in values:
-                    row = (values[item], priority(task.settings, key, values[item]), item)
-                    connection.execute("UPDATE items SET uncertainty = ?, priority = ? WHERE id = ?", row)
 
     def delete(self, task_id: str) -> None:
         """Remove a task with its items and all answers."""
         with self._database.change() as connection:
-            turns.open_task(connection, task_id)
+            turns.existing_task(connection, task_id)
             for table in ("votes", "leases", "items", "calibrations"):
                 connection.execute(f"DELETE FROM {table} WHERE task = ?", (task_id,))
             connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
@@ -122,28 +108,28 @@ class Feedback:
     def turn(self, task_id: str, annotator: str) -> Turn:
         """What the annotator does now."""
         with self._database.change() as connection:
-            return turns.turn(connection, turns.open_task(connection, task_id), annotator)
+            return turns.turn(connection, turns.existing_task(connection, task_id), annotator)
 
     def vote(self, task_id: str, annotator: str, vote: NewVote) -> Turn:
         """Store an answer, once, and say what comes next. It is on the disk when this returns."""
         if not (0 < len(vote.id) <= 80 and vote.id.isprintable()):
-            raise Refused("This answer has no name of its own. Reload the page.")
+            raise NotPossible("This answer has no name of its own. Reload the page.")
         with self._database.change() as connection:
-            task = turns.open_task(connection, task_id)
+            task = turns.existing_task(connection, task_id)
             expected = turns.vote(connection, task, annotator, vote)
             return turns.turn(connection, task, annotator, expected)
 
     def undo(self, task_id: str, annotator: str, vote_id: str) -> Turn:
         """Take back the annotator's last answer; its item is shown again."""
         with self._database.change() as connection:
-            task = turns.open_task(connection, task_id)
+            task = turns.existing_task(connection, task_id)
             turns.undo(connection, task, annotator, vote_id)
             return turns.turn(connection, task, annotator)
 
     def begin_again(self, task_id: str, annotator: str) -> Turn:
         """Another round with the known answers."""
         with self._database.change() as connection:
-            task = turns.open_task(connection, task_id)
+            task = turns.existing_task(connection, task_id)
             turns.begin_again(connection, task, annotator)
             return turns.turn(connection, task, annotator)
 
@@ -163,12 +149,12 @@ class Feedback:
 
     # --- what was answered -----------------------------------------------------------------------------------------------
 
-    def progress(self, task_id: str) -> Progress:
+    def progress(self, task_id: str) -> TaskProgress:
         """How far a task is."""
         with self._database.read() as connection:
             task = None if connection is None else tasks.find_task(connection, task_id)
             if connection is None or task is None:
-                raise Refused(turns.GONE)
+                raise NotPossible(turns.GONE)
             return turns.progress(connection, task)
 
     def items(self, task_id: str, *, calibration: bool = False) -> list[Item]:
@@ -189,7 +175,7 @@ class Feedback:
 
     # --- a run that asks -------------------------------------------------------------------------------------------------
 
-    def ask(self, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> Asked:
+    def ask(self, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> AskedItems:
         """Ask for ratings of the items of one step: see :func:`rlhf_studio.runs.feedback.tasks.ask`.
 
         Raises ValueError for an item that nobody can be asked.
@@ -205,15 +191,15 @@ class Feedback:
             return {} if connection is None else tasks.given(connection, task_id, step, annotators)
 
     def take_ratings(
-        self, task_id: str, step: int, annotators: int, wanted: Sequence[int], *, all_of_them: bool
+        self, task_id: str, step: int, annotators: int, items: Sequence[int], *, all_of_them: bool
     ) -> dict[int, list[int]] | None:
-        """The ratings with which the run goes on; from now on none of them can be taken back.
+        """The ratings with which the run goes on. From now on none of them can be taken back.
 
-        With ``all_of_them`` None, and nothing changes, while an item of ``wanted`` has fewer than ``annotators`` ratings.
+        With ``all_of_them``, returns None and changes nothing while one of ``items`` has fewer than ``annotators`` ratings.
         """
         with self._database.change() as connection:
             ratings = tasks.given(connection, task_id, step, annotators)
-            if all_of_them and any(len(ratings.get(item, ())) < annotators for item in wanted):
+            if all_of_them and any(len(ratings.get(item, ())) < annotators for item in items):
                 return None
             tasks.end_asking(connection, task_id, step, used=True)
             return ratings

@@ -19,7 +19,7 @@ from rlhf_studio.runs.feedback.records import (
     OF_ITEM,
     TASKS,
     Added,
-    Asked,
+    AskedItems,
     Item,
     NewItem,
     NewTask,
@@ -28,10 +28,10 @@ from rlhf_studio.runs.feedback.records import (
     item_key,
     priority,
 )
-from rlhf_studio.runs.people import Refused
+from rlhf_studio.runs.people import NotPossible
 from rlhf_studio.visible import refuse_hidden
 
-MOST_PROBLEMS = 20  # that are told one by one
+MOST_PROBLEMS = 20  # that are named one by one
 MOST_ANNOTATORS = 10_000  # names that browsers may have taken; anybody may invent some where anybody may vote
 
 
@@ -65,7 +65,10 @@ def find_item(connection: sqlite3.Connection, item: int) -> Item | None:
 
 
 def usable(settings: NewTask, items: Iterable[tuple[int, NewItem]]) -> tuple[list[tuple[int, NewItem]], list[str]]:
-    """The items that a task can take, each with its row, and what is wrong with the others. Is asked before a transaction begins."""
+    """The items that a task can take, each with its row number, and one sentence for each of the others.
+
+    Call it before the transaction begins.
+    """
     good: list[tuple[int, NewItem]] = []
     problems: list[str] = []
     for row, item in items:
@@ -95,17 +98,17 @@ def insert_items(connection: sqlite3.Connection, task: Task, items: Iterable[tup
     return Added(added, repeated, problems)
 
 
-def told(problems: Sequence[str], more: int = 0) -> list[str]:
-    """The first :data:`MOST_PROBLEMS`, and how many more there are; ``more`` are not in the list."""
+def shortened(problems: Sequence[str], more: int = 0) -> list[str]:
+    """The first :data:`MOST_PROBLEMS` of the problems, and how many follow. ``more`` counts problems that are not in the list."""
     rest = len(problems) - MOST_PROBLEMS + more
     return [*problems[:MOST_PROBLEMS], *([f"And {rest:,} more rows."] if rest > 0 else [])]
 
 
 def change_settings(connection: sqlite3.Connection, task: Task, settings: NewTask) -> None:
-    """Other words, another number of annotators, another order. Raises Refused for another kind or scale."""
+    """Other words, another number of annotators, another order. Raises NotPossible for another kind or scale."""
     before = task.settings
     if (settings.kind, settings.points) != (before.kind, before.points):
-        raise Refused("A task keeps its kind and its scale; make a new task for another one.")
+        raise NotPossible("A task keeps its kind and its scale; make a new task for another one.")
     TASKS.insert(connection, [replace(task, settings=settings)], or_else="REPLACE")
     if settings.annotators != before.annotators:
         connection.execute(
@@ -123,10 +126,11 @@ def change_settings(connection: sqlite3.Connection, task: Task, settings: NewTas
 # each scale has a task of its own.
 
 
-def ask(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> Asked:
-    """Open the run's task with these items, of one step, and with no others.
+def ask(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask, items: Sequence[NewItem], deadline: float) -> AskedItems:
+    """Open the run's task with these items of one step, and with no others.
 
-    ``task_id`` is where a run with one scale asks; after a resume with another scale it asks in a new task, and the old one is closed.
+    ``task_id`` is the task of a run with one scale. After a resume with another scale, the run asks in a new task, and the old one is
+    closed.
     """
     task = _task_of_scale(connection, task_id, run, settings)
     if task.settings != settings:  # a resume may have changed the words or the number of annotators
@@ -138,22 +142,22 @@ def ask(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTas
         raise ValueError(problems[0])
     keys = {item_key(item) for item in items}
     step = items[0].step
-    found = connection.execute("SELECT key, id FROM items WHERE task = ? AND step = ?", (task_id, step)).fetchall()
-    wanted = {key: item for key, item in found if key in keys}
+    known = connection.execute("SELECT key, id FROM items WHERE task = ? AND step = ?", (task_id, step)).fetchall()
+    item_ids = {key: item for key, item in known if key in keys}
     connection.execute("UPDATE items SET open = 0 WHERE task = ?", (task_id,))
     connection.executemany(
-        "UPDATE items SET open = votes < ?, used = 0 WHERE id = ?", [(settings.annotators, item) for item in wanted.values()]
+        "UPDATE items SET open = votes < ?, used = 0 WHERE id = ?", [(settings.annotators, item) for item in item_ids.values()]
     )
     connection.execute("UPDATE tasks SET open = 1, deadline = ? WHERE id = ?", (deadline, task_id))
-    return Asked(task_id, wanted)
+    return AskedItems(task_id, item_ids)
 
 
 def _task_of_scale(connection: sqlite3.Connection, task_id: str, run: str, settings: NewTask) -> Task:
     """The task for this scale, made where there is none; those of other scales are closed."""
     other = f"{task_id}-to-"
     known = [row[0] for row in connection.execute("SELECT id FROM tasks WHERE run = ?", (run,))]
-    known = [one for one in known if one == task_id or one.startswith(other)]
-    connection.executemany("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", [(one,) for one in known])
+    known = [name for name in known if name == task_id or name.startswith(other)]
+    connection.executemany("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", [(name,) for name in known])
     first = find_task(connection, task_id)
     if first is not None and first.settings.points != settings.points:
         task_id = f"{other}{settings.points}"
@@ -161,20 +165,20 @@ def _task_of_scale(connection: sqlite3.Connection, task_id: str, run: str, setti
 
 
 def given(connection: sqlite3.Connection, task_id: str, step: int, annotators: int) -> dict[int, list[int]]:
-    """The ratings of a step's items by item, in the order in which they came, at most as many as were asked for."""
-    found = connection.execute(
+    """The ratings of a step by item id, in the order in which they came, at most ``annotators`` for each item."""
+    rows = connection.execute(
         """SELECT votes.item, value FROM votes JOIN items ON items.id = votes.item
            WHERE items.task = ? AND items.step = ? AND undone_at IS NULL AND verdict = 'rating' ORDER BY votes.number""",
         (task_id, step),
     )
     ratings: dict[int, list[int]] = {}
-    for item, value in found:
+    for item, value in rows:
         ratings.setdefault(item, []).append(json.loads(value))
     return {item: values[:annotators] for item, values in ratings.items()}
 
 
 def end_asking(connection: sqlite3.Connection, task_id: str, step: int, *, used: bool) -> None:
-    """The run waits no more. ``used``: it has gone on, so that nothing of this step can be taken back."""
+    """Note that the run no longer waits. ``used``: the run has gone on, so no rating of this step can be taken back."""
     connection.execute("UPDATE tasks SET open = 0, deadline = NULL WHERE id = ?", (task_id,))
     if used:
         connection.execute("UPDATE items SET open = 0, used = 1 WHERE task = ? AND step = ?", (task_id, step))
@@ -184,32 +188,32 @@ def end_asking(connection: sqlite3.Connection, task_id: str, step: int, *, used:
 
 
 def checked_name(name: str) -> str:
-    """An annotator's name without blanks around it. Raises Refused for one that cannot be used."""
+    """An annotator's name without blanks around it. Raises NotPossible for one that cannot be used."""
     name = " ".join(name.split())
     if not name or len(name) > LONGEST_NAME:
-        raise Refused(f"Give a name of at most {LONGEST_NAME} characters.")
+        raise NotPossible(f"Give a name of at most {LONGEST_NAME} characters.")
     try:
         refuse_hidden(name, "A name")
     except ValueError as error:
-        raise Refused(f"{error}.") from error
+        raise NotPossible(f"{error}.") from error
     return name
 
 
 def sign_in(connection: sqlite3.Connection, name: str, secret: str, *, trusted: bool = False) -> str:
-    """The annotator's name as it was first written. A name belongs to the browser that used it first, which shows a secret of its own.
+    """The annotator's name as it was first written. A name belongs to the browser that first used it; that browser has a secret.
 
-    ``trusted`` people, operators, may use any name. Raises Refused when somebody else has the name.
+    ``trusted`` people (operators) may use any name. Raises NotPossible when the name belongs to somebody else.
     """
     name = checked_name(name)
     digest = hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
     row = connection.execute("SELECT name, secret FROM annotators WHERE name = ?", (name,)).fetchone()
     if row is None:
         if len(secret) < 8 and not trusted:
-            raise Refused("This browser gave no key of its own. Reload the page.")
+            raise NotPossible("This browser gave no key of its own. Reload the page.")
         if not trusted and connection.execute("SELECT count(*) FROM annotators").fetchone()[0] >= MOST_ANNOTATORS:
-            raise Refused("Too many people have rated here already: no new name can be taken.")
+            raise NotPossible("Too many people have rated here already: no new name can be taken.")
         connection.execute("INSERT INTO annotators VALUES (?, ?, ?)", (name, digest, time.time()))
         return name
     if not trusted and not hmac.compare_digest(row[1], digest):
-        raise Refused("Somebody else uses this name here. If it is you, on another device, add a letter to it.")
+        raise NotPossible("Somebody else uses this name here. If it is you, on another device, add a letter to it.")
     return str(row[0])

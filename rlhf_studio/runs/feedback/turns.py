@@ -13,12 +13,12 @@ from typing import Any
 
 from rlhf_studio.runs.feedback.records import (
     VOTES,
-    Calibration,
+    CalibrationState,
     Item,
     NewVote,
-    Progress,
     Shown,
     Task,
+    TaskProgress,
     Turn,
     Vote,
     as_expected,
@@ -26,22 +26,22 @@ from rlhf_studio.runs.feedback.records import (
     stored_answer,
 )
 from rlhf_studio.runs.feedback.tasks import find_item, find_items, find_task
-from rlhf_studio.runs.people import Refused
+from rlhf_studio.runs.people import NotPossible
 
 LEASE_SECONDS = 600.0
 MOST_UNDONE, MOST_ROUNDS = 50, 20  # of an answer, and with known answers: programs could go on for ever, and each keeps a row
 GONE = "This task is no longer here."
 
 
-def open_task(connection: sqlite3.Connection, task: str) -> Task:
-    """The task. Raises Refused when there is none."""
-    found = find_task(connection, task)
-    if found is None:
-        raise Refused(GONE)
-    return found
+def existing_task(connection: sqlite3.Connection, task_id: str) -> Task:
+    """The task with this id. Raises NotPossible when there is none."""
+    task = find_task(connection, task_id)
+    if task is None:
+        raise NotPossible(GONE)
+    return task
 
 
-def progress(connection: sqlite3.Connection, task: Task, annotator: str | None = None) -> Progress:
+def progress(connection: sqlite3.Connection, task: Task, annotator: str | None = None) -> TaskProgress:
     """How far the task is."""
     items, done, votes = connection.execute(
         "SELECT count(*), coalesce(sum(votes >= ?), 0), coalesce(sum(votes), 0) FROM items WHERE task = ? AND answer IS NULL",
@@ -53,11 +53,11 @@ def progress(connection: sqlite3.Connection, task: Task, annotator: str | None =
             "SELECT count(*) FROM votes WHERE task = ? AND annotator = ? AND attempt = 0 AND undone_at IS NULL AND verdict != 'skip'",
             (task.id, annotator),
         ).fetchone()[0]
-    return Progress(items, done, votes, mine)
+    return TaskProgress(items, done, votes, mine)
 
 
-def calibration(connection: sqlite3.Connection, task: Task, annotator: str) -> Calibration:
-    """How the annotator stands in the present round with known answers. A task without any is passed."""
+def calibration(connection: sqlite3.Connection, task: Task, annotator: str) -> CalibrationState:
+    """How the annotator stands in the present round of items with known answers. A task without such items counts as passed."""
     total = connection.execute("SELECT count(*) FROM items WHERE task = ? AND answer IS NOT NULL", (task.id,)).fetchone()[0]
     row = connection.execute("SELECT attempt FROM calibrations WHERE task = ? AND annotator = ?", (task.id, annotator)).fetchone()
     attempt = row[0] if row else 1
@@ -68,20 +68,20 @@ def calibration(connection: sqlite3.Connection, task: Task, annotator: str) -> C
     ).fetchall()
     correct = sum(as_expected(verdict, json.loads(value), json.loads(answer)) for verdict, value, answer in given)
     passed = len(given) >= total and correct >= task.settings.pass_mark * total - 1e-9
-    return Calibration(attempt, len(given), correct, total, passed)
+    return CalibrationState(attempt, len(given), correct, total, passed)
 
 
 def turn(connection: sqlite3.Connection, task: Task, annotator: str, expected: dict[str, Any] | None = None) -> Turn:
     """What the annotator does now; an item is leased to them."""
     stand = calibration(connection, task, annotator)
-    shown = None
+    leased = None
     if task.open and not stand.failed:
         item = _next_item(connection, task, annotator) if stand.passed else _next_known(connection, task, annotator, stand.attempt)
         attempt = 0 if stand.passed else stand.attempt
-        shown = None if item is None else _lease(connection, task, item, annotator, attempt)
-    state = "item" if shown else "closed" if not task.open else "failed" if stand.failed else "done"
+        leased = None if item is None else _lease(connection, task, item, annotator, attempt)
+    state = "item" if leased else "closed" if not task.open else "failed" if stand.failed else "done"
     far = progress(connection, task, annotator)
-    return Turn(state, shown, stand, far, expected, _last_vote(connection, task, annotator))  # type: ignore[arg-type]
+    return Turn(state, leased, stand, far, expected, _last_vote(connection, task, annotator))  # type: ignore[arg-type]
 
 
 def _next_known(connection: sqlite3.Connection, task: Task, annotator: str, attempt: int) -> Item | None:
@@ -91,16 +91,16 @@ def _next_known(connection: sqlite3.Connection, task: Task, annotator: str, atte
 
 
 def _next_item(connection: sqlite3.Connection, task: Task, annotator: str) -> Item | None:
-    """What the annotator had on the screen before, else the first that needs more answers than people have it on theirs."""
+    """The item that the annotator had on the screen before; else the first that needs more answers than it has people at work on it."""
     unanswered = "NOT EXISTS (SELECT 1 FROM votes WHERE item = items.id AND annotator = ?2 AND attempt = 0 AND undone_at IS NULL)"
-    before = f"""WHERE open AND {unanswered} AND id IN (
+    leased = f"""WHERE open AND {unanswered} AND id IN (
         SELECT item FROM leases WHERE task = ?1 AND annotator = ?2 AND attempt = 0 AND until > ?3) LIMIT 1"""
-    next_one = f"""WHERE task = ?1 AND open = 1 AND {unanswered}
+    waiting = f"""WHERE task = ?1 AND open = 1 AND {unanswered}
         AND votes + (SELECT count(*) FROM leases WHERE item = items.id AND annotator != ?2 AND until > ?3) < ?4
         ORDER BY priority, id LIMIT 1"""
     now = (task.id, annotator, time.time())
-    found = find_items(connection, before, now) or find_items(connection, next_one, (*now, task.settings.annotators))
-    return next(iter(found), None)
+    items = find_items(connection, leased, now) or find_items(connection, waiting, (*now, task.settings.annotators))
+    return next(iter(items), None)
 
 
 def _lease(connection: sqlite3.Connection, task: Task, item: Item, annotator: str, attempt: int) -> Shown:
@@ -113,26 +113,29 @@ def _lease(connection: sqlite3.Connection, task: Task, item: Item, annotator: st
 
 
 def vote(connection: sqlite3.Connection, task: Task, annotator: str, sent: NewVote) -> dict[str, Any] | None:
-    """Store an answer once. Returns, for a calibration item, what was expected. Raises Refused, and ValueError for what is no answer."""
+    """Store an answer once. Returns, for an item with a known answer, what was expected.
+
+    Raises NotPossible, and ValueError for something that is not an answer.
+    """
     known = connection.execute("SELECT item, annotator, attempt, verdict, value FROM votes WHERE id = ?", (sent.id,)).fetchone()
     if known is not None:  # sent again, because no answer came
         if known[:2] != (sent.item, annotator):
-            raise Refused("This answer has the name of another one. Reload the page.")
+            raise NotPossible("This answer has the name of another one. Reload the page.")
         return _expected(connection, sent.item, known[2], known[3], json.loads(known[4]))
     lease = connection.execute(
         "SELECT attempt, shown FROM leases WHERE item = ? AND annotator = ? AND task = ?", (sent.item, annotator, task.id)
     ).fetchone()
     item = find_item(connection, sent.item)
     if lease is None or item is None:
-        raise Refused("You have answered this one already, or it is not yours. Here is the next one.")
-    attempt, shown = lease[0], json.loads(lease[1])
+        raise NotPossible("You have answered this one already, or it is not yours. Here is the next one.")
+    attempt, order = lease[0], json.loads(lease[1])
     try:
-        value = stored_answer(task.settings, shown, sent)
+        value = stored_answer(task.settings, order, sent)
     except ValueError as error:
-        raise Refused(f"This answer cannot be stored: {error}.") from error
+        raise NotPossible(f"This answer cannot be stored: {error}.") from error
     if attempt and sent.verdict == "skip":
-        raise Refused("The round with known answers has no skipping.")
-    given = Vote(sent.id, item.id, annotator, attempt, sent.verdict, value, sent.confidence, sent.seconds, tuple(shown), time.time())
+        raise NotPossible("The round with known answers has no skipping.")
+    given = Vote(sent.id, item.id, annotator, attempt, sent.verdict, value, sent.confidence, sent.seconds, tuple(order), time.time())
     VOTES.insert(connection, [given], task=task.id)
     connection.execute("DELETE FROM leases WHERE item = ? AND annotator = ?", (item.id, annotator))
     if not attempt and sent.verdict != "skip":
@@ -160,19 +163,19 @@ def _last_vote(connection: sqlite3.Connection, task: Task, annotator: str) -> st
 
 
 def undo(connection: sqlite3.Connection, task: Task, annotator: str, vote_id: str) -> None:
-    """Take back the annotator's last answer; its item is theirs again. Twice the same is once. Raises Refused."""
+    """Take back the annotator's last answer; the annotator gets its item again. A second call changes nothing. Raises NotPossible."""
     row = connection.execute(
         "SELECT item, annotator, verdict, undone_at FROM votes WHERE id = ? AND task = ?", (vote_id, task.id)
     ).fetchone()
     if row is None or row[1].casefold() != annotator.casefold():
-        raise Refused("There is no such answer of yours.")
+        raise NotPossible("There is no such answer of yours.")
     if row[3] is not None:
         return
     if _last_vote(connection, task, annotator) != vote_id:
-        raise Refused("Only your last answer can be taken back, and not once a run has used it.")
+        raise NotPossible("Only your last answer can be taken back, and not once a run has used it.")
     before = "SELECT count(*) FROM votes WHERE item = ? AND annotator = ? AND undone_at IS NOT NULL"
     if connection.execute(before, (row[0], annotator)).fetchone()[0] >= MOST_UNDONE:
-        raise Refused(f"This answer was taken back {MOST_UNDONE} times already.")
+        raise NotPossible(f"This answer was taken back {MOST_UNDONE} times already.")
     item = find_item(connection, row[0])
     assert item is not None  # its vote was found
     connection.execute("UPDATE votes SET undone_at = ? WHERE id = ?", (time.time(), vote_id))
@@ -186,6 +189,6 @@ def begin_again(connection: sqlite3.Connection, task: Task, annotator: str) -> N
     """Another round with the known answers, after one that was not passed. Otherwise nothing changes."""
     stand = calibration(connection, task, annotator)
     if stand.failed and stand.attempt >= MOST_ROUNDS:
-        raise Refused(f"These were {MOST_ROUNDS} rounds with known answers. Ask whoever made the task.")
+        raise NotPossible(f"These were {MOST_ROUNDS} rounds with known answers. Ask whoever made the task.")
     if stand.failed:
         connection.execute("INSERT OR REPLACE INTO calibrations VALUES (?, ?, ?)", (task.id, annotator, stand.attempt + 1))

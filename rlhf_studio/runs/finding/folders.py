@@ -70,7 +70,7 @@ class RunFolders:
         if self.is_recording(run_id):
             raise OnlyRead()
 
-    def exports_place(self, run_id: str) -> Path:
+    def exports_parent(self, run_id: str) -> Path:
         """The folder that holds the folder of a run's exports: the run's own, or for a recording one in the workspace."""
         return self.root / paths.RECORDINGS / run_id if self.is_recording(run_id) else self.run_dir(run_id)
 
@@ -122,7 +122,7 @@ class _Signature:
 
     folder: tuple[int, int]
     files: tuple[tuple[int, int, int] | None, ...]
-    entry: studio.Entry | None
+    entry: studio.QueueEntry | None
     name: str | None
     marks: Marks | None
 
@@ -149,8 +149,8 @@ class Listing:
         """All runs, newest first. Raises StoreError when ``studio.db`` or the folder of runs cannot be read."""
         with self._lock:
             known = studio.read(self._folders.root)
-            kept: dict[Path, tuple[_Signature, RunStatus]] = {}
-            found = []
+            settled: dict[Path, tuple[_Signature, RunStatus]] = {}
+            runs = []
             for folder in self._folders.folders():
                 before = _look(folder, known)
                 remembered = self._known.get(folder)
@@ -160,11 +160,11 @@ class Listing:
                     run = self._folders.listed(folder, known)
                 if run is None:
                     continue
-                found.append(run)
+                runs.append(run)
                 if before is not None and before.settled and run.state in ENDED:
-                    kept[folder] = (before, run)
-            self._known = kept
-        return sorted(found, key=lambda run: (run.created_at, run.run_id), reverse=True)
+                    settled[folder] = (before, run)
+            self._known = settled
+        return sorted(runs, key=lambda run: (run.created_at, run.run_id), reverse=True)
 
 
 def _look(folder: Path, known: studio.Studio) -> _Signature | None:
@@ -183,7 +183,7 @@ def _look(folder: Path, known: studio.Studio) -> _Signature | None:
 
 def _stat(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.lstat(path)
+        file = os.lstat(path)
     except FileNotFoundError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return file.st_mtime_ns, file.st_size, file.st_ino

@@ -9,7 +9,7 @@ from pathlib import Path
 from rlhf_studio.config.bundled import RECORDINGS, Recording
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.finding.unpack import Bundle, DamagedBundle, unpack
-from rlhf_studio.runs.paths import RECORDINGS as PLACE
+from rlhf_studio.runs.paths import RECORDINGS as FOLDER_PREFIX
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 
@@ -42,24 +42,24 @@ class Recordings:
         """The folder of a recording. Raises StoreError (reason ``damaged``) when it cannot be unpacked, and KeyError for another id."""
         archive = self._by_id[run_id].archive
         with self._lock:
-            place = self._unpacked.get(archive)
-            if place is None or not (place / run_id).is_dir():  # caches are cleared away while programs run
-                place = self._unpacked[archive] = self._unpack(archive)
-        return place / run_id
+            unpacked = self._unpacked.get(archive)
+            if unpacked is None or not (unpacked / run_id).is_dir():  # caches are cleared away while programs run
+                unpacked = self._unpacked[archive] = self._unpack(archive)
+        return unpacked / run_id
 
     def runs(self) -> tuple[list[RunStatus], str]:
         """(all recordings that can be read, in their order; why another one cannot, empty where all can)."""
-        found, problem = [], ""
+        runs, problem = [], ""
         for recording in self.table:
             try:
-                found.append(RunReader(self.folder(recording.run_id)).status())
+                runs.append(RunReader(self.folder(recording.run_id)).status())
             except StoreError as error:
                 problem = problem or str(error)
-        return found, problem
+        return runs, problem
 
     def _unpack(self, archive: Path) -> Path:
         folders = {recording.folder: recording.run_id for recording in self.table if recording.archive == archive}
         try:
-            return unpack(Bundle(archive, TITLE, PLACE, folders), self._cache_folder)
+            return unpack(Bundle(archive, TITLE, FOLDER_PREFIX, folders), self._cache_folder)
         except DamagedBundle as error:
             raise StoreError(str(error), "damaged") from error

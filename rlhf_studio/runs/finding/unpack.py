@@ -31,17 +31,17 @@ class Bundle:
     Attributes:
         archive: a zip file with a :data:`MANIFEST`, which has the hash of every other file.
         title: what people call it, at the beginning of a sentence.
-        place: how the name of the folder begins; the hash of the archive follows.
+        folder_prefix: how the name of the folder begins; the hash of the archive follows.
         folders: folder in the archive -> its name when it is unpacked, and nothing else is; empty for everything as it is.
     """
 
     archive: Path
     title: str
-    place: str
+    folder_prefix: str
     folders: Mapping[str, str]
 
     def name_of(self, member: str) -> str | None:
-        """The path of a file of the archive when it is unpacked; None for one that stays in the archive."""
+        """The path of an archive's file after unpacking; None for a file that stays in the archive."""
         folder, _, rest = member.partition("/")
         if not self.folders:
             return member
@@ -54,14 +54,14 @@ def unpack(bundle: Bundle, cache_folder: Path | None = None) -> Path:
     Where the cache folder may not be written, it is a folder of this user beside the system's temporary files.
     Raises :class:`DamagedBundle` when a file's hash is not the one that was packed, and when no folder can be written.
     """
-    wanted, name = _manifest(bundle)
+    hashes, name = _manifest(bundle)
     problem = "there is no folder for it"
     for parent in (cache_folder or _cache_folder(), Path(tempfile.gettempdir()) / f"rlhf-studio-{os.getuid()}"):
         folder = parent / name
         with contextlib.suppress(StoreError, OSError):  # it may not be written there
-            if _problem(folder, wanted):
+            if _problem(folder, hashes):
                 _unpack(bundle, folder)
-        problem = _problem(folder, wanted)
+        problem = _problem(folder, hashes)
         if not problem:
             return folder
     raise DamagedBundle(f"{bundle.title} cannot be unpacked: {problem}.")
@@ -75,12 +75,12 @@ def _manifest(bundle: Bundle) -> tuple[dict[str, str], str]:
     """(hash of each file by its name when unpacked, the folder's name). The hashes are the archive's own, not those that a folder says of
     itself."""
     try:
-        name = f"{bundle.place}-{hashlib.sha256(bundle.archive.read_bytes()).hexdigest()[:16]}"
+        name = f"{bundle.folder_prefix}-{hashlib.sha256(bundle.archive.read_bytes()).hexdigest()[:16]}"
         with zipfile.ZipFile(bundle.archive) as files:
             hashes = dict(json.loads(files.read(MANIFEST))["sha256"])
     except (OSError, KeyError, TypeError, *_DAMAGE) as error:
         raise DamagedBundle(f"{bundle.title} is damaged: {error}.") from error
-    return {place: digest for member, digest in hashes.items() if (place := bundle.name_of(member)) is not None}, name
+    return {path: digest for member, digest in hashes.items() if (path := bundle.name_of(member)) is not None}, name
 
 
 def _unpack(bundle: Bundle, folder: Path) -> None:
@@ -101,10 +101,10 @@ def _unpack(bundle: Bundle, folder: Path) -> None:
         raise DamagedBundle(f"{bundle.title} is damaged: {error}.") from error
 
 
-def _problem(folder: Path, wanted: Mapping[str, str]) -> str:
+def _problem(folder: Path, hashes: Mapping[str, str]) -> str:
     """Why the folder's files are not those that were packed; empty when they are."""
     try:
-        different = [name for name, digest in wanted.items() if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest]
+        different = [name for name, digest in hashes.items() if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest]
     except OSError as error:
         return f"{type(error).__name__}: {error}"
     return f"{different[0]} has another hash than when it was packed" if different else ""

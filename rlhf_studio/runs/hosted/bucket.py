@@ -71,33 +71,33 @@ class Bucket:
         try:
             return {entry.name for entry in os.scandir(self.root) if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)}
         except OSError as error:
-            raise _said(self.root, "read", error) from error
+            raise _bucket_error(self.root, "read", error) from error
 
     def copies(self) -> tuple[dict[str, Copy], list[str]]:
-        """(the newest whole copy of each run by its id, the ids of runs of which there is none but a part of one)."""
-        whole: dict[str, Copy] = {}
+        """(the newest whole copy of each run, by run id; the ids of runs that have only incomplete copies)."""
+        newest: dict[str, Copy] = {}
         broken = set()
         for name in sorted(self.names()):
             copy = self._read(name)
             run_id = _split(name)[0]
             if copy is None:
                 broken.add(run_id)
-            elif run_id not in whole or whole[run_id].number < copy.number:
-                whole[run_id] = copy
-        return whole, sorted(broken - whole.keys())
+            elif run_id not in newest or newest[run_id].number < copy.number:
+                newest[run_id] = copy
+        return newest, sorted(broken - newest.keys())
 
     def write(self, run_id: str, sources: Mapping[str, Path], about: Json, check: Callable[[], None]) -> Copy:
-        """Copy these files as a new copy of a run, read every one again, and remove older copies.
+        """Make a new copy of a run from these files, read each of them again, and remove older copies.
 
-        ``check`` is called when all files are there, and raises an error when they do not belong together. Raises OSError when a source
-        cannot be read, as well.
+        ``check`` is called when all files are there. It raises an error when they do not belong together. Raises OSError when a source file
+        cannot be read.
         """
         number = 1 + max((_split(name)[1] for name in self.names() if _split(name)[0] == run_id), default=0)
         folder = self.root / f"{run_id}.{number}"
         try:
             folder.mkdir()
         except OSError as error:  # FileExistsError: another app has just begun a copy of the same number, which is its own
-            raise _said(folder, "written", error) from error
+            raise _bucket_error(folder, "written", error) from error
         try:
             files = {name: self._write_file(source, folder / name) for name, source in sources.items()}
             check()
@@ -110,7 +110,7 @@ class Bucket:
             if isinstance(error, _SourceError):
                 raise error.cause from error
             if isinstance(error, OSError):
-                raise _said(folder, "written", error) from error
+                raise _bucket_error(folder, "written", error) from error
             raise
         copy = self._read(folder.name)
         if copy is None:
@@ -130,14 +130,16 @@ class Bucket:
                     (self.root / name / MARK).unlink(missing_ok=True)  # first: what is left after a failure is no whole copy
                     shutil.rmtree(self.root / name)
                 except OSError as error:
-                    raise _said(self.root / name, "removed", error) from error
+                    raise _bucket_error(self.root / name, "removed", error) from error
 
     def _check(self) -> None:
-        """That the bucket is there, and the same as at first: a disk that is taken away leaves an empty folder in its place."""
+        """Raises BucketError unless the bucket is there and on the same disk as at first: an unmounted disk leaves an empty folder
+        behind.
+        """
         try:
             disk = self.root.stat().st_dev if self.root.is_dir() else None
         except OSError as error:
-            raise _said(self.root, "read", error) from error
+            raise _bucket_error(self.root, "read", error) from error
         if disk is None:
             raise BucketError(f"The bucket {self.root} is not there.")
         self._disk = disk if self._disk is None else self._disk
@@ -145,20 +147,20 @@ class Bucket:
             raise BucketError(f"The bucket {self.root} is not mounted any more.")
 
     def _read(self, name: str) -> Copy | None:
-        """A copy, where it is whole as far as its last file says."""
+        """A copy, if its last file says that it is whole; else None."""
         run_id, number = _split(name)
         try:
             with open_plain(self.root / name, MARK) as file:
-                text, told, end = file.read(_LONGEST_MARK).decode().split("\n")
+                text, noted_hash, end = file.read(_LONGEST_MARK).decode().split("\n")
             noted = json.loads(text)
             files = {path: (size, digest) for path, (size, digest) in noted["files"].items()}
         except (FileNotFoundError, PermissionError):
             return None
         except OSError as error:
-            raise _said(self.root / name, "read", error) from error
+            raise _bucket_error(self.root / name, "read", error) from error
         except DAMAGE:
             return None
-        right = not end and _hash(text) == told and noted.get("format") == FORMAT and noted.get("run") == run_id
+        right = not end and _hash(text) == noted_hash and noted.get("format") == FORMAT and noted.get("run") == run_id
         return Copy(run_id, number, self.root / name, noted, files) if right and all(map(paths.is_plain_path, files)) else None
 
     def _write_file(self, source: Path, target: Path) -> tuple[int, str]:
@@ -172,7 +174,7 @@ class Bucket:
 
 
 class _SourceError(Exception):
-    """What was to be copied cannot be read: that is not the bucket's doing."""
+    """A file that was to be copied cannot be read. The bucket is not to blame."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
@@ -187,7 +189,7 @@ def _opened(source: Path) -> BinaryIO:
 
 
 def open_plain(folder: Path, name: str) -> BinaryIO:
-    """A file of a copy. Raises OSError, and ValueError for what is no plain file of that folder, such as a link or a pipe."""
+    """Open a file of a copy. Raises OSError, and ValueError when it is not a plain file of that folder, such as a link or a pipe."""
     path = paths.contained_path(folder, name)
     if path != folder.resolve() / name:
         raise ValueError(f"{name} is a link")
@@ -198,7 +200,7 @@ def open_plain(folder: Path, name: str) -> BinaryIO:
 
 
 def copy_hashed(given: BinaryIO, file: BinaryIO) -> tuple[int, str]:
-    """Copy a file, and wait until the disk has it; (its size, its hash). Raises OSError."""
+    """Copy a file and wait until the disk has it. Returns (size in bytes, SHA-256 hash). Raises OSError."""
     digest, size = hashlib.sha256(), 0
     while chunk := given.read(_CHUNK):
         file.write(chunk)
@@ -224,7 +226,7 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _said(path: Path, verb: str, error: OSError) -> BucketError:
+def _bucket_error(path: Path, verb: str, error: OSError) -> BucketError:
     why = "it is full" if error.errno in _FULL else error.strerror or str(error)
     return BucketError(f"{path} in the bucket could not be {verb}: {why}.")
 

@@ -35,7 +35,7 @@ class Changed(Exception):
 
 
 def noted(run: RunStatus, known: studio.Studio) -> Json:
-    """What is kept of a run beside its files. It differs whenever another copy is needed."""
+    """What a copy notes about a run beside its files. When it differs from the note in a copy, the run needs a new copy."""
     marks = asdict(run.marks) | {"tags": list(run.marks.tags)}
     name = known.names.get(run.run_id, "")
     return {"epoch": run.epoch, "seq": run.seq, "name": name, "marks": marks, "starter": asdict(run.starter)}
@@ -65,22 +65,22 @@ def send(folders: RunFolders, bucket: Bucket, run_id: str) -> Copy:
 
 def _files(folder: Path) -> dict[str, Path]:
     """The files of a run that are copied, the database not among them: no locks, nothing half made, no exports, no links."""
-    found = {}
-    for place, subfolders, names in os.walk(folder):
-        top = Path(place) == folder
+    files = {}
+    for subfolder, subfolders, names in os.walk(folder):
+        top = Path(subfolder) == folder
         subfolders[:] = [name for name in subfolders if not name.startswith(".") and not (top and name == paths.EXPORTS)]
         for name in names:
-            path = Path(place) / name
+            path = Path(subfolder) / name
             if not (name.startswith(".") or path.is_symlink() or not path.is_file() or (top and name in _LEFT_OUT)):
-                found[path.relative_to(folder).as_posix()] = path
-    return dict(sorted(found.items()))
+                files[path.relative_to(folder).as_posix()] = path
+    return dict(sorted(files.items()))
 
 
 @contextmanager
 def _closed_database(folder: Path, root: Path) -> Iterator[Path]:
     """A copy of the run's database on the local disk, in one file that nobody has open. Raises StoreError."""
-    with tempfile.TemporaryDirectory(prefix=STAGING, dir=root) as place:
-        path = Path(place) / paths.DATABASE
+    with tempfile.TemporaryDirectory(prefix=STAGING, dir=root) as staging:
+        path = Path(staging) / paths.DATABASE
         try:
             with (
                 closing(schema.connect(folder / paths.DATABASE, read_only=True)) as source,
@@ -88,11 +88,11 @@ def _closed_database(folder: Path, root: Path) -> Iterator[Path]:
             ):
                 source.backup(target)
                 schema.set_journal(target, "delete", 1.0)
-                found = target.execute("PRAGMA integrity_check").fetchone()[0]
+                report = target.execute("PRAGMA integrity_check").fetchone()[0]
         except sqlite3.Error as error:
             raise store_error(error, folder / paths.DATABASE) from error
-        if found != "ok":
-            raise StoreError(f"{folder / paths.DATABASE} is damaged ({found}), so it was not copied.", "damaged")
+        if report != "ok":
+            raise StoreError(f"{folder / paths.DATABASE} is damaged ({report}), so it was not copied.", "damaged")
         yield path
 
 
@@ -113,45 +113,45 @@ def fetch(folders: RunFolders, copy: Copy) -> None:
             with people.change(folders.root) as known:
                 set_starter(known, copy.run_id, starter)
     with new_folder(folder) as temporary:
-        for path, told in copy.files.items():
+        for path, expected in copy.files.items():
             target = temporary / path
             target.parent.mkdir(parents=True, exist_ok=True)
             with _opened(copy, path) as given, target.open("xb") as file:
-                if os.fstat(given.fileno()).st_size != told[0] or copy_hashed(given, file) != told:
+                if os.fstat(given.fileno()).st_size != expected[0] or copy_hashed(given, file) != expected:
                     raise BucketError(f"{copy.folder / path} in the bucket is damaged.")
         _check_row(copy, temporary)
 
 
 def _read_noted(about: Json) -> tuple[str, Marks, Starter]:
-    """What :func:`noted` wrote; one of DAMAGE for what it cannot have written."""
-    found, name = about["marks"], about["name"]
-    marks = Marks(**{**found, "tags": studio.checked_tags(found["tags"])})
+    """The values that :func:`noted` wrote. Raises one of DAMAGE for values that it cannot have written."""
+    noted_marks, name = about["marks"], about["name"]
+    marks = Marks(**{**noted_marks, "tags": studio.checked_tags(noted_marks["tags"])})
     starter = Starter(**about["starter"])
     longest = [(name, MAX_NAME), (marks.note, MAX_NOTE), (starter.name, LONGEST_NAME)]
     _check_texts([*longest, (starter.key, LONGEST_KEY), (starter.address, LONGEST_KEY)])
-    _check_shown([name, asdict(marks), asdict(starter)])
+    _check_printable([name, asdict(marks), asdict(starter)])
     if starter.role not in ROLES or not isinstance(marks.archived, bool):
         raise ValueError("a role or a mark is none")
     return name, marks, starter
 
 
 def _check_texts(longest: list[tuple[Any, int]]) -> None:
-    """Raises ValueError for what is no text, or a longer one than the app writes."""
+    """Raises ValueError for a value that is not a text, and for a text that is longer than the app writes."""
     for text, most in longest:
         if not isinstance(text, str) or len(text) > most:
             raise ValueError(f"a text is none, or has more than {most} characters")
 
 
-def _check_shown(found: Any) -> None:
-    """Raises ValueError for half of a surrogate pair: no answer to a page could hold it."""
-    json.dumps(found, ensure_ascii=False, default=str).encode()
+def _check_printable(values: Any) -> None:
+    """Raises ValueError for half of a surrogate pair: a page could not show it."""
+    json.dumps(values, ensure_ascii=False, default=str).encode()
 
 
 def _check_row(copy: Copy, folder: Path) -> None:
-    """That the table of runs can show what the run says of itself; a run that cannot be read says so there. Raises BucketError."""
+    """Raises BucketError when the table of runs could not show this run. A run that cannot be read passes: the table says so itself."""
     try:
         reader = RunReader(folder)
-        _check_shown([asdict(reader.status_in(studio.EMPTY)), reader.summary()])
+        _check_printable([asdict(reader.status_in(studio.EMPTY)), reader.summary()])
     except StoreError:
         return
     except ValueError as error:
@@ -159,12 +159,12 @@ def _check_row(copy: Copy, folder: Path) -> None:
 
 
 def _foreign(copy: Copy, error: Exception) -> BucketError:
-    return BucketError(f"{copy.folder} in the bucket was not written by this program: {_shown(error)}.")
+    return BucketError(f"{copy.folder} in the bucket was not written by this program: {_printable(error)}.")
 
 
-def _shown(said: object) -> str:
-    """What others may have written, as it can be shown."""
-    return str(said)[:500].encode("utf-8", "backslashreplace").decode()
+def _printable(value: object) -> str:
+    """A text that others may have written, shortened and safe to show."""
+    return str(value)[:500].encode("utf-8", "backslashreplace").decode()
 
 
 def _opened(copy: Copy, path: str) -> BinaryIO:

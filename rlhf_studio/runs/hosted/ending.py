@@ -18,17 +18,17 @@ _LOOK_SECONDS = 0.1
 
 
 def end_runs(folders: RunFolders, seconds: float, what: str = "app") -> tuple[list[str], list[str]]:
-    """Ask every engine to save and stop, and wait until they have; (the runs that have ended, those at work after ``seconds``).
+    """Ask every engine to save and stop, and wait until it has. Returns (the runs that have ended, those still at work after ``seconds``).
 
-    ``what`` the host ends, in a word: each run keeps it as the cause of its stop, because no person has asked for that.
-    No engine is killed: one that needs longer goes on for as long as the machine lets it. Nothing may start another run meanwhile.
-    Raises StoreError when the workspace cannot be read.
+    ``what`` the host ends, in a word. Each run records it as the cause of its stop, because no person asked for the stop. No engine is
+    killed: an engine that needs longer goes on as long as the machine lets it. Nothing may start another run meanwhile. Raises StoreError
+    when the workspace cannot be read.
     """
-    asked = [folder for folder in folders.folders() if _ask(folder, RESTARTED.format(what=what))]
+    stopping = [folder for folder in folders.folders() if _ask(folder, RESTARTED.format(what=what))]
     deadline = time.monotonic() + seconds
-    while (left := [folder for folder in asked if _at_work(folder)]) and time.monotonic() < deadline:
+    while (left := [folder for folder in stopping if _at_work(folder)]) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-    return [folder.name for folder in asked if folder not in left], [folder.name for folder in left]
+    return [folder.name for folder in stopping if folder not in left], [folder.name for folder in left]
 
 
 def _ask(folder: Path, cause: str) -> bool:

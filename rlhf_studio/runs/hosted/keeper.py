@@ -9,12 +9,12 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 
 from rlhf_studio.runs import paths, studio
-from rlhf_studio.runs.create import sync_folder
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.finding.folders import RunFolders
 from rlhf_studio.runs.hosted.bucket import Bucket, BucketError, Copy
 from rlhf_studio.runs.hosted.copying import Changed, fetch, noted, send
 from rlhf_studio.runs.hosted.switch import switch
+from rlhf_studio.runs.manifest import sync
 from rlhf_studio.runs.records import ENDED, RunStatus
 
 logger = logging.getLogger(__name__)
@@ -24,10 +24,10 @@ LAST_WORDS = "The runs on this machine's disk are whole; it is tried again every
 
 
 def bucket_of(environment: Mapping[str, str], *, space: bool) -> Path | None:
-    """The folder of the bucket: the one that a person named, or on a Space the one that is mounted at the usual place; None for none."""
-    told = environment.get(VARIABLE, "").strip()
-    if told:
-        return Path(told)
+    """The folder of the bucket: the one that the environment names, or, on a Space, the usual one if it is mounted. None without either."""
+    given = environment.get(VARIABLE, "").strip()
+    if given:
+        return Path(given)
     return USUAL if space and os.path.ismount(USUAL) else None
 
 
@@ -58,69 +58,72 @@ class Keeper:
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End the thread after what it is doing, or after ``seconds``: a copy that is cut off is not taken for a whole one."""
+        """End the thread when its present work is done, or after ``seconds``. A copy that is cut off never counts as whole."""
         self._stopping.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(seconds)
 
     def finish(self, seconds: float) -> bool:
-        """Copy what has just ended, for at most ``seconds``; whether all is copied."""
+        """Copy the runs that have just ended, for at most ``seconds``. Returns whether every run is copied."""
         self.stop(seconds)
         if self._thread is not None and self._thread.is_alive():
             return False
-        last = threading.Thread(target=self._look_and_say, name="keeper-last", daemon=True)
+        last = threading.Thread(target=self._look_and_report, name="keeper-last", daemon=True)
         last.start()
         last.join(seconds)
         return not last.is_alive() and not self.problem
 
     def forget(self, run_id: str) -> None:
-        """A run was deleted: its copies go as well, at the next look, also where that is one of another app's. Raises OSError.
+        """Remember that a run was deleted: the next look removes its copies from the bucket, even if another app does that look.
 
-        Until then an empty file says so, because the bucket may not answer for long, and the app may end meanwhile.
+        An empty file remembers it until then, because the bucket may be away for a long time and this app may end. Raises OSError.
         """
         if not paths.is_run_name(run_id):
             return  # no name of a run: left by hand, and in no bucket
         self._tombs.mkdir(exist_ok=True)
         (self._tombs / run_id).touch()
-        sync_folder(self._tombs)
+        sync(self._tombs)
         self._wake.set()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            self._look_and_say()
+            self._look_and_report()
             self._wake.wait(self._interval * (3 if self.problem else 1))
 
-    def _look_and_say(self) -> None:
+    def _look_and_report(self) -> None:
         before = self.problem
         try:
-            said = self.look()
+            problem = self.look()
         except (BucketError, StoreError) as error:
-            said = f"{error} {LAST_WORDS}"
+            problem = f"{error} {LAST_WORDS}"
         except Exception as error:  # a mistake in here must not end the thread: nothing would be kept any more
             logger.exception("Keeping runs in the bucket failed")
-            said = f"Keeping runs in the bucket failed because of an error in the program: {error}. {LAST_WORDS}"
-        self.problem = said
-        if said and said != before:
-            logger.warning("%s", said)
-        if before and not said:
+            problem = f"Keeping runs in the bucket failed because of an error in the program: {error}. {LAST_WORDS}"
+        self.problem = problem
+        if problem and problem != before:
+            logger.warning("%s", problem)
+        if before and not problem:
             logger.warning("The bucket %s can be used again.", self._bucket.root)
 
     def look(self) -> str:
-        """One round: bring back, remove, copy; what could not be brought back, in one sentence. Raises BucketError and StoreError."""
+        """One round: bring runs back, remove the copies of deleted runs, copy ended runs.
+
+        Returns one sentence for what could not be brought back, or an empty text. Raises BucketError and StoreError.
+        """
         with self._turn:
             names, deleted = self._bucket.names(), self._deleted()
             broken = self._bring_back(deleted) if self._awaited else ""
             self._copies = {run: copy for run, copy in self._copies.items() if copy.folder.name in names}
             for run_id in sorted(deleted):
-                if not self._is_here(run_id):  # a person may have put it back
+                if not self._is_on_disk(run_id):  # a person may have put it back
                     self._bucket.remove(run_id)
                     self._copies.pop(run_id, None)
                 (self._tombs / run_id).unlink(missing_ok=True)
             known = studio.read(self._folders.root)
             for run in self._folders.runs():
-                if self._is_kept(run):
+                if self._is_to_be_copied(run):
                     self._send(run, known)
             self._awaited = bool(broken)
             return broken
@@ -130,18 +133,18 @@ class Keeper:
         return {entry.name for entry in os.scandir(self._tombs)} if self._tombs.is_dir() else set()
 
     def _bring_back(self, deleted: Set[str]) -> str:
-        whole, parts = self._bucket.copies()
-        self._copies |= whole
+        copies, parts = self._bucket.copies()
+        self._copies |= copies
         failed = [
             f"Of the run {run} the bucket holds only a part of a copy, which is of no use: remove it."
             for run in parts
-            if not self._is_here(run)
+            if not self._is_on_disk(run)
         ]
-        for run_id in sorted(whole, reverse=True):  # ids begin with the time: the newest first
-            if self._is_here(run_id) or run_id in deleted:
+        for run_id in sorted(copies, reverse=True):  # ids begin with the time: the newest first
+            if self._is_on_disk(run_id) or run_id in deleted:
                 continue
             try:
-                fetch(self._folders, whole[run_id])
+                fetch(self._folders, copies[run_id])
                 logger.warning("The run %s was brought back from the bucket.", run_id)
             except RunExists:
                 continue
@@ -149,10 +152,10 @@ class Keeper:
                 failed.append(f"The run {run_id} could not be brought back from the bucket: {error}")
         return " ".join(failed)
 
-    def _is_here(self, run_id: str) -> bool:
+    def _is_on_disk(self, run_id: str) -> bool:
         return (self._folders.root / paths.RUNS / run_id).exists()
 
-    def _is_kept(self, run: RunStatus) -> bool:
+    def _is_to_be_copied(self, run: RunStatus) -> bool:
         ended = run.state in ENDED and run.last_recorded_step > 0
         return ended and not run.recording and (self._visitors or not run.starter.plays)
 
@@ -170,7 +173,7 @@ class Keeper:
 def keeper_of(environment: Mapping[str, str], folders: RunFolders, *, space: bool) -> Keeper | None:
     """The keeper of an app that is started in this environment. Raises ValueError for values that cannot be used."""
     visitors = switch(environment, VISITORS_VARIABLE, on="runs of visitors are copied as well", off="they are not")
-    place = bucket_of(environment, space=space)
-    if place is not None and place.resolve().is_relative_to(folders.root.resolve()):
-        raise ValueError(f"{VARIABLE} must be a folder outside of the workspace, not {place}: copies would be taken for runs")
-    return None if place is None else Keeper(folders, Bucket(place), visitors=bool(visitors))
+    folder = bucket_of(environment, space=space)
+    if folder is not None and folder.resolve().is_relative_to(folders.root.resolve()):
+        raise ValueError(f"{VARIABLE} must be a folder outside of the workspace, not {folder}: copies would be taken for runs")
+    return None if folder is None else Keeper(folders, Bucket(folder), visitors=bool(visitors))

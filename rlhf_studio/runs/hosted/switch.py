@@ -6,8 +6,11 @@ from collections.abc import Mapping
 
 
 def switch(environment: Mapping[str, str], name: str, *, on: str, off: str) -> bool | None:
-    """Whether a variable is 1; None where it is not set. ``on`` and ``off`` say what 1 and 0 mean. Raises ValueError for other values."""
-    told = environment.get(name, "")
-    if told not in ("", "0", "1"):
-        raise ValueError(f"{name} must be 1 ({on}) or 0 ({off}), not {told!r}")
-    return told == "1" if told else None
+    """Whether an environment variable is 1. None when it is not set.
+
+    ``on`` and ``off`` say in words what 1 and 0 mean. Raises ValueError for any other value.
+    """
+    value = environment.get(name, "")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"{name} must be 1 ({on}) or 0 ({off}), not {value!r}")
+    return value == "1" if value else None

@@ -28,16 +28,16 @@ def noted_fault(run_dir: Path) -> str | None:
 
     Raises StoreError (reason ``damaged``) for a note that cannot be read: the run may not go on as if it had none.
     """
-    place = Path(run_dir) / paths.FAULT
+    path = Path(run_dir) / paths.FAULT
     try:
-        note = json.loads(read_regular(place, MOST_BYTES))
+        note = json.loads(read_regular(path, MOST_BYTES))
         fault = note["fault"]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise StoreError(f"{place} says which fault this run has, and cannot be read ({error}).", "damaged") from error
+        raise StoreError(f"{path} says which fault this run has, and cannot be read ({error}).", "damaged") from error
     if not isinstance(fault, str):
-        raise StoreError(f"{place} must name a fault, not {str(fault)[:60]!r}.", "damaged")
+        raise StoreError(f"{path} must name a fault, not {str(fault)[:60]!r}.", "damaged")
     return fault
 
 

@@ -177,11 +177,11 @@ def fork_run(
             _cut(connection, folder / paths.DATABASE, step)
             _begin(connection, folder / paths.DATABASE, config, name, state, memory, origin)
             _pack(connection)
-        whole, problems = checkpoints.newest_valid(folder)
-        if whole is None:
+        checkpoint, problems = checkpoints.newest_valid(folder)
+        if checkpoint is None:
             why = "; ".join(problems)
             raise StoreError(f"The run {reader.run_dir.name} cannot be forked from step {step}: {why}.", "damaged")
-        _settle(whole)
+        _settle(checkpoint)
     keep_sources(run_dir, config, reader.working_folder())
 
 

@@ -13,7 +13,7 @@ MOST_CHANGES = 3
 _TITLES = {name: field.title or name for name, field in walk_fields()}
 
 
-def changes_said(changes: Mapping[str, Any]) -> str:
+def changes_in_words(changes: Mapping[str, Any]) -> str:
     """Settings by dotted name with their values, in the form's words: ``KL coefficient 0.05, Seed 1``."""
     return ", ".join(f"{_TITLES.get(setting, setting.rsplit('.', 1)[-1])} {_value(value)}" for setting, value in changes.items())
 
@@ -31,12 +31,12 @@ def fork_name(parent: str, step: int | None, changes: Mapping[str, Any]) -> str:
     """
     some = dict([change for change in changes.items() if change[0] != "name"][:MOST_CHANGES])
     parts = [f"from step {step}"] if step is not None else []
-    said = ", ".join([*parts, *([changes_said(some)] if some else [])]) or "again"
+    difference = ", ".join([*parts, *([changes_in_words(some)] if some else [])]) or "again"
     parent = visible(parent, lines=False)  # others may have named it
-    return f"{parent[: max(1, MOST_CHARACTERS - len(said) - 2)]}, {said}"[:MOST_CHARACTERS]
+    return f"{parent[: max(1, MOST_CHARACTERS - len(difference) - 2)]}, {difference}"[:MOST_CHARACTERS]
 
 
 def run_name(sweep_name: str, values: Mapping[str, Any]) -> str:
     """A name that tells a run of a sweep from the others, at most 120 characters: ``β and seeds, KL coefficient 0.05, Seed 1``."""
-    said = changes_said(values)[: MOST_CHARACTERS - 10]
-    return f"{sweep_name[: MOST_CHARACTERS - len(said) - 2]}, {said}" if sweep_name else said
+    difference = changes_in_words(values)[: MOST_CHARACTERS - 10]
+    return f"{sweep_name[: MOST_CHARACTERS - len(difference) - 2]}, {difference}" if sweep_name else difference

@@ -86,7 +86,7 @@ def schedule_note(config: RunConfig, steps: int) -> str:
     )
 
 
-def take_back(run_dir: Path, entry: studio.Entry) -> None:
+def take_back(run_dir: Path, entry: studio.QueueEntry) -> None:
     """Give a run that leaves the queue the settings that it had before it was queued, if it got others then.
 
     A run that cannot be read keeps those that it has. Raises StoreError when they cannot be written.
@@ -95,7 +95,7 @@ def take_back(run_dir: Path, entry: studio.Entry) -> None:
         undo_replace(run_dir)
 
 
-def _has_others(run_dir: Path, entry: studio.Entry) -> bool:
+def _has_others(run_dir: Path, entry: studio.QueueEntry) -> bool:
     try:
         reader = RunReader(run_dir)
         if entry.replaced:

@@ -47,7 +47,7 @@ def suggestions(config: RunConfig, origin: Origin, verdict_kind: str, has_gold: 
     if origin.imported or verdict_kind in ("too early", "improving"):
         return []
     offered = [*_mend(config, verdict_kind), *_explore(config, verdict_kind, has_gold)]
-    return [one for one in offered if _is_possible(config, one) and not _was_done(origin, one)][:_MOST]
+    return [suggestion for suggestion in offered if _is_possible(config, suggestion) and not _was_done(origin, suggestion)][:_MOST]
 
 
 def _mend(config: RunConfig, verdict: str) -> Iterator[Suggestion]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import ConfigError, Problem, with_values
-from rlhf_studio.runs.lab.names import changes_said
+from rlhf_studio.runs.lab.names import changes_in_words
 
 MOST_AXES, MOST_RUNS = 2, 20
 
@@ -22,7 +22,7 @@ def sweep_configs(config: StageConfig, axes: Mapping[str, Sequence[Any]]) -> lis
     problems = list(_problems(axes))
     if problems:
         raise ConfigError(problems)
-    found: list[tuple[dict[str, Any], StageConfig]] = []
+    configs: list[tuple[dict[str, Any], StageConfig]] = []
     wrong: dict[str, Problem] = {}
     for combination in itertools.product(*axes.values()):
         values = dict(zip(axes, combination, strict=True))
@@ -31,12 +31,12 @@ def sweep_configs(config: StageConfig, axes: Mapping[str, Sequence[Any]]) -> lis
         except ConfigError as error:
             wrong |= {str(problem): problem for problem in error.problems}  # the same value is wrong in several combinations
             continue
-        if repeated := next((earlier for earlier, known in found if known == configuration), None):
-            wrong[str(values)] = Problem("", f"{changes_said(repeated)} and {changes_said(values)} are the same run; leave one out")
-        found.append((values, configuration))
+        if repeated := next((earlier for earlier, known in configs if known == configuration), None):
+            wrong[str(values)] = Problem("", f"{changes_in_words(repeated)} and {changes_in_words(values)} are the same run; leave one out")
+        configs.append((values, configuration))
     if wrong:
         raise ConfigError(list(wrong.values()))
-    return found
+    return configs
 
 
 def _problems(axes: Mapping[str, Sequence[Any]]) -> Iterable[Problem]:

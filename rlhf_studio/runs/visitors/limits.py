@@ -60,8 +60,8 @@ def admit(limits: Limits, known: Studio, starter: Starter, is_alive: Callable[[s
     theirs = {run: other for run, other in known.starters.items() if (run in entries and entries[run].state in OPEN) or is_alive(run)}
     own = [run for run, other in theirs.items() if other.key == starter.key]
     if len(own) >= limits.own:
-        place = known.queue_position(own[0])
-        where = f"is number {place} in the queue" if place else "is at work"
+        position = known.queue_position(own[0])
+        where = f"is number {position} in the queue" if position else "is at work"
         raise OwnRunFirst(f"Your run {where}. Wait for its end, or stop it, before you start another.", own[0])
     if starter.address and sum(other.address == starter.address for other in theirs.values()) >= limits.of_address:
         raise StoreError(f"{limits.of_address} runs from your network address wait or are at work. Try again when one has ended.", "limit")
@@ -71,11 +71,11 @@ def admit(limits: Limits, known: Studio, starter: Starter, is_alive: Callable[[s
 
 @dataclass(frozen=True)
 class Admission:
-    """Who queues a run, a new one or one that is resumed, and what they may have; without ``limits`` as much as they like.
+    """Who queues a run, and what this person may have. Without ``limits`` there is no limit.
 
     Attributes:
-        again: who they are by then, asked when the run is queued: a class may have ended meanwhile, or names may have been turned off.
-            Raises StoreError for whoever may not start any more. None where that does not change.
+        again: asks who the person is at the moment when the run is queued, because the class may have ended or names may have been turned
+            off. Raises StoreError for a person who may no longer start runs. None where this cannot change.
     """
 
     starter: Starter = NOBODY

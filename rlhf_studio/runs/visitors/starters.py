@@ -6,8 +6,8 @@ import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rlhf_studio.runs.codec import RecordTable, plain, text
 from rlhf_studio.runs.people import Database
-from rlhf_studio.runs.table import Table, plain, text
 
 ROLES = ("", "operator", "visitor", "student")
 LONGEST_KEY = 64  # characters of a key or an address
@@ -37,7 +37,7 @@ class Starter:
 
 
 NOBODY = Starter()
-_STARTERS = Table("starters", Starter, plain("role"), text("name"), plain("key"), plain("address"))
+_STARTERS = RecordTable("starters", Starter, plain("role"), text("name"), plain("key"), plain("address"))
 
 
 def read_starters(workspace: Path, run_id: str | None = None) -> dict[str, Starter]:
@@ -48,8 +48,8 @@ def read_starters(workspace: Path, run_id: str | None = None) -> dict[str, Start
 
 def load_starters(connection: sqlite3.Connection, run_id: str | None = None) -> dict[str, Starter]:
     """The same over a connection."""
-    found = _STARTERS.select(connection, "WHERE ?1 IS NULL OR run_id = ?1", (run_id,), keys=("run_id",))
-    return {run: Starter(**values) for (run,), values in found}
+    rows = _STARTERS.select(connection, "WHERE ?1 IS NULL OR run_id = ?1", (run_id,), keys=("run_id",))
+    return {run: Starter(**values) for (run,), values in rows}
 
 
 def set_starter(connection: sqlite3.Connection, run_id: str, starter: Starter) -> None:

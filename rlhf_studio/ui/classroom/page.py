@@ -16,11 +16,11 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.jobs.export.text import cell
-from rlhf_studio.runs.classroom.records import LONGEST_NAME, Question, as_lines, as_table, clean_name, rows_of
+from rlhf_studio.runs.classroom.records import LONGEST_NAME, RoundQuestion, as_lines, as_table, clean_name, rows_of
 from rlhf_studio.runs.classroom.secret import TEACHER, forget_secret, keep_secret, kept_secret
 from rlhf_studio.runs.classroom.store import ClassStore, Holding
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access
@@ -136,7 +136,7 @@ class ClassPage:
                 return sent.as_json({"problem": NO_CLASS})
             try:
                 return sent.as_json(await pool.run(partial(work, data, request)))
-            except (Refused, NotComputed) as error:
+            except (NotPossible, NotComputed) as error:
                 return sent.as_json({"problem": str(error)})
             except (StoreError, TooBusy) as error:
                 return sent.as_json({"problem": str(error), "retry": True})
@@ -177,7 +177,7 @@ class ClassPage:
     def _student(self, data: Any, request: Any) -> str:
         plays, person = self._person(data, request)
         if not plays:
-            raise Refused(NOT_A_STUDENT)
+            raise NotPossible(NOT_A_STUDENT)
         return person
 
     # --- students ---------------------------------------------------------------------------------------------------------------
@@ -193,11 +193,11 @@ class ClassPage:
     def _name(self, data: Any, request: Any) -> Json:
         person = self._student(data, request)
         if not self._room.names_allowed:
-            raise Refused("Your teacher has turned names off.")
+            raise NotPossible("Your teacher has turned names off.")
         try:
             name = clean_name(text(data, "name", 400))
         except ValueError as error:
-            raise Refused(str(error)) from None
+            raise NotPossible(str(error)) from None
         self._store.set_name(person, name)
         self._room.call(person, name)
         return {"name": name}
@@ -266,7 +266,7 @@ class ClassPage:
 
     def _set_places(self, places: int) -> None:
         if not 1 <= places <= MOST_PLACES:
-            raise Refused(f"A class has 1 to {MOST_PLACES} places.")
+            raise NotPossible(f"A class has 1 to {MOST_PLACES} places.")
         self._store.note(places=str(places))
         self._room.students.make_room(places)
         self._rounds.tell()
@@ -324,7 +324,7 @@ class ClassPage:
 
     def _require_class(self) -> None:
         if self._room.ended:
-            raise Refused("The class has ended. Begin a new class first.")
+            raise NotPossible("The class has ended. Begin a new class first.")
 
     @callable_by(Role.OPERATOR)
     def _steer(self, data: Any, request: gr.Request) -> Json:
@@ -364,7 +364,7 @@ class ClassPage:
         if op == "file":
             found, ending = rows_of(one, answers), "csv" if table else "jsonl"
             return {"name": f"round-{one.id}.{ending}", "text": as_table(found, cell) if table else as_lines(found)}
-        raise Refused("There is no such thing to do with a round.")
+        raise NotPossible("There is no such thing to do with a round.")
 
 
 def _places_of(noted: str) -> int:
@@ -372,8 +372,8 @@ def _places_of(noted: str) -> int:
     return int(noted) if noted.isascii() and noted.isdigit() and len(noted) < 5 and 1 <= int(noted) <= MOST_PLACES else PLACES
 
 
-def _own_question(data: Any) -> Question:
-    """A question that the teacher has written. Raises Refused with what is wrong."""
+def _own_question(data: Any) -> RoundQuestion:
+    """A question that the teacher has written. Raises NotPossible with what is wrong."""
     asked, options, draw = text(data, "text", 1000).strip(), sent.member(data, "options"), text(data, "draw", 20)
     if draw:
         field = ready.field_of(draw)
@@ -382,19 +382,19 @@ def _own_question(data: Any) -> Question:
         }
         return ready.as_question(asked, **field)
     if not isinstance(options, list) or len(options) > 20 or not all(isinstance(one, str) for one in options):
-        raise Refused("The options must be a list of texts.")
+        raise NotPossible("The options must be a list of texts.")
     right = sent.member(data, "right")
     return ready.as_question(asked, options=tuple(one.strip() for one in options), right=right if type(right) is int else None)
 
 
 def _place_of(lead: Any) -> tuple[str, dict[str, str]]:
-    """The page and parameters that a teacher's page sent. Raises Refused for what is no place."""
+    """The page and parameters that a teacher's page sent. Raises NotPossible for what is no place."""
     if lead is None:
         return "", {}
     page, params = sent.member(lead, "page"), sent.member(lead, "params")
     known = isinstance(params, dict) and len(params) <= MOST_PARAMETERS
     if not isinstance(page, str) or page not in PAGES or not known or not all(_is_parameter(name, value) for name, value in params.items()):
-        raise Refused("This is no place in the app.")
+        raise NotPossible("This is no place in the app.")
     return page, params
 
 

@@ -12,8 +12,8 @@ from rlhf_studio.lessons.faults.experiment import MOST_SEED, STEPS
 from rlhf_studio.lessons.faults.pair import METRICS
 from rlhf_studio.lessons.kit.text import LessonText
 from rlhf_studio.lessons.teaching.questions import question_of, questions_of
-from rlhf_studio.runs.classroom.records import LONGEST_QUESTION, Question
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.classroom.records import LONGEST_QUESTION, RoundQuestion
+from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.visible import refuse_hidden
 
 FIELDS: Mapping[str, tuple[float, float]] = {
@@ -46,9 +46,9 @@ def metrics() -> list[Json]:
 
 
 def field_of(draw: str) -> Json:
-    """The field in which a metric is drawn, as :class:`Question` takes it. Raises Refused for what cannot be drawn."""
+    """The field in which a metric is drawn, as :class:`RoundQuestion` takes it. Raises NotPossible for what cannot be drawn."""
     if draw not in FIELDS:
-        raise Refused("This curve cannot be drawn.")
+        raise NotPossible("This curve cannot be drawn.")
     low, high = FIELDS[draw]
     return {"metric": METRICS[draw], "label": label_of(draw), "first": 1, "last": STEPS, "low": low, "high": high}
 
@@ -68,14 +68,14 @@ def of_experiments() -> list[Json]:
     return found
 
 
-def experiment_question(show: str, draw: str, seed: int) -> Question:
-    """A question that the second run of an experiment answers. Raises Refused."""
+def experiment_question(show: str, draw: str, seed: int) -> RoundQuestion:
+    """A question that the second run of an experiment answers. Raises NotPossible."""
     try:
         text, experiment = faults.text_of(show), faults.experiment_of(show)
     except faults.NoExperiment as error:
-        raise Refused(str(error)) from None
+        raise NotPossible(str(error)) from None
     if not 0 <= seed <= MOST_SEED:
-        raise Refused(f"The seed is a whole number from 0 to {MOST_SEED}.")
+        raise NotPossible(f"The seed is a whole number from 0 to {MOST_SEED}.")
     if draw:
         asked = f"{text.title}. What happens? Draw the curve from step 1 to step {STEPS}."
         return as_question(asked, experiment=experiment.name, seed=seed, **field_of(draw))
@@ -121,12 +121,12 @@ def of_lessons() -> list[Json]:
     return found
 
 
-def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> Question:
-    """The question of a scene, with the numbers that the scene has when a lesson is opened. Raises Refused."""
+def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> RoundQuestion:
+    """The question of a scene, with the numbers that the scene has when a lesson is opened. Raises NotPossible."""
     try:
         one, text = question_of(lesson, scene), lessons.text_of(lesson)
     except (lessons.NoLesson, ValueError) as error:
-        raise Refused(str(error)) from None
+        raise NotPossible(str(error)) from None
     slots = _slots_at_start(lesson, scene, compute)
     block = _question_block(text, scene)
     keys = [key for key, _ in block["answers"]]
@@ -139,12 +139,12 @@ def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> 
 
 def _slots_at_start(lesson: str, scene: str, compute: Callable[[Json], Any]) -> Mapping[str, str]:
     """The texts of a scene's slots when its lesson is opened. What has to be loaded first is not described, but computed, as the lesson's
-    own page does. Raises Refused where the scene has no numbers."""
+    own page does. Raises NotPossible where the scene has no numbers."""
     asked: Json = {"lesson": lesson, "language": "en"}
     described = compute({"op": "describe", **asked})["scenes"][scene]
     shown = described["shown"] or compute({"op": "compute", "scene": scene, "values": _start(described["controls"]), **asked})
     if "problem" in shown:
-        raise Refused(str(shown["problem"]))
+        raise NotPossible(str(shown["problem"]))
     slots: Mapping[str, str] = shown["slots"]
     return slots
 
@@ -154,15 +154,15 @@ def _start(controls: list[Json]) -> Json:
     return {one["name"]: one["start"] if not one.get("made") else one["value"] if one["shared"] else None for one in controls}
 
 
-def as_question(asked: str, **more: Any) -> Question:
-    """A question. Raises Refused, with a sentence for the teacher, for what cannot be asked."""
+def as_question(asked: str, **more: Any) -> RoundQuestion:
+    """A question. Raises NotPossible, with a sentence for the teacher, for what cannot be asked."""
     try:
         refuse_hidden(asked, "The question", lines=True)
         for option in more.get("options", ()):
             refuse_hidden(option, "An option")
-        return Question(asked, **more)
+        return RoundQuestion(asked, **more)
     except ValueError as error:
-        raise Refused(str(error)) from None
+        raise NotPossible(str(error)) from None
 
 
 def _question_block(text: LessonText, scene: str) -> Json:

@@ -8,7 +8,7 @@ from typing import Any
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.pair import Pair
 from rlhf_studio.lessons.faults.runs import both_runs, has_ended, own_runs
-from rlhf_studio.runs.classroom.records import Question, Round
+from rlhf_studio.runs.classroom.records import Round, RoundQuestion
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.runs.workspace import Workspace
@@ -57,11 +57,11 @@ class Answering:
             return None
         return None
 
-    def _pair(self, question: Question) -> dict[Any, RunStatus | None]:
+    def _pair(self, question: RoundQuestion) -> dict[Any, RunStatus | None]:
         experiment = shelf.experiment_of(question.experiment)
         return both_runs(self._workspace, experiment, question.seed, own_runs(self._workspace))
 
-    def _of_experiment(self, question: Question) -> Json:
+    def _of_experiment(self, question: RoundQuestion) -> Json:
         pair = self._pair(question)
         both = all(map(has_ended, pair.values()))
         second = pair["second"]

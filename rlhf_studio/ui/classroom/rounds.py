@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlhf_studio.runs.classroom.records import STATES, Answer, Given, Question, Round, State, distribution, read_answer
+from rlhf_studio.runs.classroom.records import STATES, AnswerValue, Round, RoundQuestion, State, StudentAnswer, distribution, read_answer
 from rlhf_studio.runs.classroom.store import GONE, ClassStore
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.ui.classroom.real import Answering
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ class Rounds:
         self._store, self._answering = store, answering
         self._changing = threading.Lock()
         self._round: Round | None = None
-        self._given: dict[str, Answer] = {}
+        self._given: dict[str, AnswerValue] = {}
         self._real: Json = {}
         self._view: Json = {}
         self.version = int(time.time())  # grows with every change that pages must see; another one after every start of the app
@@ -35,9 +35,9 @@ class Rounds:
 
     @property
     def present(self) -> Round:
-        """The present round. Raises Refused."""
+        """The present round. Raises NotPossible."""
         if self._round is None:
-            raise Refused(GONE)
+            raise NotPossible(GONE)
         return self._round
 
     def load(self) -> None:
@@ -51,20 +51,20 @@ class Rounds:
         view, own = self._view, self._given.get(person)
         return {"version": self.version, "round": view, "own": own if view and person else None, "answered": self.answered}
 
-    def ask(self, question: Question, run: str = "") -> None:
+    def ask(self, question: RoundQuestion, run: str = "") -> None:
         """Begin a round."""
         with self._changing:
             self._take(self._store.ask(question, run))
 
     def answer(self, round_id: str, person: str, name: str, value: Any, most: int) -> None:
-        """Keep a student's answer; ``most`` students are counted. Raises Refused, with a sentence for the student."""
+        """Keep a student's answer; ``most`` students are counted. Raises NotPossible, with a sentence for the student."""
         one = self.present
         if one.id != round_id:
-            raise Refused("Your teacher asks something else now.")
+            raise NotPossible("Your teacher asks something else now.")
         try:
             answer = read_answer(one.question, value)
         except ValueError as error:
-            raise Refused(str(error)) from None
+            raise NotPossible(str(error)) from None
         with self._changing:
             self._store.answer(round_id, person, name, answer, most)
             if self._is_present(round_id):
@@ -78,7 +78,7 @@ class Rounds:
                 self._take(None if one.state == "over" else one)
 
     def show_again(self, round_id: str) -> None:
-        """Make a round that was put away the present one. Raises Refused while there is another."""
+        """Make a round that was put away the present one. Raises NotPossible while there is another."""
         with self._changing:
             self._take(self._store.show_again(round_id))
 
@@ -122,7 +122,7 @@ class Rounds:
     def _is_present(self, round_id: str) -> bool:
         return self._round is not None and self._round.id == round_id
 
-    def answers(self, round_id: str) -> tuple[Round, list[Given]]:
+    def answers(self, round_id: str) -> tuple[Round, list[StudentAnswer]]:
         """A round with its answers."""
         return self._store.round(round_id), self._store.answers(round_id)
 

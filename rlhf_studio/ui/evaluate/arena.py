@@ -14,7 +14,7 @@ import numpy as np
 
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers
 from rlhf_studio.analysis.evaluation.compare import WinRate, of_points
-from rlhf_studio.runs.evaluation.votes import Choice, Vote, hash_of, keep_vote, read_votes
+from rlhf_studio.runs.evaluation.votes import ArenaVote, Choice, hash_of, keep_vote, read_votes
 
 CHOICES: tuple[Choice, ...] = ("left", "right", "tie")
 MOST_OPEN = 500
@@ -36,7 +36,7 @@ class Duel:
 class Counted:
     """The votes on answers that are still there, and how many are left out because theirs are not."""
 
-    votes: list[Vote] = field(default_factory=list)
+    votes: list[ArenaVote] = field(default_factory=list)
     left_out: int = 0
 
 
@@ -51,7 +51,7 @@ class Arena:
         self._folder_of = folder_of
         self._lock = threading.Lock()
         self._open: OrderedDict[str, Duel] = OrderedDict()
-        self._votes: dict[str, list[Vote]] = {}
+        self._votes: dict[str, list[ArenaVote]] = {}
         self._random = random.SystemRandom()
 
     def next(self, run: str, policies: Sequence[PolicyAnswers]) -> tuple[str, Duel] | None:
@@ -111,7 +111,7 @@ class Arena:
             if duel is None:
                 return None
             votes = self._known(duel.run)
-            vote = Vote(duel.place, duel.left, duel.right, choice, hash_of(*duel.texts))
+            vote = ArenaVote(duel.place, duel.left, duel.right, choice, hash_of(*duel.texts))
             keep_vote(self._folder_of(duel.run), vote)
             del self._open[key]
             votes.append(vote)
@@ -129,13 +129,13 @@ class Arena:
         there = [vote for vote in own if _is_about(vote, texts)]
         return Counted(there, len(own) - len(there))
 
-    def _known(self, run: str) -> list[Vote]:
+    def _known(self, run: str) -> list[ArenaVote]:
         if run not in self._votes:
             self._votes[run] = read_votes(self._folder_of(run))
         return self._votes[run]
 
 
-def standings(votes: Sequence[Vote], first: str) -> Mapping[str, WinRate]:
+def standings(votes: Sequence[ArenaVote], first: str) -> Mapping[str, WinRate]:
     """The win rate of each policy against ``first``, by people's votes."""
     points: dict[str, tuple[list[float], list[int]]] = {}
     for vote in votes:
@@ -149,6 +149,6 @@ def standings(votes: Sequence[Vote], first: str) -> Mapping[str, WinRate]:
     return {name: of_points(np.array(own), np.array(places, np.int64)) for name, (own, places) in points.items()}
 
 
-def _is_about(vote: Vote, texts: Mapping[tuple[int, str, int], str]) -> bool:
+def _is_about(vote: ArenaVote, texts: Mapping[tuple[int, str, int], str]) -> bool:
     left, right = (texts.get((vote.place, *side)) for side in (vote.left, vote.right))
     return left is not None and right is not None and vote.about == hash_of(left, right)

@@ -62,7 +62,7 @@ class Exports:
         busy = self._service.working and of_run != run
         shown = {"key": job.key, "what": what, **_view(job)} if job is not None and of_run == run else None
         can_push = own["operator"] and self._can_push
-        return {**own, **facts, "files": files_of(self._workspace.exports_place(run)), "job": shown, "busy": busy, "push": can_push}
+        return {**own, **facts, "files": files_of(self._workspace.exports_parent(run)), "job": shown, "busy": busy, "push": can_push}
 
     @callable_by(Role.OPERATOR)
     def export_start(self, data: Any, request: gr.Request) -> Json:
@@ -71,7 +71,7 @@ class Exports:
             return {"problem": self._access.why_not(request, data)}
         try:
             run, asked = self._request(data)
-            place = self._workspace.exports_place(run)
+            place = self._workspace.exports_parent(run)
             with self._lock:
                 if self._service.working:
                     return {"problem": "Another export is being made; wait until it is done."}
@@ -99,7 +99,7 @@ class Exports:
         """(run, what the child process is asked). Raises StoreError and ConfigError for what cannot be asked."""
         run, what, name = sent.run_id(data), sent.member(data, "what"), sent.member(data, "push") or ""
         reader = self._workspace.reader(run)
-        folder = self._workspace.exports_place(run) / paths.EXPORTS
+        folder = self._workspace.exports_parent(run) / paths.EXPORTS
         asked: Json = {"run_dir": str(reader.run_dir), "what": what}
         if isinstance(what, str) and what in RECORDS:
             return run, {**asked, "target": str(folder / RECORDS[what])}

@@ -73,7 +73,7 @@ def download_route(workspace: Workspace) -> Route:
     def download(request: Request) -> Response:
         name = request.path_params["name"]
         try:
-            descriptor = open_export(workspace.exports_place(request.path_params["run"]), name)
+            descriptor = open_export(workspace.exports_parent(request.path_params["run"]), name)
         except (StoreError, FileNotFoundError, ValueError):
             return JSONResponse({"detail": "There is no such file."}, 404)
         size = os.fstat(descriptor).st_size

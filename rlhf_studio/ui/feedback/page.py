@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import CONFIDENCES, LONGEST_NAME, Turn
-from rlhf_studio.runs.feedback.store import Feedback, Refused
+from rlhf_studio.runs.feedback.store import Feedback, NotPossible
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.feedback import sent
@@ -73,7 +73,7 @@ class FeedbackPage:
         async def ask(data: Any, request: gr.Request) -> Response:
             try:
                 reply = await pool.run(partial(work, data, request))
-            except Refused as error:
+            except NotPossible as error:
                 reply = {"problem": str(error), "retry": False}
             except (StoreError, TooBusy) as error:  # what was answered can be sent again, and is not lost
                 reply = {"problem": str(error), "retry": True}
@@ -83,9 +83,9 @@ class FeedbackPage:
         return ask
 
     def _require(self, role: Role, data: Any, request: Any) -> None:
-        """The door has asked this already; this is for callers that do not come by HTTP. Raises Refused."""
+        """The door has asked this already; this is for callers that do not come by HTTP. Raises NotPossible."""
         if self._access.role_of(request, data) < role:
-            raise Refused(self._access.why_not_rate() if role is Role.PLAYER else self._access.why_not(request, data))
+            raise NotPossible(self._access.why_not_rate() if role is Role.PLAYER else self._access.why_not(request, data))
 
     # --- everyone --------------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class FeedbackPage:
     # --- players ---------------------------------------------------------------------------------------------------------
 
     def _annotator(self, data: Any, request: Any) -> str:
-        """Who answers, by the name and the browser's key. Raises Refused."""
+        """Who answers, by the name and the browser's key. Raises NotPossible."""
         self._require(Role.PLAYER, data, request)
         trusted = self._access.role_of(request, data) >= Role.OPERATOR
         shown = sent.text(data, "name", 200), sent.text(data, "secret", sent.LONGEST_SECRET), trusted
@@ -134,12 +134,12 @@ class FeedbackPage:
         return self._signed_in[shown]
 
     def _require_few_names(self, name: str, data: Any, request: Any) -> None:
-        """In a class nobody is many people: the cookie of the class link is one student's. Raises Refused."""
+        """In a class nobody is many people: the cookie of the class link is one student's. Raises NotPossible."""
         if self._access.mode is not Mode.CLASSROOM or not self._access.plays(request, data) or self._access.is_operator(request, data):
             return
         names = self._names.setdefault(self._access.starter(request, data).key, set())
         if len(names) >= NAMES_EACH and name not in names:
-            raise Refused(f"You have answered under {NAMES_EACH} names. Go on with one of them: {', '.join(sorted(names))}.")
+            raise NotPossible(f"You have answered under {NAMES_EACH} names. Go on with one of them: {', '.join(sorted(names))}.")
         names.add(name)
 
     @callable_by(Role.PLAYER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_studio.runs.feedback.records import Kind, NewTask, NewVote
-from rlhf_studio.runs.feedback.store import Refused
+from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.ui.sent import member, number, text, whole
 from rlhf_studio.visible import refuse_hidden
 
@@ -13,15 +13,15 @@ LONGEST_SECRET = 200
 
 
 def task_id(data: Any) -> str:
-    """The task that was named. Raises Refused when none was."""
+    """The task that was named. Raises NotPossible when none was."""
     found = text(data, "task", 200)
     if not found:
-        raise Refused("There is no such task.")
+        raise NotPossible("There is no such task.")
     return found
 
 
 def new_task(data: Any) -> NewTask:
-    """A task as the form has it. Raises Refused with what is wrong."""
+    """A task as the form has it. Raises NotPossible with what is wrong."""
     settings = member(data, "settings")
     kind: Kind = text(settings, "kind", 20) or "pair"  # type: ignore[assignment]
     name, criterion = (text(settings, key, 1000).strip() for key in ("name", "criterion"))
@@ -41,18 +41,18 @@ def new_task(data: Any) -> NewTask:
             ask_confidence=member(settings, "ask_confidence") is not False,
         )
     except ValueError as error:
-        raise Refused(f"This task cannot be made: {error}.") from error
+        raise NotPossible(f"This task cannot be made: {error}.") from error
 
 
 def new_vote(data: Any) -> NewVote:
-    """An answer. Raises Refused; whether it fits the item is checked where it is stored."""
+    """An answer. Raises NotPossible; whether it fits the item is checked where it is stored."""
     verdict: Any = text(data, "verdict", 20)
     value = member(data, "value")
     if isinstance(value, list) and len(value) > 20:
-        raise Refused("This answer is too long.")
+        raise NotPossible("This answer is too long.")
     item, seconds = whole(data, "item", 0), number(data, "seconds", 0.0)
     confidence = None if member(data, "confidence") is None else number(data, "confidence", 1.0)
     try:
         return NewVote(text(data, "id", 80), item, verdict, value, confidence, seconds)
     except ValueError as error:
-        raise Refused(f"This answer cannot be stored: {error}.") from error
+        raise NotPossible(f"This answer cannot be stored: {error}.") from error

@@ -13,8 +13,8 @@ from typing import Any
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.feedback.exchange import ReadRow, agreed_rows, as_lines, export_rows, items_of, read_lines
 from rlhf_studio.runs.feedback.records import MOST_ITEMS, Added, NewItem, Task
-from rlhf_studio.runs.feedback.store import Feedback, Refused
-from rlhf_studio.runs.feedback.tasks import MOST_PROBLEMS, told
+from rlhf_studio.runs.feedback.store import Feedback, NotPossible
+from rlhf_studio.runs.feedback.tasks import MOST_PROBLEMS, shortened
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.feedback import files, sent
 from rlhf_studio.ui.once import Once
@@ -35,7 +35,7 @@ class TaskWork:
         self._once = Once(lambda answer: "task" in answer)
 
     def manage(self, data: Any) -> Json:
-        """``op``: create (once for each ``nonce``), change, close, open or delete. Raises Refused."""
+        """``op``: create (once for each ``nonce``), change, close, open or delete. Raises NotPossible."""
         op = sent.text(data, "op", 20)
         if op == "create":
             return self._once.answer(data, lambda: {"task": self._feedback.create(sent.new_task(data))[0].id})
@@ -47,7 +47,7 @@ class TaskWork:
         elif op == "delete":
             self._feedback.delete(task)
         else:
-            raise Refused("There is no such thing to do with a task.")
+            raise NotPossible("There is no such thing to do with a task.")
         return {"task": task}
 
     def add(self, data: Any) -> Json:
@@ -58,10 +58,12 @@ class TaskWork:
         """
         task = self._feedback.task(sent.task_id(data))
         if task.run:
-            raise Refused("This task belongs to a run, which fills it itself.")
+            raise NotPossible("This task belongs to a run, which fills it itself.")
         known = sent.whole(data, "calibration", 0)
         if known > 0 and task.settings.kind != "pair":
-            raise Refused("Only pairs say by their columns which answer is right: give each row of the round with known answers an answer.")
+            raise NotPossible(
+                "Only pairs say by their columns which answer is right: give each row of the round with known answers an answer."
+            )
         path = sent.text(data, "path", 4096).strip()
         if sent.text(data, "run", 200):
             added = self._from_evaluation(task, data, known)
@@ -83,16 +85,16 @@ class TaskWork:
             items += row.items
             rows += [row.number] * len(row.items)
         stored = self._feedback.add_items(task.id, items, rows)
-        return replace(stored, problems=told([*problems, *stored.problems]))
+        return replace(stored, problems=shortened([*problems, *stored.problems]))
 
     def _from_evaluation(self, task: Task, data: Any, known: int) -> Added:
         if known:
-            raise Refused("Answers of an evaluation have no known answer: take 0 first rows with a known answer.")
+            raise NotPossible("Answers of an evaluation have no known answer: take 0 first rows with a known answer.")
         reader = self._workspace.reader(run_id(data))
         items, left_out = items_of(reader.answers(), task.settings.kind)
         if not items:
             several = "" if task.settings.kind == "rating" else " It needs several policies, or several answers per prompt."
-            raise Refused(f"There is nothing to rate in {reader.status().name or 'this evaluation'}.{several}")
+            raise NotPossible(f"There is nothing to rate in {reader.status().name or 'this evaluation'}.{several}")
         stored = self._feedback.add_items(task.id, items)
         left = [f"{left_out:,} left out: responses are empty or equal."] if left_out else []
         return Added(stored.added, stored.repeated, left + stored.problems)
@@ -107,7 +109,7 @@ class TaskWork:
             if row.problem and wrong <= MOST_PROBLEMS:
                 problems.append(row.problem)
             if items > MOST_ITEMS:
-                raise Refused(f"{path.name} has more than {MOST_ITEMS:,} items; split it.")
+                raise NotPossible(f"{path.name} has more than {MOST_ITEMS:,} items; split it.")
         total = Added(0, 0)
         try:
             for part in _parts(read_lines(files.lines_of(path), task.settings, known=known)):
@@ -115,11 +117,11 @@ class TaskWork:
                 total = Added(total.added + added.added, total.repeated + added.repeated, added.problems)
                 if total.problems:  # the task is full
                     break
-        except (Refused, StoreError) as error:  # the file, or the disk, is not what it was a moment ago
+        except (NotPossible, StoreError) as error:  # the file, or the disk, is not what it was a moment ago
             if not total.added:
                 raise
-            raise Refused(f"{total.added:,} items were added, then it went wrong: {error}") from error
-        return replace(total, problems=told([*total.problems, *problems], wrong - len(problems)))
+            raise NotPossible(f"{total.added:,} items were added, then it went wrong: {error}") from error
+        return replace(total, problems=shortened([*total.problems, *problems], wrong - len(problems)))
 
     def export(self, data: Any) -> Json:
         """The answers as JSON Lines: ``each`` for a row per answer, ``agreed`` for a row per item."""
@@ -131,12 +133,12 @@ class TaskWork:
     def train_on(self, data: Any) -> Json:
         """Keep each answer as a file of the workspace, and say how the Train page's form begins with it: ``recipe`` and ``values``.
 
-        The file's name tells its contents, so that a run that was started with it finds it as it was. Raises Refused and StoreError.
+        The file's name tells its contents, so that a run that was started with it finds it as it was. Raises NotPossible and StoreError.
         """
         task = self._feedback.task(sent.task_id(data))
         lines = as_lines(export_rows(task, self._feedback.items(task.id), self._feedback.votes(task.id)))
         if not lines:
-            raise Refused("There are no answers yet, so there is nothing to train on.")
+            raise NotPossible("There are no answers yet, so there is nothing to train on.")
         contents = lines.encode("ascii")
         name = f"{Path(_file_name(task)).stem}-{hashlib.sha256(contents).hexdigest()[:8]}.jsonl"
         path = self._workspace.root / FOLDER / name

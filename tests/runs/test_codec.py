@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from rlhf_studio.runs import rows, schema
-from rlhf_studio.runs.table import Table
+from rlhf_studio.runs.codec import RecordTable
 
 KEYS = {"run": {"id"}, "commands": {"sent_at", "early"}, "events": {"at", "step"}, "probes": set(), "changes": {"at"}}
 BY_STEP = {"step", "sample"}
@@ -16,7 +16,7 @@ BY_STEP = {"step", "sample"}
 def test_every_codec_has_the_columns_of_its_table_and_the_fields_of_its_record() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     schema.migrate(connection, Path("memory"))
-    tables = [value for value in vars(rows).values() if isinstance(value, Table)]
+    tables = [value for value in vars(rows).values() if isinstance(value, RecordTable)]
     assert len(tables) >= 9
     for table in tables:
         known = {row[1]: bool(row[3]) and row[4] is None and not row[5] for row in connection.execute(f"PRAGMA table_info({table.name})")}

@@ -1,4 +1,4 @@
-"""One codec for each kind of record: a :class:`Table` says once, column by column, how a record becomes a row and comes back.
+"""One codec for each kind of record: a :class:`RecordTable` says once, column by column, how a record becomes a row and comes back.
 
 Whoever writes and whoever reads use the same declaration, and a test compares it with the tables that the schema makes. What an older
 database does not have yet, a table or a column, is read as missing.
@@ -32,11 +32,11 @@ Fields = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some fields of a record and the columns that hold them.
+class FieldCodec:
+    """Some fields of a record, the columns that hold them, and the two functions between them.
 
-    ``encode`` takes the fields' values and gives the columns'; ``decode`` is its inverse. Of a part with one field and one column both
-    speak of the value itself, else of a sequence of values.
+    ``encode`` takes the values of the fields and returns the values of the columns. ``decode`` does the reverse. With one field and one
+    column, both take and return a single value; otherwise a sequence of values.
     """
 
     fields: tuple[str, ...]
@@ -50,39 +50,39 @@ class Part:
         return len(self.fields) == len(self.columns) == 1
 
 
-def one(name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> Part:
-    """A field in the column of the same name."""
-    return Part((name,), (name,), encode, decode)
+def converted(name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> FieldCodec:
+    """A field in a column of the same name; ``encode`` and ``decode`` convert its value."""
+    return FieldCodec((name,), (name,), encode, decode)
 
 
-def plain(name: str) -> Part:
-    """What SQLite holds as it is: names that the program makes itself."""
-    return one(name, _same, _same)
+def plain(name: str) -> FieldCodec:
+    """A field that SQLite stores without conversion, such as a name that the program made."""
+    return converted(name, _same, _same)
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def text(name: str) -> Part:
-    """Any text, also with halves of surrogate pairs."""
-    return one(name, encode_text, decode_text)
+def text(name: str) -> FieldCodec:
+    """Any text, also one with half of a surrogate pair."""
+    return converted(name, encode_text, decode_text)
 
 
-def whole(name: str) -> Part:
+def integer(name: str) -> FieldCodec:
     """A whole number, or None."""
-    return one(name, _same, _whole)
+    return converted(name, _same, _integer)
 
 
-def _whole(stored: Any) -> Any:
+def _integer(stored: Any) -> Any:
     if stored is not None and type(stored) is not int:  # asked here first: most numbers are right
         check_whole(stored)
     return stored
 
 
-def real(name: str) -> Part:
+def real(name: str) -> FieldCodec:
     """A finite number, or None."""
-    return one(name, _same, _real)
+    return converted(name, _same, _real)
 
 
 def _real(stored: Any) -> Any:
@@ -91,15 +91,15 @@ def _real(stored: Any) -> Any:
     return stored
 
 
-def truth(name: str, unknown: int | None = None) -> Part:
+def truth(name: str, unknown: int | None = None) -> FieldCodec:
     """True or False as 1 or 0; None as ``unknown``."""
-    return one(
+    return converted(
         name, lambda value: unknown if value is None else int(value), lambda stored: None if stored in (None, unknown) else bool(stored)
     )
 
 
-def choice(name: str, allowed: Sequence[Any], otherwise: Any = None) -> Part:
-    """One of few; ``otherwise`` where nothing is stored."""
+def choice(name: str, allowed: Sequence[Any], otherwise: Any = None) -> FieldCodec:
+    """One of a few values. ``otherwise`` is the value where nothing is stored."""
 
     def decode(stored: Any) -> Any:
         if stored is None and otherwise is not None:
@@ -108,47 +108,47 @@ def choice(name: str, allowed: Sequence[Any], otherwise: Any = None) -> Part:
             raise ValueError(f"unknown {name} {stored!r}")
         return stored
 
-    return one(name, _same, decode)
+    return converted(name, _same, decode)
 
 
-def numbers(*names: str, flags: str) -> Part:
-    """Numbers in a column each; which of them are not finite stands in the column ``flags``."""
+def numbers(*names: str, flags: str) -> FieldCodec:
+    """Numbers, each in its own column. The column ``flags`` says which of them are not finite."""
 
     def encode(*values: float | None) -> Sequence[Any]:
-        stored, said = encode_numbers(dict(zip(names, values, strict=True)))
-        return *stored, said
+        stored, stored_flags = encode_numbers(dict(zip(names, values, strict=True)))
+        return *stored, stored_flags
 
     def decode(*stored: Any) -> Sequence[Any]:
         return tuple(decode_numbers(dict(zip(names, stored[:-1], strict=True)), stored[-1]).values())
 
-    return Part(names, (*names, flags), encode, decode)
+    return FieldCodec(names, (*names, flags), encode, decode)
 
 
-def texts(name: str, empty: Any = None) -> Part:
+def texts(name: str, empty: Any = None) -> FieldCodec:
     """A list of texts. Where ``empty`` is given, it stands for an empty list, which is stored as NULL."""
 
     def encode(value: Sequence[str]) -> Any:
         return encode_pieces(value) if value or empty is None else None
 
-    return one(name, encode, lambda stored: empty if stored is None and empty is not None else decode_pieces(stored))
+    return converted(name, encode, lambda stored: empty if stored is None and empty is not None else decode_pieces(stored))
 
 
-def as_json(name: str, flags: str = "", *, read: Callable[[Any], Any] = _same, write: Callable[[Any], Any] | None = None) -> Part:
-    """Anything that JSON holds, in a column; what is not finite in it stands in the column ``flags``, where there is one.
+def as_json(name: str, flags: str = "", *, read: Callable[[Any], Any] = _same, write: Callable[[Any], Any] | None = None) -> FieldCodec:
+    """A value that JSON can hold, in one column. The column ``flags``, if there is one, says which numbers in it are not finite.
 
-    ``write`` makes plain JSON of the field, None for nothing to store; ``read`` makes the field of that again.
+    ``write`` turns the field into plain JSON; None means that nothing is stored. ``read`` does the reverse.
     """
 
     def encode(value: Any) -> Any:
-        made = value if write is None else write(value)
-        stored, said = (None, None) if made is None and write is not None else encode_json(made)
-        return (stored, said) if flags else stored
+        plain_value = value if write is None else write(value)
+        stored, stored_flags = (None, None) if plain_value is None and write is not None else encode_json(plain_value)
+        return (stored, stored_flags) if flags else stored
 
-    def decode(stored: Any, said: Any = None) -> Any:
-        value = read(None if stored is None else decode_json(stored, said))
+    def decode(stored: Any, stored_flags: Any = None) -> Any:
+        value = read(None if stored is None else decode_json(stored, stored_flags))
         return (value,) if flags else value
 
-    return Part((name,), (name, flags) if flags else (name,), encode, decode)
+    return FieldCodec((name,), (name, flags) if flags else (name,), encode, decode)
 
 
 def members(value: Any) -> Fields:
@@ -164,25 +164,25 @@ def real_members(value: Any) -> dict[str, float]:
     return value  # type: ignore[no-any-return]
 
 
-class Table(Generic[Record]):
-    """A kind of record as rows of a table.
+class RecordTable(Generic[Record]):
+    """The codec of one kind of record: its fields as the columns of a table.
 
     Args:
-        name: of the table.
-        make: the record; called with its fields by name.
-        parts: its fields, in the order of the columns. A table may have further columns, its keys, which are given beside the record.
-        later: whether databases of earlier versions lack the table; there are no rows then.
+        name: the name of the table.
+        make: makes the record; called with the fields by name.
+        parts: the fields, in the order of the columns. A table may have more columns, its keys, which are given beside the record.
+        later: whether databases of earlier versions lack the table. They then have no rows.
     """
 
-    def __init__(self, name: str, make: Callable[..., Record], *parts: Part, later: bool = False):
+    def __init__(self, name: str, make: Callable[..., Record], *parts: FieldCodec, later: bool = False):
         self.name, self.make, self.parts, self._later = name, make, parts, later
         self.columns = tuple(column for part in parts for column in part.columns)
-        places = [(part, self.columns.index(part.columns[0])) for part in parts]
-        self._single = [(part.fields[0], at, part.decode) for part, at in places if part.single]
-        self._several = [(part, at, at + len(part.columns)) for part, at in places if not part.single]
+        positions = [(part, self.columns.index(part.columns[0])) for part in parts]
+        self._single = [(part.fields[0], position, part.decode) for part, position in positions if part.single]
+        self._several = [(part, position, position + len(part.columns)) for part, position in positions if not part.single]
 
     def row(self, record: Any) -> list[Any]:
-        """The values of :attr:`columns`; ``record`` may have further fields, or be of another type with these."""
+        """The values of :attr:`columns`. ``record`` may have more fields, or be of another type that has these fields."""
         values: list[Any] = []
         for part in self.parts:
             if part.single:
@@ -192,14 +192,17 @@ class Table(Generic[Record]):
         return values
 
     def fields(self, row: Sequence[Any]) -> Fields:
-        """The fields of a row, by name. Raises one of :data:`~rlhf_studio.runs.values.DAMAGE` for a row that nobody wrote."""
-        found = {name: decode(row[at]) for name, at, decode in self._single}
+        """The fields of a row, by name. Raises one of :data:`~rlhf_studio.runs.values.DAMAGE` for a row that this program did not write."""
+        fields = {name: decode(row[position]) for name, position, decode in self._single}
         for part, first, end in self._several:
-            found.update(zip(part.fields, part.decode(*row[first:end]), strict=True))
-        return found
+            fields.update(zip(part.fields, part.decode(*row[first:end]), strict=True))
+        return fields
 
     def insert(self, connection: sqlite3.Connection, records: Iterable[Any], *, or_else: str = "", **keys: Any) -> int:
-        """Store records, each with the same ``keys``; how many were stored. ``or_else``: REPLACE or IGNORE what is there already."""
+        """Store records, each with the same ``keys``. Returns how many were stored.
+
+        ``or_else`` says what happens to a row that is there already: REPLACE or IGNORE.
+        """
         columns = (*keys, *self.columns)
         marks = ", ".join("?" * len(columns))
         return connection.executemany(
@@ -219,16 +222,16 @@ class Table(Generic[Record]):
             yield row[: len(keys)], self.fields(row[len(keys) :])
 
     def records(self, connection: sqlite3.Connection, rest: str = "", parameters: Sequence[Any] = ()) -> list[Record]:
-        """Rows as records, as :meth:`select` finds them."""
+        """Rows as records; the arguments are those of :meth:`select`."""
         return [self.make(**fields) for _, fields in self.select(connection, rest, parameters)]
 
     def first(self, connection: sqlite3.Connection, rest: str = "", parameters: Sequence[Any] = ()) -> Record | None:
-        """The first of them; None where there is none."""
+        """The first of these records; None when there is none."""
         return next(iter(self.records(connection, f"{rest} LIMIT 1", parameters)), None)
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
-    """The names of a table's columns; none where there is no such table."""
+    """The names of a table's columns; empty when the table does not exist."""
     return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
@@ -265,22 +268,25 @@ class Arrays:
     def decode(self, rows: Iterable[StoredArray]) -> Fields:
         """The fields of a record from its rows. Raises KeyError where one is missing."""
         arrays = {decode_text(name): decode_array(kind, shape, data) for name, kind, shape, data in rows}
-        found: Fields = {}
+        fields: Fields = {}
         for name, kind in self.of.items():
             array = arrays.pop(name, None) if name in self.optional else arrays.pop(name)
-            found[name] = array.astype(bool) if kind == "bool" and array is not None else array
+            fields[name] = array.astype(bool) if kind == "bool" and array is not None else array
         for name, prefix in self.named.items():
-            found[name] = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-        return found
+            fields[name] = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        return fields
 
 
 def packed(header: Any, rows: Sequence[StoredArray], length_bytes: int = 8) -> bytes:
-    """JSON and arrays in one blob: the length of a header, the header with the arrays' names and sizes, and the arrays."""
-    places = [[decode_text(name), kind, shape, len(data)] for name, kind, shape, data in rows]
-    said, flags = encode_json({**header, "arrays": places})
-    both = [decode_text(said), None if flags is None else decode_text(flags)]
-    first = json.dumps(both, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return len(first).to_bytes(length_bytes, "little") + first + b"".join(data for _, _, _, data in rows)
+    """JSON and arrays in one blob: the length of the header, the header, and the arrays one after the other.
+
+    The header holds the names and sizes of the arrays.
+    """
+    sizes = [[decode_text(name), kind, shape, len(data)] for name, kind, shape, data in rows]
+    header_text, flags = encode_json({**header, "arrays": sizes})
+    header_parts = [decode_text(header_text), None if flags is None else decode_text(flags)]
+    header_bytes = json.dumps(header_parts, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return len(header_bytes).to_bytes(length_bytes, "little") + header_bytes + b"".join(data for _, _, _, data in rows)
 
 
 def unpacked(blob: bytes, length_bytes: int = 8) -> tuple[Fields, list[StoredArray]]:
