@@ -255,6 +255,7 @@ def test_the_owner_logs_in_at_the_direct_address_and_a_stranger_stays_a_visitor(
     expect(page.locator(".rs-where").get_by_role("link", name="Log out")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_without_cookies_the_frame_is_readable_and_says_what_works(
     driver: Any, arguments: list[str], server: Server, tmp_path: Path
 ) -> None:
