@@ -176,6 +176,8 @@ class Proxy:
         with socket.create_connection(("127.0.0.1", self.ports[sent[b"host"].decode()])) as app:
             app.sendall(b"\r\n".join([first, *own, *added]) + b"\r\n\r\n" + body)
             first, lines, body = message(app)
+            if not first:
+                return False
             has_end = b"content-length" in fields(lines) or b" 304 " in first  # otherwise it ends with the connection
             lines = [line for line in lines if not (has_end and line.lower().startswith(b"connection:"))]
             visitor.sendall(b"\r\n".join([first, *lines]) + b"\r\n\r\n" + body)

@@ -95,7 +95,8 @@ def test_pages_around_a_run_are_for_everybody_in_light_and_dark_and_on_a_phone(o
 
 
 def test_live_is_for_everybody_in_light_and_dark_and_on_a_phone(open_page: Callable[..., Any], studio: Studio) -> None:
-    page = open_page("?tab=live")
+    page = open_page(f"?tab=live&run={studio.runs['first']}")
+    page.locator("[data-chart=score]").wait_for()  # the page is at work, and can be led
     wrong = faults_of(page, live_pages(studio.runs))
     assert not wrong, "\n".join(wrong)
 
