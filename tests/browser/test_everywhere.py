@@ -102,6 +102,7 @@ def test_live_is_for_everybody_in_light_and_dark_and_on_a_phone(open_page: Calla
 
     # it reads from top to bottom on a phone, cuts nothing, and its menus stay inside
     page.set_viewport_size(PHONE)
+    page.reload()  # a page that begins on a phone has its charts folded
     page.wait_for_selector(".rs-answers")
     page.wait_for_selector(".rs-card-columns")
     parts = (".rs-head", ".rs-verdict", ".rs-answers", ".rs-inspector", "[data-chart=score]")
