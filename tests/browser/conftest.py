@@ -18,10 +18,12 @@ CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 PATIENCE = 60_000  # milliseconds: a busy machine is slow, not wrong
 HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
 OURS = re.compile(r"(http://127\.0\.0\.1|data:|blob:)")
-# Timers run ten times faster, so that a poll comes every 0.1 s; but the app has its whole time for an answer (shared/poll.js).
+# Whatever waits for half a second or longer waits a tenth of it, so that a poll comes every 0.1 s. Shorter waits are for what a page
+# needs to settle; and the app has its whole time for an answer (NO_ANSWER in shared/poll.js).
 HURRY = """{
   const usual = window.setTimeout;
-  window.setTimeout = (action, wait, ...rest) => usual(action, wait === 4000 ? wait : (wait || 0) / 10, ...rest);
+  const shorter = (wait) => (wait >= 500 && wait !== 4000 ? wait / 10 : wait);
+  window.setTimeout = (action, wait, ...rest) => usual(action, shorter(wait), ...rest);
 }"""
 
 
