@@ -18,8 +18,13 @@ CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 PATIENCE = 60_000  # milliseconds: a busy machine is slow, not wrong
 HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
 OURS = re.compile(r"(http://127\.0\.0\.1|data:|blob:)")
-# Timers run ten times faster, so that a poll comes every 0.1 s; not where something is promised in seconds.
-HURRY = "{ const usual = window.setTimeout; window.setTimeout = (action, wait, ...rest) => usual(action, (wait || 0) / 10, ...rest); }"
+# Whatever waits for half a second or longer waits a tenth of it, so that a poll comes every 0.1 s. Shorter waits are for what a page
+# needs to settle; and the app has its whole time for an answer (NO_ANSWER in shared/poll.js).
+HURRY = """{
+  const usual = window.setTimeout;
+  const shorter = (wait) => (wait >= 500 && wait !== 4000 ? wait / 10 : wait);
+  window.setTimeout = (action, wait, ...rest) => usual(action, shorter(wait), ...rest);
+}"""
 
 
 @pytest.fixture(scope="session")
@@ -88,9 +93,8 @@ class Tabs:
     any machine but this one, and what the content security policy had to refuse.
     """
 
-    def __init__(self, browser: Any, script: str = ""):
+    def __init__(self, browser: Any):
         self.browser = browser
-        self.script = script  # runs before those of any page
         self.idle: list[Any] = []
         self.taken: list[Any] = []
 
@@ -116,8 +120,7 @@ class Tabs:
     def _new(self) -> Any:
         context = self.browser.new_context(accept_downloads=True, reduced_motion="reduce")
         context.grant_permissions(["clipboard-read", "clipboard-write"])
-        if self.script:
-            context.add_init_script(self.script)
+        context.add_init_script(HURRY)
         page = context.new_page()
         page.set_default_timeout(PATIENCE)
         page.faults = []
@@ -138,7 +141,6 @@ class Tabs:
             return False
         page.evaluate("localStorage.clear(); sessionStorage.clear()")
         page.context.clear_cookies()
-        page.goto("about:blank")
         page.mouse.move(0, 0)
         return True
 
@@ -152,24 +154,23 @@ def watch(page: Any, faults: list[str], ours: Callable[[str], Any]) -> None:
 
 
 @pytest.fixture(scope="session")
-def all_tabs(browser: Any) -> dict[bool, Tabs]:
-    """Usual tabs and hurried ones."""
-    return {False: Tabs(browser), True: Tabs(browser, HURRY)}
+def tabs(browser: Any) -> Tabs:
+    return Tabs(browser)
 
 
 @pytest.fixture
-def open_page(all_tabs: dict[bool, Tabs], request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+def open_page(tabs: Tabs, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """Opens the filled studio, or the app ``at``.
 
     At the end no page may have had a script error, opened a dialog of the browser, asked another machine, or broken the policy.
     """
 
-    def open_at(query: str = "", width: int = 1440, height: int = 900, at: Any = None, hurry: bool = False) -> Any:
+    def open_at(query: str = "", width: int = 1440, height: int = 900, at: Any = None) -> Any:
         app = at or request.getfixturevalue("studio")
-        return all_tabs[hurry].open(app.url + query, width, height)
+        return tabs.open(app.url + query, width, height)
 
     yield open_at
-    assert [fault for tabs in all_tabs.values() for fault in tabs.leave()] == []
+    assert tabs.leave() == []
 
 
 def go(page: Any, query: str) -> None:

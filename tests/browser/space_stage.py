@@ -130,7 +130,9 @@ def certificate(folder: Path) -> ssl.SSLContext | None:
 
 
 class Proxy:
-    """Ends TLS and passes each request on, by its host name, with the headers that a proxy adds. One request for each connection.
+    """Ends TLS and passes each request on, by its host name, with the headers that a proxy adds.
+
+    A connection is kept where a reply says how long it is.
 
     ``ports`` says which port of this machine a name leads to.
     """
@@ -156,22 +158,47 @@ class Proxy:
     def _serve(self, connection: socket.socket) -> None:
         try:
             with self._context.wrap_socket(connection, server_side=True) as visitor:
-                head = b""
-                while b"\r\n\r\n" not in head:
-                    more = visitor.recv(65536)
-                    if not more:
-                        return
-                    head += more
-                head, _, body = head.partition(b"\r\n\r\n")
-                first, *lines = head.split(b"\r\n")
-                told = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-                while len(body) < int(told.get(b"content-length", 0)):
-                    body += visitor.recv(65536)
-                kept = [line for line in lines if not line.lower().startswith(b"connection:")]
-                added = [b"Connection: close", b"X-Forwarded-Proto: https", f"X-Forwarded-For: {VISITORS_ADDRESS}".encode()]
-                with socket.create_connection(("127.0.0.1", self.ports[told[b"host"].decode()])) as app:
-                    app.sendall(b"\r\n".join([first, *kept, *added]) + b"\r\n\r\n" + body)
-                    while data := app.recv(65536):  # nothing is read meanwhile: such a socket is not for two threads
-                        visitor.sendall(data)
+                while self._pass_on(visitor):
+                    pass
         except OSError:
             return  # the browser went away
+
+    def _pass_on(self, visitor: ssl.SSLSocket) -> bool:
+        """One request and its reply; whether the visitor may ask again on this connection."""
+        first, lines, body = message(visitor)
+        if not first:
+            return False
+        sent = fields(lines)
+        while len(body) < int(sent.get(b"content-length", 0)):
+            body += visitor.recv(65536)
+        own = [line for line in lines if not line.lower().startswith(b"connection:")]
+        added = [b"Connection: close", b"X-Forwarded-Proto: https", f"X-Forwarded-For: {VISITORS_ADDRESS}".encode()]
+        with socket.create_connection(("127.0.0.1", self.ports[sent[b"host"].decode()])) as app:
+            app.sendall(b"\r\n".join([first, *own, *added]) + b"\r\n\r\n" + body)
+            first, lines, body = message(app)
+            if not first:
+                return False
+            has_end = b"content-length" in fields(lines) or b" 304 " in first  # otherwise it ends with the connection
+            lines = [line for line in lines if not (has_end and line.lower().startswith(b"connection:"))]
+            visitor.sendall(b"\r\n".join([first, *lines]) + b"\r\n\r\n" + body)
+            while data := app.recv(65536):  # nothing is read meanwhile: such a socket is not for two threads
+                visitor.sendall(data)
+        return has_end
+
+
+def message(sender: socket.socket) -> tuple[bytes, list[bytes], bytes]:
+    """(first line, header lines, what has come of the body); nothing where the connection has ended."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        more = sender.recv(65536)
+        if not more:
+            return b"", [], b""
+        head += more
+    head, _, body = head.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    return first, lines, body
+
+
+def fields(lines: list[bytes]) -> dict[bytes, bytes]:
+    """Headers by their names in lower case."""
+    return {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}

@@ -12,7 +12,7 @@ import pytest
 from rlhf_studio.ui.app import Server
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.browser.axe import violations
-from tests.browser.conftest import OURS, PATIENCE, watch, width_of
+from tests.browser.conftest import HURRY, OURS, PATIENCE, watch, width_of
 from tests.ui.fake_run import FakeRun
 from tests.ui.test_classroom import write_pair
 from tests.ui.test_visiting import TOKEN, served
@@ -41,6 +41,7 @@ def phone(browser: Any) -> Iterator[Any]:
     """A browser of its own on a phone; its pages may do nothing wrong."""
     context, faults = browser.new_context(**PHONE), []
     context.set_default_timeout(PATIENCE)
+    context.add_init_script(HURRY)
     context.on("page", lambda page: watch(page, faults, OURS.match))
     yield context
     context.close()

@@ -60,10 +60,10 @@ def run(root: Path) -> Iterator[FakeRun]:
 
 @pytest.fixture
 def watch_run(open_page: Callable[..., Any], live_app: LiveApp) -> Callable[..., Any]:
-    """Opens the Live page of the stand-ins, ten times as quick."""
+    """Opens the Live page of the stand-ins."""
 
     def open_at(run: FakeRun | None = None, query: str = "", ready: str = ".rs-card-columns", **options: Any) -> Any:
-        page = open_page((f"?run={run.run_id}" if run else "") + query, at=live_app, hurry=True, **options)
+        page = open_page((f"?run={run.run_id}" if run else "") + query, at=live_app, **options)
         page.wait_for_selector(ready)
         return page
 
@@ -637,7 +637,7 @@ def test_a_lost_connection_is_told_and_heals_itself(open_page: Callable[..., Any
     for step, first_id in ((2, 0), (3, 500)):
         app.close()
         page.wait_for_selector(".rs-lost:not([hidden])")
-        assert "rs-disconnected" in page.locator(".rs-live").get_attribute("class")
+        page.wait_for_selector(".rs-live.rs-disconnected")
         run.step()
         page.evaluate("window.untouched = true")
         app = LiveApp(tmp_path, port=app.port, first_id=first_id)

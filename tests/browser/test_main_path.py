@@ -16,6 +16,7 @@ import pytest
 from rlhf_studio.runs.liveness import holder_pid
 from rlhf_studio.runs.workspace import Workspace
 from tests.browser.conftest import wait_for_form
+from tests.browser.filled import Studio
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,7 +105,14 @@ def test_the_main_path(app: App, open_page: Callable[..., Any]) -> None:
     assert page.locator(".rs-equation").count() >= 2
     page.locator(".rs-verdict", has_text="early").or_(page.locator(".rs-verdict", has_text="Early")).wait_for()
 
-    # a report to take home, and the table of runs
+    # the table of runs
+    page.get_by_role("tab", name="Runs", exact=True).click()
+    page.locator(".rs-run-row", has_text="finished").wait_for()
+
+
+@pytest.mark.long
+def test_a_report_is_taken_home(open_page: Callable[..., Any], studio: Studio) -> None:
+    page = open_page(f"?tab=live&run={studio.runs['first']}")
     press(page, "Take it home")
     page.get_by_role("dialog", name="Take it home").get_by_role("button", name="Report").click()
     link = page.locator(".rs-take-files a").first
@@ -112,8 +120,3 @@ def test_the_main_path(app: App, open_page: Callable[..., Any]) -> None:
     with page.expect_download() as download:
         link.click()
     assert "<html" in Path(download.value.path()).read_text(encoding="utf-8")[:500]
-    page.keyboard.press("Escape")
-    page.get_by_role("tab", name="Runs", exact=True).click()
-    page.locator(".rs-run-row", has_text="finished").wait_for()
-    page.reload()
-    page.locator(".rs-run-row", has_text="finished").wait_for()

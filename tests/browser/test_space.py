@@ -21,7 +21,7 @@ from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.allowed import RECIPES
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from tests.access.apps import know_login
-from tests.browser.conftest import CHROMIUM, PATIENCE, watch
+from tests.browser.conftest import CHROMIUM, HURRY, PATIENCE, go, watch
 from tests.browser.space_stage import FRAMED, HUB_HOST, SPACE, SPACE_HOST, Hub, Proxy, environment, hub
 from tests.ui.fake_run import FakeRun
 from tests.ui.train_helpers import install_world, start_stand_in
@@ -64,6 +64,7 @@ def visitor(browser: Any, server: Server) -> Iterator[Any]:
     """A browser of its own: its tabs share cookies, and no page of theirs may have a script error or ask anybody else."""
     context, faults = browser.new_context(**WIDE), []
     context.set_default_timeout(PATIENCE)
+    context.add_init_script(HURRY)
     context.on("page", lambda page: watch(page, faults, lambda url: url.startswith(OURS)))
     yield context
     context.close()
@@ -85,6 +86,7 @@ def clear(server: Server) -> None:
 def other(browser: Any) -> Iterator[Any]:
     """Another person's browser."""
     context = browser.new_context(**WIDE)
+    context.add_init_script(HURRY)
     yield context
     context.close()
 
@@ -203,7 +205,7 @@ def test_a_visitor_in_the_frame_starts_watches_and_stops_a_run_of_their_own(visi
     ended.step()
     with change(server.workspace.root) as connection:
         set_starter(connection, ended.run_id, Starter("visitor", key=server.access.visitors.key_of(cookie)))
-    page.goto(f"{SPACE}?tab=live&run={ended.run_id}")
+    go(page, f"?tab=live&run={ended.run_id}")
     expect(page.locator(".rs-live[data-state=running]")).to_be_visible()
     ended.writer.set_state("stopped", cause="The Space was restarted")
     banner = page.locator(".rs-banner")
@@ -255,6 +257,7 @@ def test_the_owner_logs_in_at_the_direct_address_and_a_stranger_stays_a_visitor(
     expect(page.locator(".rs-where").get_by_role("link", name="Log out")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_without_cookies_the_frame_is_readable_and_says_what_works(
     driver: Any, arguments: list[str], server: Server, tmp_path: Path
 ) -> None:

@@ -73,8 +73,9 @@ def test_what_is_wrong_or_risky_is_told_at_its_field_and_beside_start(open_page:
     for typed in NOT_NUMBERS:
         rate.fill(typed)
         expect(setting(page, "ppo.learning_rate").locator(".rs-problem"), typed).to_be_visible()
-        start.click()
-        expect(rate, typed).to_be_focused()
+        if typed == NOT_NUMBERS[-1]:
+            start.click()
+            expect(rate).to_be_focused()
         rate.fill("0.9")
         expect(setting(page, "ppo.learning_rate").locator(".rs-problem")).to_be_hidden()
     assert len(studio.workspace.runs()) == before
@@ -385,9 +386,12 @@ def test_every_kind_of_reward_is_added_filled_in_tried_and_removed(open_page: Ca
     expect(component(page, "2.models").locator(".rs-problem")).to_contain_text("bundled/world-reward is named twice")
     component(page, "12.server").locator("input").fill("judge")
     expect(component(page, "12.server").locator(".rs-problem")).to_be_hidden()
-    for left in range(14, -1, -1):
-        page.get_by_role("button", name=f"Remove component {left + 1}", exact=True).click()
-        expect(page.locator(".rs-component")).to_have_count(left)
+    page.get_by_role("button", name="Remove component 2", exact=True).click()
+    expect(page.locator(".rs-component")).to_have_count(14)
+    expect(page.locator(".rs-component strong").nth(1)).to_have_text(f"2. {titles[1]}")
+    page.get_by_role("button", name="Reset the components").click()
+    expect(page.locator(".rs-component")).to_have_count(1)
+    page.get_by_role("button", name="Remove component 1", exact=True).click()
     expect(page.locator(".rs-composer > .rs-problem")).to_contain_text("at least 1 item")
     page.get_by_role("button", name="Reset the components").click()
     expect(page.locator(".rs-component")).to_have_count(1)
