@@ -2,13 +2,13 @@
 import { address } from "../shared/address.js";
 import { RewardPlayground } from "../playground/playground.js";
 import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { Poller } from "../shared/poll.js";
+import { pagePoll } from "../shared/lost.js";
 import { Segments } from "../shared/segments.js";
-import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { mountTips } from "../shared/tips.js";
 import { Chooser } from "./chooser.js";
 import { Composer } from "./composer.js";
-import { Exchange, follow, invitation } from "./exchange.js";
+import { Exchange, followJob, invitation } from "./exchange.js";
 
 const LOOK_AGAIN = 10000; // milliseconds between two looks at which runs there are
 const MOST_KEPT = 10;
@@ -26,7 +26,7 @@ class TalkPage {
     this.listed = [];
     this.awaited = "";
     this.known = new Map();
-    this.lost = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    this.problem = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.noTalk = el("p", { class: "rs-muted" });
     this.toTrain = el(
       "div",
@@ -47,18 +47,16 @@ class TalkPage {
       this.noTalk,
     );
     this.build();
-    this.policyView = el("div", {}, this.lost, this.empty, this.body);
-    this.playground = new RewardPlayground(server);
-    this.viewChoice = this.views();
-    fill(host, this.viewChoice.node, this.policyView, this.playground.node);
-    this.poller = new Poller({
+    this.poll = pagePoll(host);
+    this.runNews = this.poll.add({
       ask: () => server.boot({ view: onlyWatches() }),
-      onreply: (reply) => this.receive(reply),
-      onlost: (lost) => this.say(lost ? "The app does not answer. Trying again." : ""),
-      awake: () => isOnScreen(host),
+      receive: (reply) => this.receive(reply),
     });
-    whenShown(host, () => this.poller.wake());
-    this.poller.wake();
+    this.policyView = el("div", {}, this.problem, this.empty, this.body);
+    this.playground = new RewardPlayground(server, this.poll);
+    this.viewChoice = this.views();
+    fill(host, this.poll.notice, this.viewChoice.node, this.policyView, this.playground.node);
+    this.runNews.wake();
   }
 
   build() {
@@ -112,8 +110,8 @@ class TalkPage {
   }
 
   say(text) {
-    setText(this.lost, text);
-    show(this.lost, Boolean(text));
+    setText(this.problem, text);
+    show(this.problem, Boolean(text));
   }
 
   receive(reply) {
@@ -169,7 +167,7 @@ class TalkPage {
     const here = this.listed.includes(run);
     this.awaited = here ? "" : run;
     if (!here) {
-      this.poller.wake(); // the list may be older than the run's first checkpoint
+      this.runNews.wake(); // the list may be older than the run's first checkpoint
       return;
     }
     this.say("");
@@ -210,7 +208,7 @@ class TalkPage {
     const reply = await this.server.ask({ sides: this.sides, view: onlyWatches() }).catch(() => null);
     if (!reply?.key) return;
     const status = (text) => !this.running && setText(this.composer.status, text);
-    await follow(this.server, reply.key, ({ events, state }) => {
+    await followJob(this.poll, this.server.news, reply.key, ({ events, state }) => {
       const last = events.at(-1);
       if (state === "done") status("");
       else status(last?.event === "progress" ? last.text : this.composer.status.textContent || "Getting ready");
