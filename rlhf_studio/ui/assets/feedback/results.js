@@ -1,4 +1,5 @@
 // What a task has found: agreement, how each annotator leans, and where people disagree. For operators.
+import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
@@ -254,23 +255,12 @@ function disagreementsOf(found) {
           { class: "rs-help" },
           item.said.map((one) => `${readable(one.name, 40)}: ${wordOf(one)}`).join(" \u00b7 "),
         ),
-        el(
-          "div",
-          { class: "rs-sides rs-many" },
-          item.responses.map((text, place) =>
-            el(
-              "article",
-              { class: "rs-option" },
-              el(
-                "h4",
-                {},
-                item.responses.length > 1 ? `Response ${place + 1}` : "Response",
-                " ",
-                el("small", {}, readable(item.sources[place] || "", 80)),
-              ),
-              el("div", { class: "rs-said" }, readable(text, 4000)),
-            ),
-          ),
+        sideBySide(
+          item.responses.map((text, place) => {
+            const name = item.responses.length > 1 ? `Response ${place + 1} ` : "Response ";
+            const source = el("small", {}, readable(item.sources[place] || "", 80));
+            return answerCard([name, source], readable(text, 4000));
+          }),
         ),
       ),
     ),

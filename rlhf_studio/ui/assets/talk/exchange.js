@@ -1,4 +1,5 @@
 // One prompt and the answers of both policies: follows the server's events until the last.
+import { sideBySide } from "../shared/answers.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { REST } from "../shared/poll.js";
@@ -63,11 +64,7 @@ export class Exchange {
       ),
       this.status,
       this.legendRow,
-      el(
-        "div",
-        { class: "rs-answers" },
-        this.answers.map((answer) => answer.node),
-      ),
+      sideBySide(this.answers.map((answer) => answer.node)),
     );
   }
 

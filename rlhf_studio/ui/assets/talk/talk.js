@@ -3,6 +3,7 @@ import { address } from "../shared/address.js";
 import { RewardPlayground } from "../playground/playground.js";
 import { el, fill, memory, setText, show } from "../shared/dom.js";
 import { pagePoll } from "../shared/lost.js";
+import { ColourChoice } from "../shared/answers.js";
 import { Segments } from "../shared/segments.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { mountTips } from "../shared/tips.js";
@@ -69,7 +70,10 @@ class TalkPage {
     this.left = new Chooser("Left", policies, chosen);
     this.right = new Chooser("Right", policies, chosen);
     this.composer = new Composer({ ask: () => this.ask(), stop: () => this.stop(), warm: () => this.warm() });
-    this.colours = el("div", { class: "rs-talk-colours", hidden: true });
+    const onchoice = (quantity) => this.exchanges.forEach((exchange) => exchange.colour(quantity));
+    this.colour = new ColourChoice({ key: "talk-colour", first: "kl", label: "Colour tokens by", onchoice });
+    const words = el("span", { class: "rs-help" }, this.colour.label);
+    this.colours = el("div", { class: "rs-talk-colours", hidden: true }, words, this.colour.node);
     this.log = el("div", { class: "rs-talk-log" }, invitation());
     this.body = el(
       "div",
@@ -117,7 +121,8 @@ class TalkPage {
   receive(reply) {
     this.say(reply.problem || "");
     if (reply.problem) return LOOK_AGAIN;
-    if (!this.quantities) this.setColours(reply);
+    this.words = reply.glossary;
+    this.colour.offer(reply.quantities);
     show(this.empty, !reply.runs.length);
     show(this.body, reply.runs.length > 0);
     show(this.toTrain, !reply.why_not);
@@ -131,17 +136,8 @@ class TalkPage {
     return LOOK_AGAIN;
   }
 
-  setColours({ quantities, glossary }) {
-    this.quantities = quantities;
-    this.words = glossary;
-    this.quantity = quantities.find((item) => item.name === memory.get("talk-colour", "kl")) || quantities[0];
-    const options = quantities.map(({ name, label }) => ({ value: name, label }));
-    const choice = new Segments({ "aria-label": "Colour tokens by" }, options, this.quantity.name, (name) => {
-      this.quantity = quantities.find((item) => item.name === name);
-      memory.set("talk-colour", name);
-      for (const exchange of this.exchanges) exchange.colour(this.quantity);
-    });
-    fill(this.colours, el("span", { class: "rs-help" }, "Colour tokens by"), choice.node);
+  get quantity() {
+    return this.colour.quantity;
   }
 
   setRuns(runs) {
