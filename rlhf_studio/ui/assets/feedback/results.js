@@ -1,4 +1,5 @@
 // What a task has found: agreement, how each annotator leans, and where people disagree. For operators.
+import { saveText } from "../shared/take.js";
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
@@ -72,12 +73,7 @@ export class Results {
     const reply = await this.server.export({ task: this.task.id, rows }).catch(() => ({ problem: NO_ANSWER }));
     this.say(reply.problem || "");
     if (reply.problem) return;
-    const url = URL.createObjectURL(new Blob([reply.lines], { type: "application/jsonl" }));
-    const link = el("a", { href: url, download: reply.name });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
+    saveText(reply.lines, reply.name, "application/jsonl");
   }
 
   /** The answers become a file of the app's machine, and the Train page's form is filled with it. */

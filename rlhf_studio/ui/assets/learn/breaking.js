@@ -2,6 +2,7 @@
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { PictureView } from "../pictures/view.js";
+import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { Prediction } from "./lesson/prediction.js";
@@ -294,13 +295,7 @@ export class Breaking {
   }
 
   link(label, page, params) {
-    const click = (event) => {
-      if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-      event.preventDefault();
-      address.lead(page, params);
-    };
-    const href = `?${new URLSearchParams({ tab: page, ...params })}`;
-    return el("a", { class: "rs-button rs-small", href, onclick: click }, label);
+    return pageLink(label, page, params, "rs-button rs-small");
   }
 
   async run(seed = this.seed ?? 0) {

@@ -2,6 +2,7 @@
 import { address } from "../shared/address.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
+import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 
@@ -225,13 +226,7 @@ class RoadPage {
 
   /** A link to another page, which is shown without loading this document again. */
   link(label, page, params, look = "") {
-    const click = (event) => {
-      if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-      event.preventDefault();
-      address.lead(page, params);
-    };
-    const href = `?${new URLSearchParams({ tab: page, ...params })}`;
-    return el("a", { class: `rs-button ${look}`, href, onclick: click }, label);
+    return pageLink(label, page, params, `rs-button ${look}`);
   }
 
   card(part) {

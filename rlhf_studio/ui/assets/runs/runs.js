@@ -44,7 +44,7 @@ class RunsPage {
     this.prepare = debounce(300, (ids) => isOnScreen(this.table.node) && this.compareView.prepare(ids));
     this.rowMenu = new RowMenu(host);
     this.table = new RunTable({
-      open: (event, row) => this.open(event, row),
+      open: (row) => this.open(row),
       menu: (button, row) => this.menu(button, row),
       ticked: (ids, told) => this.ticked(ids, told),
       find: (text) => this.lookFor(text),
@@ -56,7 +56,7 @@ class RunsPage {
       plotly,
       back: () => this.goTo([], []),
       go: (ids, metrics, again) => (again ? this.goTo(ids, metrics) : this.say(ids, metrics, false)),
-      open: (event, row) => this.open(event, row),
+      open: (row) => this.open(row),
       rows: () => this.table.rows,
     });
     this.build();
@@ -239,9 +239,7 @@ class RunsPage {
 
   // --- what may be done with a run ---
 
-  open(event, row) {
-    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-    event.preventDefault();
+  open(row) {
     this.trigger("open_run", { run: row.id });
   }
 

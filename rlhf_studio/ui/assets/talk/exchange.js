@@ -4,6 +4,7 @@ import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { copyButton } from "../shared/take.js";
 import { Legend } from "../shared/tokens.js";
 import { Answer, sharedLimit } from "./answer.js";
 
@@ -46,11 +47,8 @@ export class Exchange {
     this.answers = asked.names.map((name) => new Answer(name, page.words, () => {}));
     this.legend = new Legend();
     this.status = el("p", { class: "rs-exchange-status", role: "status" });
-    this.copy = el(
-      "button",
-      { type: "button", class: "rs-quiet", hidden: true, onclick: () => this.copyText() },
-      "Copy",
-    );
+    this.copy = copyButton(() => this.text());
+    show(this.copy, false);
     this.prompt = el("p", { class: "rs-exchange-prompt" }, readable(asked.prompt, SHOWN) || "(an empty prompt)");
     this.legendRow = el("div", { class: "rs-exchange-legend", hidden: true }, this.legend.node);
     this.node = el(
@@ -113,15 +111,9 @@ export class Exchange {
     if (all.length) this.legend.update(quantity, all, UNITS[quantity.name], { centre: 0, limit });
   }
 
-  async copyText() {
-    const text = [`Prompt: ${this.asked.prompt}`, this.asked.line, ...this.answers.map((answer) => answer.text())];
-    try {
-      await navigator.clipboard.writeText(text.join("\n\n"));
-      setText(this.copy, "Copied");
-    } catch {
-      setText(this.copy, "Copying is not allowed here"); // no clipboard without https
-    }
-    setTimeout(() => setText(this.copy, "Copy"), 2000);
+  text() {
+    const answers = this.answers.map((answer) => answer.text());
+    return [`Prompt: ${this.asked.prompt}`, this.asked.line, ...answers].join("\n\n");
   }
 }
 

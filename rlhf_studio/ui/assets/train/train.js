@@ -4,9 +4,10 @@ import { counted } from "../shared/format.js";
 import { pagePoll } from "../shared/lost.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
+import { saveText } from "../shared/take.js";
 import { Cards, recordedRuns } from "./cards.js";
 import { Field, same } from "./form.js";
-import { fileButtons, inOne, saveText, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
+import { fileButtons, inOne, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
 import { NOTHING_SAID, Outlook } from "./outlook.js";
 import { Preview } from "./preview.js";
 import { levelSwitch, Sections } from "./sections.js";
@@ -353,7 +354,7 @@ class TrainPage {
     const answer = await this.wanted(this.ask("to_yaml"));
     if (!answer) return undefined;
     if (answer.problems) return this.show({ ...this.answer, problems: answer.problems });
-    saveText(answer.text, answer.file_name);
+    saveText(answer.text, answer.file_name, "text/yaml");
     return this.say(
       `Saved as ${answer.file_name}. The same file works with: ` +
         `python -m rlhf_studio train --config ${answer.file_name}`,
