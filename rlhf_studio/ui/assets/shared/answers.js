@@ -7,7 +7,7 @@ import { colouredTokens } from "./tokens.js";
 const NOTHING = { name: "", label: "", scale: "sequential", noise: 0 };
 
 /** Answers beside each other; below each other where there is no room. */
-export const sideBySide = (...cards) => el("div", { class: "rs-sides" }, cards);
+export const sideBySide = (...cards) => el("div", { class: "rs-sides" }, ...cards);
 
 /**
  * One of several answers.
