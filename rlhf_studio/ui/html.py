@@ -27,8 +27,8 @@ from starlette.responses import HTMLResponse
 ASSETS = Path(__file__).resolve().parent / "assets"
 
 # The stylesheets of each page, in the order in which their rules follow each other.
-_SHARED_STYLES = ("shared/page.css", "shared/segments.css")
-TOKEN_STYLES = ("shared/colours.css", "shared/answers.css", "shared/inspector.css", "shared/card.css")  # of pages that show tokens
+_SHARED_STYLES = ("shared/page.css", "shared/segments.css", "shared/answers.css")
+TOKEN_STYLES = ("shared/colours.css", "shared/inspector.css", "shared/card.css")  # of pages that show tokens
 STYLES = {
     "train": (*_SHARED_STYLES, "train/train.css", "train/form.css", "train/rewards.css", "train/devices.css"),
     "live": (
@@ -40,9 +40,9 @@ STYLES = {
     ),
     "runs": (*_SHARED_STYLES, *TOKEN_STYLES, "runs/runs.css", "runs/forms.css", "runs/compare.css", "export/take_home.css"),
     "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css", "playground/playground.css"),
-    "feedback": (*_SHARED_STYLES, "shared/answers.css", "feedback/feedback.css", "feedback/rate.css"),
+    "feedback": (*_SHARED_STYLES, "feedback/feedback.css", "feedback/rate.css"),
     "road": (*_SHARED_STYLES, "road/road.css"),
-    "evaluate": (*_SHARED_STYLES, "shared/colours.css", "shared/answers.css", "evaluate/evaluate.css"),
+    "evaluate": (*_SHARED_STYLES, "shared/colours.css", "evaluate/evaluate.css"),
     "learn": (
         *_SHARED_STYLES,
         "shared/colours.css",

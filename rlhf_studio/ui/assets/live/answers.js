@@ -1,8 +1,8 @@
 // Before and now: the starting policy's answer beside the newest one to the same prompt, both coloured by token.
-import { ColourChoice, answerNumbers, answerText, promptTurns } from "../shared/answers.js";
+import { ColourChoice, answerNumbers, promptTurns } from "../shared/answers.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { lower, number, readable } from "../shared/format.js";
-import { Legend, scaleOf, valuesOf } from "../shared/tokens.js";
+import { Legend, answerText, scaleOf, valuesOf } from "../shared/tokens.js";
 
 const SHOWN = ["kl", "values", "entropy", "loss"];
 

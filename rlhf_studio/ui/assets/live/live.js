@@ -383,7 +383,7 @@ class LivePage {
     return wait;
   }
 
-  /** What goes on without this page. Whether the run does is not known: the app may have ended, and its runs with it. */
+  /** What does not need this page. Whether a run goes on is not known: the app may have ended, and its runs with it. */
   meanwhile() {
     const free = this.status && isAlive(this.status.state) && !this.status.stop_asked;
     return free ? "The run does not need this page." : "";

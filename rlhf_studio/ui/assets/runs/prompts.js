@@ -1,8 +1,8 @@
 // The same watched prompt answered by each run, the newest answer coloured by token.
-import { ColourChoice, answerNumbers, answerText, promptTurns } from "../shared/answers.js";
+import { ColourChoice, answerNumbers, promptTurns } from "../shared/answers.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { lower, readable } from "../shared/format.js";
-import { Legend, scaleOf, valuesOf } from "../shared/tokens.js";
+import { Legend, answerText, scaleOf, valuesOf } from "../shared/tokens.js";
 import { runHead } from "./values.js";
 
 export class Prompts {

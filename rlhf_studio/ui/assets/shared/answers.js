@@ -1,8 +1,7 @@
 // Answers to one prompt, beside each other, with their numbers and colours: the same on every page that shows them.
 import { el, memory, show } from "./dom.js";
-import { number, readable, signed } from "./format.js";
+import { number, signed } from "./format.js";
 import { Segments } from "./segments.js";
-import { colouredTokens } from "./tokens.js";
 
 const NOTHING = { name: "", label: "", scale: "sequential", noise: 0 };
 
@@ -25,16 +24,10 @@ export const answerCard = (name, text, { label = "", tag = "article", attributes
     more,
   );
 
-/** What an answer says: coloured by a quantity where the numbers of its tokens are known. `scale` as in scaleOf(). */
-export function answerText({ tokens, response, stopped }, quantity, scale) {
-  if (tokens) return colouredTokens(tokens, quantity, scale, stopped);
-  return response ? readable(response) : el("em", {}, "(empty)");
-}
-
 /**
  * The numbers of an answer; those that it does not have are left out.
- * @param facts  [[name, value, term, base]]: `term` names an entry of the glossary, `base` is what the value is compared
- *               with; a text instead stands there as it is
+ * @param facts  [[name, value, term, base]]: `term` names an entry of the glossary, `base` is what the value is
+ *               compared with; a text instead stands there as it is
  */
 export const answerNumbers = (facts) =>
   el(

@@ -2,7 +2,7 @@
 import { address } from "./address.js";
 import { el } from "./dom.js";
 
-/** What a plain click on a link does instead of loading its address. A click with a key opens a new window, as always. */
+/** What a plain click on a link does instead of loading its address. A click with a key opens a window, as always. */
 export const onPlainClick = (action) => (event) => {
   if (event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();

@@ -1,5 +1,5 @@
-// Asking the server again and again: all pages do it with this poll. Each thing is asked for once at a time, never at the
-// same moment as other viewers, less often after failures and when the server says that it has too much to do; and
+// Asking the server again and again: all pages do it with this poll. Each thing is asked for once at a time, never at
+// the same moment as other viewers, less often after failures and when the server says that it has too much to do; and
 // hardly ever while the page is out of sight: only for what can be seen from there, the title and a notification.
 // When the server is silent for too long, the page is told, so that it can say so; shared/lost.js does.
 
@@ -37,12 +37,18 @@ function waitAfter(usual, failures = 0, error = null) {
 export const REST = Infinity;
 
 /**
+ * @typedef {{
+ *   awake: () => boolean, onlost?: (lost: any) => void, follows?: () => boolean, onfailure?: () => void,
+ * }} Options
+ */
+
+/**
  * What one page asks the server again and again. Each part of the page that follows something is added with its own
  * question and rhythm. All parts share what the page knows of the connection, and stop while the page is out of sight.
  */
 export class Poll {
   /**
-   * @param {{ awake: () => boolean, onlost?: (lost: any) => void, follows?: () => boolean, onfailure?: () => void }} options
+   * @param {Options} options
    *
    * onlost     called with {since, retryAt} when the server was silent for too long, and with null when it is back
    * awake      whether the page is on screen
