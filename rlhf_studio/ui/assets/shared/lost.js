@@ -35,7 +35,7 @@ class LostNotice {
  * The poll of the page in `host`. Its `notice` is what the page shows above everything else. It asks when the page
  * comes into view.
  * @param {HTMLElement} host
- * @param {Partial<import("./poll.js").Options> & { meanwhile?: () => string }} [options]
+ * @param {Partial<ConstructorParameters<typeof Poll>[0]> & { meanwhile?: () => string }} [options]
  * meanwhile: gives a sentence on what does not need this page; the others as `Poll` takes them
  */
 export function pagePoll(host, { meanwhile = () => "", onlost = () => {}, ...options } = {}) {

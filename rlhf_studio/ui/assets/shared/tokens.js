@@ -63,7 +63,7 @@ function tint(node, value, scale, quantity) {
 }
 
 /** Tokens that are only looked at: coloured text without choice. `given` as in scaleOf(). */
-export function colouredTokens(tokens, quantity, given, stopped) {
+function colouredTokens(tokens, quantity, given, stopped) {
   const values = valuesOf(tokens, quantity.name);
   const scale = scaleOf(values, quantity, given);
   const last = tokens.response_pieces.length - 1;
