@@ -1,6 +1,7 @@
 // Prompts by policies: the answers side by side, with what differs from one of the policies word by word.
+import { answerNumbers } from "../shared/answers.js";
 import { el, fill, setText, show } from "../shared/dom.js";
-import { number, readable } from "../shared/format.js";
+import { readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 const MOST = 8;
@@ -167,12 +168,6 @@ function answerOf({ text, pieces, score, gold, judge, kl, length }) {
     const words = readable(piece.text);
     return el(TAGS[piece.change], {}, place > lead ? words : words.trimStart());
   });
-  const figures = [
-    ["score", score],
-    ["gold", gold],
-    ["judge", judge],
-    ["KL", kl],
-  ].filter(([, value]) => Number.isFinite(value));
-  const line = [...figures.map(([name, value]) => `${name} ${number(value)}`), `${length} tokens`].join(" \u00b7 ");
-  return [el("p", { class: "rs-evaluate-answer" }, said), el("p", { class: "rs-help" }, line)];
+  const numbers = [["score", score], ["gold", gold], ["judge", judge], ["KL", kl], `${length} tokens`];
+  return [el("p", { class: "rs-evaluate-answer" }, said), answerNumbers(numbers)];
 }

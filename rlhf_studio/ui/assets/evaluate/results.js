@@ -1,4 +1,5 @@
 // The table of an evaluation with its intervals, the win rates as bars, and the files to take home.
+import { saveText } from "../shared/take.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { NONE, number, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -178,9 +179,7 @@ export class Results {
       setText(this.told, reply.problem);
       return;
     }
-    const url = URL.createObjectURL(new Blob([reply.text], { type: TYPES[kind] }));
-    el("a", { href: url, download: reply.name }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 10000);
+    saveText(reply.text, reply.name, TYPES[kind]);
   }
 }
 

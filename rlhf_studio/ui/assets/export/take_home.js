@@ -1,11 +1,10 @@
 // The dialog "Take it home": weights as a zip or on the hub, the report, the tables; and what was made, to download.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
-import { waitAfter } from "../shared/poll.js";
+import { REST } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 
-const POLL_MS = 700;
-const HIDDEN = 5000;
+const WORKING = 700; // milliseconds between two looks at what is being made
 const KINDS = { adapter: "Adapter", merged: "Whole model" };
 const RECORDS = [
   ["html", "Report", "The whole story in one file that opens without a network."],
@@ -15,13 +14,14 @@ const RECORDS = [
 
 /**
  * One for each page. `host` is where the dialog lives, so that it has the page's styles; `server` has the functions
- * export_look, export_start and export_cancel; `api` is what mount() is given.
+ * export_look, export_start and export_cancel; `api` is what mount() is given; `poll` is the page's.
  */
 export class TakeHome {
-  constructor({ host, server, api }) {
+  constructor({ host, server, api, poll }) {
     this.host = host;
     this.server = server;
     this.api = api;
+    this.poll = poll;
   }
 
   /** Open the dialog for a run {run, name}. Resolves when it is closed. */
@@ -31,10 +31,11 @@ export class TakeHome {
     this.build();
     this.host.append(this.dialog);
     this.dialog.showModal();
-    this.look();
+    this.news = this.poll.add({ ask: () => this.call("export_look", {}), receive: (answer) => this.receive(answer) });
+    this.news.wake();
     return new Promise((resolve) => {
       this.dialog.addEventListener("close", () => {
-        clearTimeout(this.timer);
+        this.poll.remove(this.news);
         this.dialog.remove();
         resolve();
       });
@@ -124,23 +125,28 @@ export class TakeHome {
     );
   }
 
-  async look() {
-    clearTimeout(this.timer);
-    const answer = await this.ask("export_look", {});
-    if (!this.dialog.open) return;
+  /** Milliseconds until the next look: none once nothing is being made. */
+  receive(answer) {
+    this.tell(answer.problem);
     if (answer.files) this.draw(answer);
     const working = answer.job?.state === "working" || answer.busy;
-    if (working || !answer.files)
-      this.timer = setTimeout(() => this.look(), waitAfter(document.hidden ? HIDDEN : POLL_MS));
+    return working || !answer.files ? WORKING : REST;
   }
 
-  /** Ask the server; says what is wrong. */
+  call(name, data) {
+    return this.server[name]({ run: this.run.run, view: onlyWatches(), ...data });
+  }
+
+  /** Ask for something a person waits for; says what is wrong. */
   async ask(name, data) {
-    const asked = { run: this.run.run, view: onlyWatches(), ...data };
-    const answer = await this.server[name](asked).catch(() => ({ problem: NO_ANSWER }));
-    setText(this.problem, answer.problem || "");
-    show(this.problem, Boolean(answer.problem));
+    const answer = await this.call(name, data).catch(() => ({ problem: NO_ANSWER }));
+    this.tell(answer.problem);
     return answer;
+  }
+
+  tell(problem) {
+    setText(this.problem, problem || "");
+    show(this.problem, Boolean(problem));
   }
 
   draw(answer) {
@@ -216,8 +222,7 @@ export class TakeHome {
   ended(job) {
     setText(this.said, job.state === "failed" ? "" : job.address ? `Pushed to ${job.address}` : "Done: it is below.");
     if (job.state !== "failed") return;
-    setText(this.problem, job.error);
-    show(this.problem, true);
+    this.tell(job.error);
   }
 
   file({ name, bytes: size }) {
@@ -232,8 +237,7 @@ export class TakeHome {
 
   weights(push) {
     if (document.activeElement === this.pushButton && !push) {
-      setText(this.problem, "Give the name that it shall have on the hub, such as owner/name.");
-      show(this.problem, true);
+      this.tell("Give the name that it shall have on the hub, such as owner/name.");
       this.name.focus();
       return;
     }
@@ -249,12 +253,12 @@ export class TakeHome {
       return;
     }
     this.key = answer.key;
-    this.look();
+    this.news.wake();
   }
 
   async stop() {
     await this.ask("export_cancel", {});
-    this.look();
+    this.news.wake();
   }
 }
 

@@ -2,7 +2,7 @@
 import { el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, integer, readable } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
-import { waitAfter } from "../shared/poll.js";
+import { REST } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { Pair, Ranking, Stars } from "./answers.js";
 
@@ -24,13 +24,15 @@ function secret() {
 }
 
 export class Rating {
-  constructor(server, { leave, onScreen }) {
+  /** @param poll  the page's: it asks for another turn while there is nothing to rate, and sends again what is kept */
+  constructor(server, { leave, poll, onScreen }) {
     this.server = server;
     this.leave = leave;
     this.onScreen = onScreen;
     this.task = null;
     this.turn = null;
-    this.timer = 0;
+    this.again = poll.add({ asleep: true, ask: () => this.askAgain(), receive: () => this.wait });
+    this.wait = REST;
     this.busy = false;
     this.name = lasting.get("feedback.name", "");
     this.title = el("h3", { class: "rs-rate-title" });
@@ -63,7 +65,7 @@ export class Rating {
 
   hide() {
     this.task = null;
-    clearTimeout(this.timer);
+    this.later(REST);
   }
 
   show(task, rights) {
@@ -180,6 +182,11 @@ export class Rating {
     return this.ask("turn", this.me);
   }
 
+  askAgain() {
+    this.wait = REST;
+    return this.refresh();
+  }
+
   async ask(name, sent) {
     if (this.busy) return;
     this.busy = true;
@@ -207,12 +214,8 @@ export class Rating {
   }
 
   later(wait) {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => {
-      if (!this.task) return;
-      if (this.onScreen()) this.refresh();
-      else this.later(wait);
-    }, waitAfter(wait));
+    this.wait = wait;
+    this.again.later(wait);
   }
 
   receive(turn) {

@@ -1,4 +1,6 @@
 // What a task has found: agreement, how each annotator leans, and where people disagree. For operators.
+import { saveText } from "../shared/take.js";
+import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
@@ -71,12 +73,7 @@ export class Results {
     const reply = await this.server.export({ task: this.task.id, rows }).catch(() => ({ problem: NO_ANSWER }));
     this.say(reply.problem || "");
     if (reply.problem) return;
-    const url = URL.createObjectURL(new Blob([reply.lines], { type: "application/jsonl" }));
-    const link = el("a", { href: url, download: reply.name });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
+    saveText(reply.lines, reply.name, "application/jsonl");
   }
 
   /** The answers become a file of the app's machine, and the Train page's form is filled with it. */
@@ -254,23 +251,12 @@ function disagreementsOf(found) {
           { class: "rs-help" },
           item.said.map((one) => `${readable(one.name, 40)}: ${wordOf(one)}`).join(" \u00b7 "),
         ),
-        el(
-          "div",
-          { class: "rs-sides rs-many" },
-          item.responses.map((text, place) =>
-            el(
-              "article",
-              { class: "rs-option" },
-              el(
-                "h4",
-                {},
-                item.responses.length > 1 ? `Response ${place + 1}` : "Response",
-                " ",
-                el("small", {}, readable(item.sources[place] || "", 80)),
-              ),
-              el("div", { class: "rs-said" }, readable(text, 4000)),
-            ),
-          ),
+        sideBySide(
+          item.responses.map((text, place) => {
+            const name = item.responses.length > 1 ? `Response ${place + 1} ` : "Response ";
+            const source = el("small", {}, readable(item.sources[place] || "", 80));
+            return answerCard([name, source], readable(text, 4000));
+          }),
         ),
       ),
     ),

@@ -1,4 +1,5 @@
 // The list of tasks: how far each is, what can be done with it, and the link for raters.
+import { copyButton } from "../shared/take.js";
 import { ask } from "../shared/dialogs.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { clock, counted, integer, number, readable } from "../shared/format.js";
@@ -167,7 +168,6 @@ class RatingLink {
     this.say = say;
     this.button = el("button", { type: "button", class: "rs-button", onclick: () => this.open() }, "Rating link");
     this.field = el("input", { class: "rs-input", readonly: true, "aria-label": "Rating link" });
-    this.copied = el("span", { class: "rs-help", role: "status" });
     const button = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
     this.local = el("p", { class: "rs-help" });
     this.node = el(
@@ -182,11 +182,10 @@ class RatingLink {
         "div",
         { class: "rs-rating-link-row" },
         this.field,
-        button("Copy", () => this.copy()),
+        copyButton(() => this.field.value, this.field, "rs-button rs-small"),
         button("New link", () => this.renew()),
       ),
       this.local,
-      this.copied,
     );
   }
 
@@ -211,15 +210,5 @@ class RatingLink {
     const text = "The old link ends at once. People who opened it need the new one to go on.";
     if (await ask(this.node, { title: "Make a new rating link?", text, confirm: "Make a new link" }))
       await this.open(true);
-  }
-
-  async copy() {
-    try {
-      await navigator.clipboard.writeText(this.field.value);
-      setText(this.copied, "Copied.");
-    } catch {
-      this.field.select();
-      setText(this.copied, "Press Ctrl C to copy.");
-    }
   }
 }

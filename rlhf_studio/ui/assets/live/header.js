@@ -2,7 +2,7 @@
 import { Controls } from "./controls.js";
 import { isAlive, ofTotal } from "./stage.js";
 import { el, fill, setText, show } from "../shared/dom.js";
-import { bytes, clock, duration, lower, number, percent, readable, signed } from "../shared/format.js";
+import { bytes, duration, lower, number, percent, readable, signed } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 
 const CAUSE = /^The (Space|app) was restarted$/; // also in runs/hosted/ending.py
@@ -348,32 +348,5 @@ export class Banner {
     setText(this.problem, text);
     show(this.problem, Boolean(text));
     if (text) this.node.scrollIntoView({ block: "nearest" });
-  }
-}
-
-/** "Connection lost" with the time of the last news and of the next try. */
-export class LostBar {
-  constructor(retry) {
-    this.text = el("span", { role: "alert" });
-    this.wait = el("span", { class: "rs-lost-wait" });
-    this.node = el(
-      "div",
-      { class: "rs-lost", hidden: true },
-      el("i", { "aria-hidden": "true" }),
-      this.text,
-      this.wait,
-      el("button", { type: "button", class: "rs-button rs-small", onclick: retry }, "Try now"),
-    );
-  }
-
-  /** @param status  of the run that is shown, if any */
-  update(lost, status) {
-    show(this.node, Boolean(lost));
-    if (!lost) return setText(this.text, "");
-    // Whether it goes on is not known: the app may have ended, and its runs with it.
-    const free = status && isAlive(status.state) && !status.stop_asked ? " The run does not need this page." : "";
-    setText(this.text, `Connection to the app lost. What you see is from ${clock(lost.since / 1000)}.${free}`);
-    const wait = lost.retryAt ? Math.ceil((lost.retryAt - Date.now()) / 1000) : 0;
-    return setText(this.wait, wait > 0 ? `Trying again in ${wait} s` : "Trying again…");
   }
 }

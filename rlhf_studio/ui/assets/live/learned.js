@@ -1,7 +1,7 @@
 // What did it learn? Phrases, habits, the widest gap between two judges, and the tokens that rose and fell.
 import { el, fill, redraw, setText } from "../shared/dom.js";
 import { number, percent, readable, spoken } from "../shared/format.js";
-import { later } from "../shared/visit.js";
+import { Detail } from "./detail.js";
 
 const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
 const MOST_PHRASES = { up: 3, down: 2 };
@@ -17,8 +17,8 @@ const NOT_SURE = "No change in a phrase’s frequency can be told from chance.";
 export class LearnedPanel {
   /** @param go  called with {step, sample, phrase} of a response that a person wants to see where it has the phrase */
   constructor(fetch, go) {
-    this.fetch = fetch;
     this.go = go;
+    this.detail = new Detail(fetch, "learned", (reply) => this.take(reply));
     this.span = el("span", { class: "rs-muted" });
     this.body = el("div", {
       class: "rs-learned-body",
@@ -37,8 +37,7 @@ export class LearnedPanel {
 
   /** Say nothing yet, of another run. */
   reset() {
-    this.key = "";
-    this.ticket = null;
+    this.detail.forget();
     this.say(NOTHING);
   }
 
@@ -50,27 +49,14 @@ export class LearnedPanel {
     redraw(this.body, this.body, () => fill(this.body, el("p", { class: "rs-hint" }, text)));
   }
 
-  /** Fetch again when there may be more to say: `key` changes then. */
-  update(key) {
-    if (!key || key === this.key) return;
-    this.key = key;
-    this.load();
+  /** @param version  changes when there may be more to say */
+  follow(version) {
+    this.detail.follow(version);
   }
 
-  async load() {
-    const ticket = (this.ticket = Symbol("learned"));
-    const reply = await this.fetch({ kind: "learned" });
-    if (ticket !== this.ticket) return;
-    if (reply && !reply.problem) {
-      if (reply.before_steps) this.draw(reply); // of another stage than PPO nothing is told
-      return;
-    }
-    if (reply) this.say(reply.problem);
-    later(
-      this.node,
-      () => ticket === this.ticket,
-      () => this.load(),
-    );
+  take(learned) {
+    if (learned.problem) this.say(learned.problem);
+    else if (learned.before_steps) this.draw(learned); // of another stage than PPO nothing is told
   }
 
   draw(learned) {

@@ -2,7 +2,7 @@
 // and whether it has only learned to like long responses.
 import { el, fill, show, svg } from "../shared/dom.js";
 import { integer, number, percent, readable } from "../shared/format.js";
-import { later } from "../shared/visit.js";
+import { Detail } from "./detail.js";
 
 const WIDTH = 280;
 const HEIGHT = 150;
@@ -140,7 +140,7 @@ function part(title, term, content) {
 export class Measures {
   /** @param fetch  asks the server */
   constructor(fetch) {
-    this.fetch = fetch;
+    this.detail = new Detail(fetch, "measures", ({ report, step }) => report && this.draw({ step, report }));
     this.said = el("ul", { class: "rs-gauge-words" });
     this.body = el("div", { class: "rs-gauges-body" });
     this.step = el("span", { class: "rs-muted" });
@@ -155,8 +155,8 @@ export class Measures {
   }
 
   reset() {
-    this.key = this.drawnAs = "";
-    this.ticket = null;
+    this.drawnAs = "";
+    this.detail.forget();
     show(this.node, false);
   }
 
@@ -166,26 +166,9 @@ export class Measures {
     if (!there) this.reset();
   }
 
-  /** Fetch again when there may be another measurement: `key` changes then. */
-  update(key) {
-    if (!this.there || !key || key === this.key) return;
-    this.key = key;
-    this.load();
-  }
-
-  async load() {
-    const ticket = (this.ticket = Symbol("measures"));
-    const reply = await this.fetch({ kind: "measures" });
-    if (ticket !== this.ticket) return;
-    if (!reply || reply.problem) {
-      later(
-        this.node,
-        () => ticket === this.ticket,
-        () => this.load(),
-      );
-      return;
-    }
-    if (reply.report) this.draw(reply);
+  /** @param version  changes when there may be another measurement */
+  follow(version) {
+    if (this.there) this.detail.follow(version);
   }
 
   draw({ step, report }) {

@@ -1,4 +1,5 @@
 // What stands in the place of numbers: while a run starts, and when there is no run to show.
+import { onPlainClick } from "../shared/links.js";
 import { el, fill, show } from "../shared/dom.js";
 import { firstStep, isAlive } from "./stage.js";
 
@@ -67,7 +68,7 @@ export class Empty {
 
   recorded(recordings) {
     const row = ({ run, name, about }) => {
-      const link = el("a", { href: `?tab=live&run=${run}`, onclick: (event) => this.watch(event, run) }, name);
+      const link = el("a", { href: `?tab=live&run=${run}`, onclick: onPlainClick(() => this.open(run)) }, name);
       return el("li", {}, link, el("span", {}, about));
     };
     const why = "They came with the program, and open like any other run.";
@@ -78,12 +79,6 @@ export class Empty {
       el("p", {}, why),
       el("ul", {}, recordings.map(row)),
     );
-  }
-
-  watch(event, run) {
-    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-    event.preventDefault();
-    this.open(run);
   }
 
   say(title, text) {

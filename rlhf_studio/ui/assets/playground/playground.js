@@ -5,7 +5,7 @@ import { integer, number, readable, signed, spoken } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Legend, TokenView } from "../shared/tokens.js";
 import { NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
-import { follow } from "../talk/exchange.js";
+import { followJob } from "../talk/exchange.js";
 import { loadedPanel } from "./loaded.js";
 import { measuredPanel } from "./measured.js";
 import { WordChanges } from "./words.js";
@@ -33,9 +33,10 @@ function optionsOf(models) {
 }
 
 export class RewardPlayground {
-  /** @param server  the page's functions, with those of ui/scoring/playground.py */
-  constructor(server) {
+  /** @param server  the page's functions, with those of ui/scoring/playground.py; `poll` is the page's */
+  constructor(server, poll) {
     this.server = server;
+    this.poll = poll;
     this.key = null;
     this.known = false;
     this.awaited = "";
@@ -258,8 +259,8 @@ export class RewardPlayground {
     this.key = reply.key || null;
     if (reply.error) this.fail(reply.error);
     if (reply.key) {
-      const news = (data) => this.server.playground_news(data);
-      const complete = await follow({ news }, reply.key, (answer) => this.receive(answer, asked, candidates));
+      const take = (answer) => this.receive(answer, asked, candidates);
+      const complete = await followJob(this.poll, this.server.playground_news, reply.key, take);
       if (!complete) this.fail(NO_ANSWER);
     }
     this.key = null;

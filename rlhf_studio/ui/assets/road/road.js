@@ -2,8 +2,9 @@
 import { address } from "../shared/address.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
-import { Poller } from "../shared/poll.js";
-import { NO_ANSWER, Once, isOnScreen, onlyWatches, whenShown } from "../shared/visit.js";
+import { pageLink } from "../shared/links.js";
+import { pagePoll } from "../shared/lost.js";
+import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 
 const LOOK_AGAIN = 2000; // milliseconds between two looks at roads that rest
 
@@ -52,7 +53,11 @@ class RoadPage {
     this.drawn = "";
     this.road = address.params("road").road || "";
     this.message = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
-    this.lost = el("p", { class: "rs-message", role: "status", hidden: true });
+    this.poll = pagePoll(host, { meanwhile: () => "The road does not need this page." });
+    this.news = this.poll.add({
+      ask: () => server.road_news({ road: this.road, view: onlyWatches() }),
+      receive: (reply) => this.receive(reply),
+    });
     this.rounds = el("select", { class: "rs-input", id: "rs-road-rounds" });
     this.start = el(
       "button",
@@ -96,7 +101,7 @@ class RoadPage {
         "From an untrained model to one that people prefer, stage by stage: each hands its result to the next. ",
         "On the bundled world all of it runs by itself.",
       ),
-      this.lost,
+      this.poll.notice,
       this.message,
       this.tools,
       this.viewer,
@@ -115,14 +120,7 @@ class RoadPage {
       this.cards,
       this.lineage,
     );
-    this.poller = new Poller({
-      ask: () => server.road_news({ road: this.road, view: onlyWatches() }),
-      onreply: (reply) => this.receive(reply),
-      onlost: (lost) => this.hear(lost),
-      awake: () => isOnScreen(host),
-    });
-    whenShown(host, () => this.poller.wake());
-    this.poller.wake();
+    this.news.wake();
   }
 
   say(text) {
@@ -130,15 +128,10 @@ class RoadPage {
     show(this.message, Boolean(text));
   }
 
-  hear(lost) {
-    setText(this.lost, lost ? "The app does not answer. Trying again; the road goes on." : "");
-    show(this.lost, Boolean(lost));
-  }
-
   route({ road = "" }) {
     this.road = road;
     this.draw();
-    this.poller.wake(); // the road may be an older one, which is told only to who asks for it
+    this.news.wake(); // the road may be an older one, which is told only to who asks for it
   }
 
   choose(road) {
@@ -233,13 +226,7 @@ class RoadPage {
 
   /** A link to another page, which is shown without loading this document again. */
   link(label, page, params, look = "") {
-    const click = (event) => {
-      if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-      event.preventDefault();
-      address.lead(page, params);
-    };
-    const href = `?${new URLSearchParams({ tab: page, ...params })}`;
-    return el("a", { class: `rs-button ${look}`, href, onclick: click }, label);
+    return pageLink(label, page, params, `rs-button ${look}`);
   }
 
   card(part) {
@@ -342,14 +329,14 @@ class RoadPage {
     this.say(reply.problem);
     if (reply.road) {
       this.choose(reply.road);
-      this.poller.wake();
+      this.news.wake();
     }
   }
 
   async act(name, road) {
     const reply = await this.server[name]({ road: road.id }).catch(() => ({ problem: NO_ANSWER }));
     this.say(reply.problem);
-    this.poller.wake();
+    this.news.wake();
   }
 }
 

@@ -1,4 +1,5 @@
 // The teacher's dialog for a question: ready ones, one's own, and the rounds there were.
+import { saveText } from "../shared/take.js";
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
@@ -188,9 +189,7 @@ export class AskDialog {
   async save(one, table) {
     const told = await this.steer("file", one, { table });
     if (told.problem) return;
-    const url = URL.createObjectURL(new Blob([told.text], { type: table ? "text/csv" : "application/jsonl" }));
-    el("a", { href: url, download: told.name }).click();
-    URL.revokeObjectURL(url);
+    saveText(told.text, told.name, table ? "text/csv" : "application/jsonl");
   }
 
   async remove(one, button) {

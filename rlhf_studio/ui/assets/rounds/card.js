@@ -10,8 +10,10 @@ const REPLACED = "You cannot answer: there is a new class link. Ask your teacher
 const CLOSED = "Your teacher has closed the round.";
 
 export class RoundCard {
-  constructor(server, teaches) {
+  /** @param poll  of the class */
+  constructor(server, teaches, poll) {
     this.server = server;
+    this.poll = poll;
     this.teaches = teaches;
     this.view = null;
     this.wasIn = false;
@@ -77,6 +79,7 @@ export class RoundCard {
     this.whyNot = whyNot;
     show(this.node, Boolean(view.id));
     if (!view.id) {
+      this.steering?.end();
       fill(this.answer);
       return;
     }
@@ -118,7 +121,8 @@ export class RoundCard {
 
   steer(fresh) {
     if (fresh) {
-      this.steering = new Steering(this.server, this.view, () => this.atStake);
+      this.steering?.end();
+      this.steering = new Steering(this.server, this.view, this.poll, () => this.atStake);
       this.steering.moved = () => this.moved?.();
       fill(this.answer, this.steering.node);
     } else {

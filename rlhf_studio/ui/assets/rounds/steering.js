@@ -2,7 +2,7 @@
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
-import { pause } from "../shared/poll.js";
+import { REST } from "../shared/poll.js";
 import { Once, onlyWatches, whyNot } from "../shared/visit.js";
 
 const LOOK = 3000; // milliseconds between two looks at the run
@@ -22,9 +22,11 @@ const STATES = {
 
 export class Steering {
   /** @param atStake  gives a sentence where putting the round away must be confirmed, else an empty text */
-  constructor(server, view, atStake) {
+  constructor(server, view, poll, atStake) {
     this.server = server;
     this.view = view;
+    this.poll = poll;
+    this.news = poll.add({ ask: () => this.askForRun(), receive: (told) => this.receive(told), asleep: true });
     this.atStake = atStake;
     this.once = new Once();
     /** @type {(() => void) | null} called when the round has changed */
@@ -47,7 +49,7 @@ export class Steering {
       "Open the run",
     );
     this.choice = el("select", { class: "rs-input", "aria-label": "The run that answers", hidden: true });
-    this.choice.addEventListener("change", () => this.choice.value && this.look("run", { run: this.choice.value }));
+    this.choice.addEventListener("change", () => this.choice.value && this.setRun("run", { run: this.choice.value }));
     this.run = el("span", { class: "rs-class-run", role: "status" });
     this.said = el("p", { class: "rs-problem", role: "status" });
     this.names = el("div", {});
@@ -72,7 +74,11 @@ export class Steering {
       this.details,
     );
     this.take(view);
-    this.watch();
+  }
+
+  /** Another round is shown. */
+  end() {
+    this.poll.remove(this.news);
   }
 
   /** What students choose from, for who reads it on the wall. */
@@ -100,6 +106,7 @@ export class Steering {
     show(this.away, this.step[0] !== "over");
     this.sure(false);
     this.weigh();
+    if (this.mayChange) this.news.wake();
   }
 
   /** What comes next stands out: where nobody knows what is right before the runs have begun, that is to start them. */
@@ -129,9 +136,12 @@ export class Steering {
     return NEXT[state === "shown" && !settles ? "revealed" : state];
   }
 
-  async ask(op, more = {}) {
-    const sent = { op, round: this.view.id, view: onlyWatches(), ...more };
-    const told = await this.server.class_steer(sent).catch((error) => ({ problem: whyNot(error) }));
+  send(op, more = {}) {
+    return this.server.class_steer({ op, round: this.view.id, view: onlyWatches(), ...more });
+  }
+
+  async ask(op, more) {
+    const told = await this.send(op, more).catch((error) => ({ problem: whyNot(error) }));
     setText(this.said, told.problem || "");
     return told;
   }
@@ -146,13 +156,13 @@ export class Steering {
   }
 
   begin() {
-    return this.once.ask({ round: this.view.id }, (sent) => this.look("start", sent));
+    return this.once.ask({ round: this.view.id }, (sent) => this.setRun("start", sent));
   }
 
-  async look(op = "look", more = {}) {
+  async setRun(op, more) {
     const told = await this.ask(op, more);
     if (!told.problem || "run" in told) this.tell(told);
-    if (op !== "look") this.moved?.();
+    this.moved?.();
     return told;
   }
 
@@ -174,15 +184,23 @@ export class Steering {
     this.choice.value = run || "";
   }
 
-  /** Look at the run as long as it may change. */
-  async watch() {
-    if (!this.node.isConnected && this.began) return;
-    const shown =
-      document.visibilityState === "visible" && (this.view.kind === "curve" || this.view.question.experiment);
-    if (shown && !(this.ended && this.view.state === "revealed")) await this.look();
-    this.began = true;
-    await pause(LOOK);
-    this.watch();
+  /** Whether there may be news of the run that answers. */
+  get mayChange() {
+    const answers = this.view.kind === "curve" || this.view.question.experiment;
+    return Boolean(answers) && !(this.ended && this.view.state === "revealed");
+  }
+
+  askForRun() {
+    return this.send("look").catch((error) => {
+      setText(this.said, whyNot(error));
+      throw error;
+    });
+  }
+
+  receive(told) {
+    setText(this.said, told.problem || "");
+    if (!told.problem || "run" in told) this.tell(told);
+    return this.mayChange ? LOOK : REST;
   }
 
   openRun() {

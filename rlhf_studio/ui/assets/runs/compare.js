@@ -1,4 +1,5 @@
 // Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
+import { onPlainClick } from "../shared/links.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, integer, number, readable } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
@@ -170,7 +171,7 @@ export class CompareView {
           swatch(run.place),
           el(
             "a",
-            { href: `?tab=live&run=${run.run_id}`, onclick: (event) => this.open(event, { id: run.run_id }) },
+            { href: `?tab=live&run=${run.run_id}`, onclick: onPlainClick(() => this.open({ id: run.run_id })) },
             readable(run.label, 200),
           ),
           el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}${settings(run)}`),

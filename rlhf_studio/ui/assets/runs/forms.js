@@ -3,7 +3,7 @@ import { el, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { nextStages } from "../shared/next_stage.js";
 import { Once, onlyWatches } from "../shared/visit.js";
-import { form, input, labelled } from "./dialog.js";
+import { form, input, labelled } from "../shared/dialogs.js";
 import { Axis, Changes, plainText, settingNames } from "./fields.js";
 
 const MOST_NAME = 120;

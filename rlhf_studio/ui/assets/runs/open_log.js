@@ -2,7 +2,7 @@
 import { el, setText } from "../shared/dom.js";
 import { bytes, counted, readable } from "../shared/format.js";
 import { Once, onlyWatches } from "../shared/visit.js";
-import { form, input, labelled } from "./dialog.js";
+import { form, input, labelled } from "../shared/dialogs.js";
 
 const once = new Once();
 const MOST_BYTES = 950_000; // of a request's body as JSON, less than the door lets an operator send

@@ -1,4 +1,5 @@
 // The table of runs. A row is made again only when its run has changed; sorting and searching move the rows there are.
+import { onPlainClick } from "../shared/links.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
@@ -9,7 +10,7 @@ const MOST_TICKED = 20;
 
 export class RunTable {
   /**
-   * @param open    called with (event, row) when a run is to be shown
+   * @param open    called with a row when a run is to be shown
    * @param menu    called with (button, row) when the menu of a row is asked for
    * @param ticked  called with the ids of the ticked runs, in the order in which they were ticked
    * @param find    called with a text that is to be searched for
@@ -311,7 +312,7 @@ export class RunTable {
     tick.checked = this.ticks.includes(row.id);
     const open = el(
       "a",
-      { href: `?tab=live&run=${row.id}`, "data-action": "open", onclick: (event) => this.open(event, row) },
+      { href: `?tab=live&run=${row.id}`, "data-action": "open", onclick: onPlainClick(() => this.open(row)) },
       row.name,
     );
     const more = el(
@@ -347,7 +348,7 @@ export class RunTable {
       const how = row.parent_step === null ? (row.sweep ? "follows from " : "varied from ") : "forked from ";
       const at = row.parent_step === null ? "" : `, step ${row.parent_step}`;
       const link = parent
-        ? el("a", { href: `?tab=live&run=${parent.id}`, onclick: (event) => this.open(event, parent) }, parent.name)
+        ? el("a", { href: `?tab=live&run=${parent.id}`, onclick: onPlainClick(() => this.open(parent)) }, parent.name)
         : "a run that is gone";
       parts.push(el("span", { class: "rs-lineage" }, how, link, at));
     }

@@ -1,7 +1,7 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
 import { markPointed } from "../classroom/pointing.js";
 import { el, fill, show } from "./dom.js";
-import { lower, number, pieces, spoken } from "./format.js";
+import { lower, number, pieces, readable, spoken } from "./format.js";
 
 const CHUNK = 400;
 const TOKEN_CHARACTERS = 160;
@@ -63,7 +63,7 @@ function tint(node, value, scale, quantity) {
 }
 
 /** Tokens that are only looked at: coloured text without choice. `given` as in scaleOf(). */
-export function colouredTokens(tokens, quantity, given, stopped) {
+function colouredTokens(tokens, quantity, given, stopped) {
   const values = valuesOf(tokens, quantity.name);
   const scale = scaleOf(values, quantity, given);
   const last = tokens.response_pieces.length - 1;
@@ -80,6 +80,12 @@ export function colouredTokens(tokens, quantity, given, stopped) {
     { class: "rs-tinted-tokens", data: { scale: quantity.scale } },
     nodes.flatMap((node) => [node, el("wbr")]),
   );
+}
+
+/** What an answer says: coloured by a quantity where the numbers of its tokens are known. `scale` as in scaleOf(). */
+export function answerText({ tokens, response, stopped }, quantity, scale) {
+  if (tokens) return colouredTokens(tokens, quantity, scale, stopped);
+  return response ? readable(response) : el("em", {}, "(empty)");
 }
 
 /** A token's value as a text: "advantage 0.512", "clipped". */

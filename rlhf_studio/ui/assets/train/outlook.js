@@ -1,5 +1,6 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
-import { address } from "../shared/address.js";
+import { pageLink } from "../shared/links.js";
+import { copyButton } from "../shared/take.js";
 import { el, fill, newTab, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { MemoryPlan } from "./plan.js";
@@ -107,14 +108,7 @@ const fold = (rule, advice) =>
   el("details", {}, el("summary", {}, "Rule"), el("p", { class: "rs-help" }, `Said when: ${rule}. ${advice}`));
 
 /** The way to the run for which another one was refused. */
-function ownRun(run) {
-  const open = (event) => {
-    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-    event.preventDefault();
-    address.lead("live", { run });
-  };
-  return el("a", { href: `?${new URLSearchParams({ tab: "live", run })}`, onclick: open }, "Open your run");
-}
+const ownRun = (run) => pageLink("Open your run", "live", { run });
 
 export class Outlook {
   /**
@@ -153,13 +147,13 @@ export class Outlook {
     this.notes = el("ul", { class: "rs-notes" });
     this.problems = el("div", { class: "rs-problems", role: "status", hidden: true });
     this.command = el("code", { tabindex: 0 });
-    this.copy = el("button", { type: "button", class: "rs-quiet", onclick: () => this.copyCommand() }, "Copy");
+    const copy = copyButton(() => this.last.command, this.command);
     this.button = el("button", { type: "button", class: "rs-start", onclick: onstart }, "Start run");
     this.queue = el("p", { class: "rs-help", hidden: true });
     this.commandBox = el(
       "div",
       { class: "rs-command" },
-      el("div", { class: "rs-label-row" }, el("h3", {}, "The same from a terminal"), this.copy),
+      el("div", { class: "rs-label-row" }, el("h3", {}, "The same from a terminal"), copy),
       el("pre", {}, this.command),
     );
     this.node = el(
@@ -314,17 +308,5 @@ export class Outlook {
     this.button.setAttribute("aria-disabled", String(busy)); // not disabled: that would lose the focus
     if (busy) setText(this.button, "Starting");
     else this.show(this.last);
-  }
-
-  async copyCommand() {
-    try {
-      await navigator.clipboard.writeText(this.last.command);
-      setText(this.copy, "Copied");
-    } catch {
-      // no clipboard without https: select the text, so that one key press copies it
-      getSelection().selectAllChildren(this.command);
-      setText(this.copy, "Press Ctrl+C");
-    }
-    setTimeout(() => setText(this.copy, "Copy"), 2000);
   }
 }

@@ -2,7 +2,7 @@
 // this page asks it how far it is.
 import { el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, number, readable } from "../shared/format.js";
-import { pause } from "../shared/poll.js";
+import { REST } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 const ASK_AGAIN = 400;
@@ -10,6 +10,7 @@ const DIGITS = 3;
 
 export class TryIt {
   /**
+   * @param poll      of the page
    * @param operator  whether this person may score; others are told once, elsewhere on the page
    * @param ask       async ({op, ...}) -> {state, key, progress, result, error}
    * @param value     present value of a setting
@@ -17,7 +18,8 @@ export class TryIt {
    * @param prompts   async () -> some prompts of the data
    * @param kinds     the kinds of component there are: [{kind, takes_reference}]
    */
-  constructor({ operator, ask, value, reveal, prompts, kinds }) {
+  constructor({ poll, operator, ask, value, reveal, prompts, kinds }) {
+    this.poll = poll;
     this.ask = ask;
     this.value = value;
     this.reveal = reveal;
@@ -155,21 +157,24 @@ export class TryIt {
     const key = this.key();
     this.busy(true);
     this.say("Starting");
-    try {
-      let answer = await this.ask({ op: "start", ...this.texts() });
-      while (answer.state === "working") {
-        this.job = answer.key;
-        this.say(answer.fraction ? `${answer.progress} (${Math.round(100 * answer.fraction)} %)` : answer.progress);
-        await pause(ASK_AGAIN);
-        answer = await this.ask({ op: "poll", key: this.job });
+    const receive = (answer) => {
+      if (answer.state !== "working") {
+        this.busy(false);
+        this.finish(answer, key);
+        return REST;
       }
-      this.busy(false);
-      this.finish(answer, key);
-    } catch (error) {
-      console.error("the text could not be scored:", error);
-      this.busy(false);
-      this.say(NO_ANSWER, true);
-    }
+      this.job = answer.key;
+      this.say(answer.fraction ? `${answer.progress} (${Math.round(100 * answer.fraction)} %)` : answer.progress);
+      return ASK_AGAIN;
+    };
+    const begun = await this.ask({ op: "start", ...this.texts() }).catch(() => null);
+    const working = begun && receive(begun) !== REST;
+    const answered = working
+      ? await this.poll.until({ ask: () => this.ask({ op: "poll", key: this.job }), receive })
+      : begun;
+    if (answered) return;
+    this.busy(false);
+    this.say(NO_ANSWER, true);
   }
 
   async stop() {

@@ -1,4 +1,5 @@
 // Questions with numbers that a seed drew: a quiz that ends with a code, and the one question before a lesson.
+import { copyButton } from "../../shared/take.js";
 import { el, fill, memory, setText, show } from "../../shared/dom.js";
 import { Prediction } from "../lesson/prediction.js";
 import { contextOf, readingOf } from "./sheet.js";
@@ -129,17 +130,8 @@ export class Quiz {
 }
 
 function codeToCopy(code) {
-  const button = el("button", { type: "button", class: "rs-button rs-small" }, "Copy");
   const output = el("output", { class: "rs-learn-outcome", tabindex: "0" }, code);
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(code);
-      setText(button, "Copied");
-    } catch {
-      getSelection().selectAllChildren(output); // the browser allows no copying here: ready for the keyboard
-      setText(button, "Selected: copy it with the keyboard");
-    }
-  });
+  const button = copyButton(() => code, output, "rs-button rs-small");
   return el("p", { class: "rs-learn-code-line" }, output, button);
 }
 
