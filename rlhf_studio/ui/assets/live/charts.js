@@ -1,10 +1,10 @@
-// The grid of small charts: one Plotly drawing each, with our own legend, crosshair and zoom button.
-import { debounce, el, fill, setText, show } from "../shared/dom.js";
+// The grid of small charts: one drawing each, with a legend, a crosshair and a zoom button.
+import { Plot, coloursOf } from "../charts/plot.js";
+import { saveAsPicture } from "../charts/save.js";
+import { el, fill, setText, show } from "../shared/dom.js";
 import { decimals, duration, number, percent } from "../shared/format.js";
-import { scalesOf } from "../shared/plotly.js";
 import { term } from "../shared/tips.js";
-import { saveAsPicture } from "./picture.js";
-import { PLOT_CONFIG, layoutOf, linesOf, tracesOf } from "./traces.js";
+import { layoutOf, linesOf, tracesOf } from "./traces.js";
 
 const axisOf = (line) => (line.axis === "right" ? "yaxis2" : "yaxis");
 const AXES = { step: "step", episode: "episodes", time: "minutes" };
@@ -23,7 +23,6 @@ class ChartCard {
 
   build() {
     const { spec } = this;
-    this.plot = el("div", { class: "rs-plot" });
     this.cross = el("div", { class: "rs-cross", hidden: true });
     this.flag = el("div", { class: "rs-flag", hidden: true });
     this.dots = el("div", { class: "rs-dots", "aria-hidden": "true" });
@@ -57,14 +56,8 @@ class ChartCard {
     );
     this.title = el("h3", {}, spec.title);
     this.rightUnit = el("span", {}, spec.right);
-    this.frame = el(
-      "div",
-      { class: "rs-plot-frame", role: "img", "aria-label": spec.title },
-      this.plot,
-      this.cross,
-      this.flag,
-      this.dots,
-    );
+    this.plot = new Plot(this.cross, this.flag, this.dots);
+    this.frame = this.plot.node;
     this.off = false;
     this.node = el(
       "article",
@@ -138,11 +131,21 @@ class ChartCard {
         text: `${term(line.metric).title} ${value.textContent}`,
         colour: this.grid.options().colour(line.colour),
       }));
-    saveAsPicture(this.plot, this.grid.root, this.title.textContent, keys, `${this.spec.key}-${this.grid.run}.png`);
+    saveAsPicture(
+      this.plot.drawing,
+      this.grid.root,
+      this.title.textContent,
+      keys,
+      `${this.spec.key}-${this.grid.run}.png`,
+    );
   }
 
   resetZoom() {
-    window.Plotly.relayout(this.plot, { "xaxis.autorange": true, "yaxis.autorange": true, "yaxis2.autorange": true });
+    window.Plotly.relayout(this.plot.drawing, {
+      "xaxis.autorange": true,
+      "yaxis.autorange": true,
+      "yaxis2.autorange": true,
+    });
   }
 
   /** Values in the legend: at `step`, or as they are now. */
@@ -173,43 +176,39 @@ class ChartCard {
     this.revision = (this.revision || 0) + 1;
     const options = { ...grid.options(), hidden: this.hidden, datarevision: this.revision };
     const traces = tracesOf(this.spec, grid.store, options);
-    window.Plotly.react(this.plot, traces, layoutOf(this.spec, grid.store, traces, options), PLOT_CONFIG);
+    this.plot.draw(traces, layoutOf(this.spec, grid.store, traces, options), this.words());
     setText(this.xUnit, this.spec.kind === "path" ? "KL" : AXES[grid.mode]);
     if (!this.wired) this.wire();
-    this.describe();
     this.mark(grid.hovered, grid.owner);
   }
 
   wire() {
     this.wired = true;
-    this.plot.on("plotly_relayout", (change) => {
+    this.plot.drawing.on("plotly_relayout", (change) => {
       if (change["xaxis.autorange"] || change.autosize) this.zoomed = change.autosize ? this.zoomed : false;
       else if (Object.keys(change).some((key) => /axis2?\.range/.test(key))) this.zoomed = true;
       show(this.reset, this.zoomed);
       this.mark(null, null);
     });
-    new ResizeObserver(
-      debounce(60, () => this.plot.isConnected && this.plot.offsetWidth && window.Plotly.Plots.resize(this.plot)),
-    ).observe(this.frame);
   }
 
-  describe() {
+  /** What is seen, for who cannot see it. */
+  words() {
     const { store } = this.grid;
     const parts = [...this.keys.values()].map(({ line, digits }) => {
       const first = store.get(line.metric).y.find((value) => value !== null);
       const format = (value) => (line.percent ? percent(value) : number(value, digits));
       return `${term(line.metric).title} from ${format(first)} to ${format(store.now(line.metric))}`;
     });
-    this.frame.setAttribute("aria-label", `${this.spec.title}: ${parts.join("; ")}`);
+    return `${this.spec.title}: ${parts.join("; ")}`;
   }
 
   /** The step under the pointer. */
   point(event) {
-    const scales = scalesOf(this.plot);
+    const { scales } = this.plot;
     const first = [...this.keys.values()].find(({ line }) => !this.hidden.has(line.metric));
     if (!scales || !first) return;
-    const bounds = this.plot.getBoundingClientRect();
-    const at = { x: event.clientX - bounds.left, y: event.clientY - bounds.top };
+    const at = this.plot.at(event);
     if (at.x < scales.left - 4 || at.x > scales.left + scales.width + 4) return;
     const { store, mode } = this.grid;
     const step =
@@ -233,7 +232,7 @@ class ChartCard {
 
   /** Crosshair (or dots, on a path) at a step; the flag with words only in the chart under the pointer. */
   mark(step, owner) {
-    const scales = scalesOf(this.plot);
+    const { scales } = this.plot;
     const off = step === null || !scales || this.node.hidden;
     if (this.spec.kind === "path") {
       fill(this.dots, off ? [] : this.pathDots(scales, step));
@@ -315,18 +314,8 @@ export class ChartGrid {
   }
 
   options() {
-    const style = getComputedStyle(this.root);
-    const colour = (name) => style.getPropertyValue(`--q-${name}`).trim() || "#888";
-    const drag = !window.matchMedia("(pointer: coarse)").matches;
-    return {
-      mode: this.mode,
-      weight: this.weight,
-      settings: this.settings,
-      marks: this.marks,
-      revision: this.run,
-      colour,
-      drag,
-    };
+    const { mode, weight, settings, marks, run: revision } = this;
+    return { mode, weight, settings, marks, revision, colour: coloursOf(this.root) };
   }
 
   /** Redraw, one chart per frame, so that a busy page stays responsive. Which charts there are is clear at once. */

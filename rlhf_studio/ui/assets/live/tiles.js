@@ -1,4 +1,5 @@
 // The row of numbers: value, direction, and a sparkline in the quantity's own colour.
+import { pathOf, scale } from "../charts/axes.js";
 import { el, setText, show, svg } from "../shared/dom.js";
 import { decimals, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
@@ -17,13 +18,12 @@ const WAYS = [
  * SVG path through values, newest at the right; null for fewer than two. The height stands for `least` or more, so
  * that a change smaller than that is drawn as a nearly flat line.
  */
-function sparkPath(values, least = 0, width = WIDTH, height = HEIGHT) {
+function sparkPath(values, least) {
   if (values.length < 2) return null;
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  const span = Math.max(high - low, least) || 1;
-  const x = (index) => ((index / (values.length - 1)) * (width - 4) + 2).toFixed(1);
-  const y = (value) => (height - 3 - ((value - low) / span) * (height - 6)).toFixed(1);
-  return values.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
+  const x = scale([0, values.length - 1], [2, WIDTH - 2]);
+  const y = scale([low, low + Math.max(high - low, least)], [HEIGHT - 3, 3]);
+  return pathOf(values.map((value, index) => [x(index), y(value)]));
 }
 
 class TileView {

@@ -1,11 +1,11 @@
 // The Runs page: a table of all runs that keeps itself up to date, what may be done with each, and runs side by side.
+import { loadPlotly } from "../charts/plot.js";
 import { TakeHome } from "../export/take_home.js";
 import { address } from "../shared/address.js";
 import { ask, forceStop } from "../shared/dialogs.js";
 import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { handOver, rewardAddress } from "../shared/handover.js";
-import { loadPlotly } from "../shared/plotly.js";
 import { Poller } from "../shared/poll.js";
 import { mountTips } from "../shared/tips.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";

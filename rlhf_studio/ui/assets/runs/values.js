@@ -15,7 +15,7 @@ const COLOURS = 10;
 const DASHES = ["solid", "dash", "dot"];
 
 /** The colour of a run, or of a mean of several, by its place among all lines; after ten they come again, dashed. */
-export const colourName = (place) => `--rs-run-${1 + (place % COLOURS)}`;
+export const colourName = (place) => `run-${1 + (place % COLOURS)}`;
 export const dashOf = (place) => DASHES[Math.floor(place / COLOURS) % DASHES.length];
 
 /** Give each run a place for its colour, and behind them each group of several runs one for its mean. */
@@ -27,7 +27,7 @@ export function givePlaces(runs, groups) {
 export const severalRuns = (groups) => groups.filter((group) => group.runs.length > 1);
 
 export const swatch = (place) =>
-  el("i", { class: "rs-swatch", "aria-hidden": "true", style: { "--c": `var(${colourName(place)})` } });
+  el("i", { class: "rs-swatch", "aria-hidden": "true", style: { "--c": `var(--q-${colourName(place)})` } });
 
 export const runHead = (run) => el("span", { class: "rs-run-head" }, swatch(run.place), readable(run.label, 80));
 

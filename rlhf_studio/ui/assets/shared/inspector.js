@@ -4,7 +4,7 @@ import { el, fill, memory, setText, show } from "./dom.js";
 import { integer, lower, number, spoken } from "./format.js";
 import { Segments } from "./segments.js";
 import { TokenCard } from "./card.js";
-import { Strip } from "./strip.js";
+import { Strip } from "../charts/strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
 

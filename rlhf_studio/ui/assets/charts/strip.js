@@ -1,7 +1,7 @@
 // Bars of the chosen quantity, one per token, with the value head's line over them.
-import { el, fill, show, svg } from "./dom.js";
-import { lower, number } from "./format.js";
-import { extent, scaleOf, valuesOf } from "./tokens.js";
+import { el, fill, show, svg } from "../shared/dom.js";
+import { lower, number } from "../shared/format.js";
+import { extent, scaleOf, valuesOf } from "../shared/tokens.js";
 
 const HEIGHT = 92;
 const INSET = 6;
