@@ -172,7 +172,7 @@ def test_heads_are_taken_apart():
 
 
 def test_scripts_give_no_class_without_the_prefix():
-    given = re.compile(r"\bclass: ([\"`])(.+?)\1|classList\.\w+\(([\"`])(.+?)\3")
+    given = re.compile(r"(?:\bclass: |\bpushButton\()([\"`])(.+?)\1|classList\.\w+\(([\"`])(.+?)\3")
     for path in SCRIPTS:
         for match in given.finditer(path.read_text(encoding="utf-8")):
             names = re.sub(r"\$\{[^}]*\}", "", match[2] or match[4]).split()

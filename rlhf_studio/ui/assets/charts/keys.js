@@ -1,12 +1,8 @@
 // What each colour of a drawing means, below or above it.
-import { el } from "../shared/dom.js";
+import { el, elEach } from "../shared/dom.js";
 
 /** `items` are {label, colour, look}: a `look` is "line", "dot", "area" or "dashed"; a line where none is given. */
 export const keys = (items) =>
-  el(
-    "ul",
-    { class: "rs-chart-keys" },
-    items.map(({ label, colour, look = "line" }) =>
-      el("li", {}, el("i", { data: { look }, style: { "--c": colour } }), label),
-    ),
+  elEach("ul", { class: "rs-chart-keys" }, items, ({ label, colour, look = "line" }) =>
+    el("li", {}, el("i", { data: { look }, style: { "--c": colour } }), label),
   );

@@ -1,5 +1,5 @@
 // The blind arena: two answers without names; a person says which is better, and is told afterwards who they were.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { leftOut } from "./results.js";
@@ -22,13 +22,7 @@ export class Arena {
     this.gone = el("p", { class: "rs-help", hidden: true });
     const side = (name, text) => el("article", { class: "rs-evaluate-side" }, el("h3", {}, name), text);
     const vote = (choice, label, key) =>
-      el(
-        "button",
-        { type: "button", class: "rs-button", onclick: () => this.vote(choice) },
-        label,
-        " ",
-        el("kbd", { "aria-hidden": "true" }, key),
-      );
+      pushButton("rs-button", [label, " ", el("kbd", { "aria-hidden": "true" }, key)], () => this.vote(choice));
     this.buttons = [
       vote("left", "A is better", "A"),
       vote("tie", "Equally good", "T"),

@@ -1,5 +1,5 @@
 // The form of a new evaluation: who answers, which prompts, how often.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 
 const field = (label, help, input) =>
   el(
@@ -58,7 +58,7 @@ export class Form {
   }
 
   who() {
-    const add = (action) => el("button", { type: "button", class: "rs-button rs-small", onclick: action }, "Add");
+    const add = (action) => pushButton("rs-button rs-small", "Add", action);
     return el(
       "fieldset",
       {},
@@ -113,10 +113,7 @@ export class Form {
     const before = this.run.value;
     this.rows = rows;
     this.runs = runs;
-    fill(
-      this.run,
-      runs.map(({ id, name }) => el("option", { value: id }, `${name} \u00b7 ${id}`)),
-    );
+    each(this.run, runs, ({ id, name }) => el("option", { value: id }, `${name} \u00b7 ${id}`));
     if (runs.some(({ id }) => id === before)) this.run.value = before;
     show(this.run.parentNode, runs.length > 0);
     show(this.none, !runs.length);
@@ -187,10 +184,7 @@ export class Form {
 
   tell({ problem, fields = [] }) {
     const lines = problem ? problem.split("\n") : [];
-    fill(
-      this.problem,
-      lines.map((line) => el("li", {}, line)),
-    );
+    each(this.problem, lines, (line) => el("li", {}, line));
     show(this.problem, lines.length > 0);
     for (const [name, input] of Object.entries({ ...this.fields, policies: this.other })) {
       if (fields.includes(name)) input.setAttribute("aria-invalid", "true");

@@ -1,7 +1,7 @@
 // Reward and gold against the distance from the reference: where a reward is over-optimised.
 import { keys } from "../charts/keys.js";
 import { Plot, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 
 const COLOURS = { score: "score", gold: "gold", judge: "part-3" };
@@ -80,22 +80,14 @@ export class Frontier {
         el(
           "thead",
           {},
+          elEach("tr", {}, head, (title, place) => el("th", { scope: "col", class: place ? "rs-number" : "" }, title)),
+        ),
+        elEach("tbody", {}, points, (point) =>
           el(
             "tr",
             {},
-            head.map((title, place) => el("th", { scope: "col", class: place ? "rs-number" : "" }, title)),
-          ),
-        ),
-        el(
-          "tbody",
-          {},
-          points.map((point) =>
-            el(
-              "tr",
-              {},
-              el("th", { scope: "row" }, readable(point.policy, 60)),
-              cells(point).map((value) => el("td", { class: "rs-number" }, number(value))),
-            ),
+            el("th", { scope: "row" }, readable(point.policy, 60)),
+            cells(point).map((value) => el("td", { class: "rs-number" }, number(value))),
           ),
         ),
       ),

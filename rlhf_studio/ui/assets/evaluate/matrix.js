@@ -1,5 +1,5 @@
 // Prompts by policies: the answers side by side, with what differs from one of the policies word by word.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
@@ -24,8 +24,7 @@ export class Matrix {
       "aria-label": "Answers side by side",
     });
     this.where = el("span", { class: "rs-help", role: "status" });
-    const step = (label, by) =>
-      el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.go(by) }, label);
+    const step = (label, by) => pushButton("rs-button rs-small", label, () => this.go(by));
     this.before = step("Previous prompts", -10);
     this.after = step("Next prompts", 10);
     this.lost = el("input", {
@@ -142,16 +141,12 @@ export class Matrix {
           names.map((name) => el("th", { scope: "col" }, readable(name, 60))),
         ),
       ),
-      el(
-        "tbody",
-        {},
-        rows.map((row) =>
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, readable(row.prompt, 600)),
-            names.map((name) => cellOf(row, name)),
-          ),
+      elEach("tbody", {}, rows, (row) =>
+        el(
+          "tr",
+          {},
+          el("th", { scope: "row" }, readable(row.prompt, 600)),
+          names.map((name) => cellOf(row, name)),
         ),
       ),
     );

@@ -1,5 +1,5 @@
 // The table of an evaluation with its intervals, the win rates as bars, and the files to take home.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, number, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
@@ -62,9 +62,7 @@ export class Results {
       "aria-label": "Table of results",
     });
     this.told = el("span", { class: "rs-help", role: "status" });
-    const files = FILES.map(([kind, label]) =>
-      el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.save(kind) }, label),
-    );
+    const files = FILES.map(([kind, label]) => pushButton("rs-button rs-small", label, () => this.save(kind)));
     this.node = el(
       "div",
       { class: "rs-evaluate-part" },
@@ -111,10 +109,7 @@ export class Results {
     const options = [...known, ...(report.votes.length ? [{ name: VOTES, title: "Your votes" }] : [])];
     const names = options.map(({ name }) => name);
     if (!names.includes(this.measure)) this.measure = names.includes(report.decides) ? report.decides : names[0] || "";
-    fill(
-      this.by,
-      options.map(({ name, title }) => el("option", { value: name }, title)),
-    );
+    each(this.by, options, ({ name, title }) => el("option", { value: name }, title));
     this.by.value = this.measure;
     show(this.wins, options.length > 0);
     this.drawWins();
@@ -122,11 +117,7 @@ export class Results {
 
   drawChoice({ policies, first }) {
     const names = JSON.stringify(policies);
-    if (names !== this.names)
-      fill(
-        this.first,
-        policies.map((name) => el("option", { value: name }, readable(name, 60))),
-      );
+    if (names !== this.names) each(this.first, policies, (name) => el("option", { value: name }, readable(name, 60)));
     this.names = names;
     this.first.value = first;
     show(this.choice, policies.length > 1);
@@ -138,37 +129,34 @@ export class Results {
     show(this.gone, Boolean(this.gone.textContent));
     const rows = measure === VOTES ? report.votes : report.wins[measure] || [];
     setText(this.against, `against ${readable(report.first, 60)}`);
-    fill(
-      this.bars,
-      rows.map(({ policy, rate, wins, ties, losses }) => {
-        const at = (share) => `${100 * share}%`;
-        const known = Number.isFinite(rate.low);
-        const said = known ? `, from ${ends(rate, SHARE)}` : "";
-        return el(
-          "li",
-          {},
-          el("span", { class: "rs-evaluate-name" }, readable(policy, 60)),
-          el(
-            "span",
-            { class: "rs-evaluate-bar", role: "img", "aria-label": `${figure(rate.value, SHARE)}${said}` },
-            el("span", { class: "rs-evaluate-fill", style: { width: at(rate.value) } }),
-            known
-              ? el("span", {
-                  class: "rs-evaluate-whisker",
-                  style: { left: at(rate.low), width: at(rate.high - rate.low) },
-                })
-              : null,
-          ),
-          el(
-            "span",
-            { class: "rs-evaluate-figures" },
-            el("b", {}, figure(rate.value, SHARE)),
-            known ? el("span", {}, ` ${ends(rate, SHARE)}`) : null,
-            el("span", { class: "rs-help" }, `${wins} wins, ${ties} ties, ${losses} losses`),
-          ),
-        );
-      }),
-    );
+    each(this.bars, rows, ({ policy, rate, wins, ties, losses }) => {
+      const at = (share) => `${100 * share}%`;
+      const known = Number.isFinite(rate.low);
+      const said = known ? `, from ${ends(rate, SHARE)}` : "";
+      return el(
+        "li",
+        {},
+        el("span", { class: "rs-evaluate-name" }, readable(policy, 60)),
+        el(
+          "span",
+          { class: "rs-evaluate-bar", role: "img", "aria-label": `${figure(rate.value, SHARE)}${said}` },
+          el("span", { class: "rs-evaluate-fill", style: { width: at(rate.value) } }),
+          known
+            ? el("span", {
+                class: "rs-evaluate-whisker",
+                style: { left: at(rate.low), width: at(rate.high - rate.low) },
+              })
+            : null,
+        ),
+        el(
+          "span",
+          { class: "rs-evaluate-figures" },
+          el("b", {}, figure(rate.value, SHARE)),
+          known ? el("span", {}, ` ${ends(rate, SHARE)}`) : null,
+          el("span", { class: "rs-help" }, `${wins} wins, ${ties} ties, ${losses} losses`),
+        ),
+      );
+    });
   }
 
   async save(kind) {

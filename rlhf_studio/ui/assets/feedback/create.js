@@ -1,6 +1,6 @@
 // A new task: what is asked, and the rows that fill it: pasted, from a file of this computer, by a path on the app's
 // machine, or from the answers of an evaluation.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { NO_ANSWER, Once } from "../shared/visit.js";
 import { Segments } from "../shared/segments.js";
@@ -111,23 +111,14 @@ export class NewTask {
           { class: "rs-task-rows-head" },
           el("label", { class: "rs-label", for: "rs-task-rows" }, "Rows (JSON Lines)"),
           this.file,
-          el(
-            "button",
-            { type: "button", class: "rs-button rs-small", onclick: () => this.file.click() },
-            "Choose a file",
-          ),
+          pushButton("rs-button rs-small", "Choose a file", () => this.file.click()),
         ),
         this.rows.input,
         el("div", { class: "rs-fields" }, this.path.node, this.evaluation.node),
       ),
       this.problem,
       this.partly,
-      el(
-        "div",
-        { class: "rs-rate-buttons" },
-        this.submit,
-        el("button", { type: "button", class: "rs-button", onclick: leave }, "Go back"),
-      ),
+      el("div", { class: "rs-rate-buttons" }, this.submit, pushButton("rs-button", "Go back", leave)),
     );
     this.node = el("section", { class: "rs-feedback-new", hidden: true }, form);
   }
@@ -249,11 +240,7 @@ export class NewTask {
             rest,
           )
         : null,
-      el(
-        "button",
-        { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.finish(task) },
-        "Open the task",
-      ),
+      pushButton("rs-button rs-small rs-primary", "Open the task", () => this.finish(task)),
     );
     this.begin(task);
     this.partly.scrollIntoView({ block: "nearest" });

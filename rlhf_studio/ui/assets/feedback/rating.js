@@ -1,5 +1,5 @@
 // One item fills the screen and waits for its answer. The browser keeps an answer until the app says that it is stored.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, readable } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { waitAfter } from "../shared/poll.js";
@@ -43,7 +43,7 @@ export class Rating {
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.told = el("p", { class: "rs-message rs-told", role: "status", hidden: true });
     this.body = el("div", { class: "rs-rate-body", tabindex: "-1" });
-    const back = el("button", { type: "button", class: "rs-quiet", onclick: leave }, "\u2190 All tasks");
+    const back = pushButton("rs-quiet", "\u2190 All tasks", leave);
     this.node = el(
       "section",
       { class: "rs-rate", hidden: true },
@@ -367,7 +367,7 @@ export class Rating {
   }
 }
 
-const button = (label, look, onclick) => el("button", { type: "button", class: `rs-button ${look}`, onclick }, label);
+const button = (label, look, onclick) => pushButton(`rs-button ${look}`, label, onclick);
 
 const keyed = (label, key, onclick, look = "") =>
   el(

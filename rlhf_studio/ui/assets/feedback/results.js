@@ -1,5 +1,5 @@
 // What a task has found: agreement, how each annotator leans, and where people disagree. For operators.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -22,19 +22,15 @@ export class Results {
     this.title = el("h3", {});
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.body = el("div", { class: "rs-results-body" });
-    const small = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
-    this.train = el(
-      "button",
-      { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.trainOn() },
-      "Train a reward model on these",
-    );
+    const small = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
+    this.train = pushButton("rs-button rs-small rs-primary", "Train a reward model on these", () => this.trainOn());
     this.node = el(
       "section",
       { class: "rs-results", hidden: true },
       el(
         "div",
         { class: "rs-results-head" },
-        el("button", { type: "button", class: "rs-quiet", onclick: leave }, "\u2190 All tasks"),
+        pushButton("rs-quiet", "\u2190 All tasks", leave),
         this.title,
         el(
           "div",
@@ -254,22 +250,18 @@ function disagreementsOf(found) {
           { class: "rs-help" },
           item.said.map((one) => `${readable(one.name, 40)}: ${wordOf(one)}`).join(" \u00b7 "),
         ),
-        el(
-          "div",
-          { class: "rs-sides rs-many" },
-          item.responses.map((text, place) =>
+        elEach("div", { class: "rs-sides rs-many" }, item.responses, (text, place) =>
+          el(
+            "article",
+            { class: "rs-option" },
             el(
-              "article",
-              { class: "rs-option" },
-              el(
-                "h4",
-                {},
-                item.responses.length > 1 ? `Response ${place + 1}` : "Response",
-                " ",
-                el("small", {}, readable(item.sources[place] || "", 80)),
-              ),
-              el("div", { class: "rs-said" }, readable(text, 4000)),
+              "h4",
+              {},
+              item.responses.length > 1 ? `Response ${place + 1}` : "Response",
+              " ",
+              el("small", {}, readable(item.sources[place] || "", 80)),
             ),
+            el("div", { class: "rs-said" }, readable(text, 4000)),
           ),
         ),
       ),

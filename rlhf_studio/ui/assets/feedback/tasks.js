@@ -1,6 +1,6 @@
 // The list of tasks: how far each is, what can be done with it, and the link for raters.
 import { ask } from "../shared/dialogs.js";
-import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { clock, counted, integer, number, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
@@ -19,11 +19,7 @@ export class TaskList {
     this.drawn = "";
     this.why = el("p", { class: "rs-help", hidden: true });
     this.link = new RatingLink(server, say);
-    this.make = el(
-      "button",
-      { type: "button", class: "rs-button rs-primary", onclick: () => go("", "new") },
-      "New task",
-    );
+    this.make = pushButton("rs-button rs-primary", "New task", () => go("", "new"));
     this.rows = el("div", { class: "rs-tasks" });
     this.tools = el("div", { class: "rs-feedback-tools" }, this.make, this.link.button);
     this.node = el("section", { class: "rs-feedback-list" }, this.why, this.tools, this.link.node, this.rows);
@@ -53,12 +49,8 @@ export class TaskList {
         ? `${integer(done)} of ${integer(items)} complete \u00b7 ${counted(votes, "answer")}`
         : `${integer(done)} of ${counted(items, "item")} complete`;
     const look = complete ? "rs-button rs-small" : "rs-button rs-small rs-primary";
-    const rate = el(
-      "button",
-      { type: "button", class: look, onclick: () => this.go(task.id, "rate") },
-      isAwaited(task) ? "Rate now" : "Start",
-    );
-    const small = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
+    const rate = pushButton(look, isAwaited(task) ? "Rate now" : "Start", () => this.go(task.id, "rate"));
+    const small = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
     const tools = operator
       ? [
           small("Results", () => this.go(task.id, "results")),
@@ -165,10 +157,10 @@ class RatingLink {
   constructor(server, say) {
     this.server = server;
     this.say = say;
-    this.button = el("button", { type: "button", class: "rs-button", onclick: () => this.open() }, "Rating link");
+    this.button = pushButton("rs-button", "Rating link", () => this.open());
     this.field = el("input", { class: "rs-input", readonly: true, "aria-label": "Rating link" });
     this.copied = el("span", { class: "rs-help", role: "status" });
-    const button = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
+    const button = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
     this.local = el("p", { class: "rs-help" });
     this.node = el(
       "div",

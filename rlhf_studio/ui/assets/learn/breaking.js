@@ -1,6 +1,6 @@
 // Break it on purpose: two runs from one seed, a question before them, and the way from the chart to the line of code.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { PictureView } from "../pictures/view.js";
 import { Poller } from "../shared/poll.js";
 import { NO_ANSWER, Once, isOnScreen, onlyWatches } from "../shared/visit.js";
@@ -87,11 +87,10 @@ export class Breaking {
       el(
         "li",
         {},
-        el(
-          "button",
-          { type: "button", class: "rs-learn-broken", onclick: () => this.page.choose({ place: "break", show: name }) },
-          el("span", { class: "rs-learn-number", "aria-hidden": "true" }, String(place + 1)),
-          el("span", {}, title),
+        pushButton(
+          "rs-learn-broken",
+          [el("span", { class: "rs-learn-number", "aria-hidden": "true" }, String(place + 1)), el("span", {}, title)],
+          () => this.page.choose({ place: "break", show: name }),
         ),
       ),
     );
@@ -344,13 +343,7 @@ export class Breaking {
     return [
       el("h4", {}, "Would the program have told you?"),
       noticed.length ? el("p", {}, lead) : el("p", {}, "The engine noticed nothing."),
-      noticed.length
-        ? el(
-            "ul",
-            {},
-            noticed.map((text) => el("li", {}, text)),
-          )
-        : "",
+      noticed.length ? elEach("ul", {}, noticed, (text) => el("li", {}, text)) : "",
       el("p", {}, items.length ? "The doctor on Live found:" : "The doctor on Live found nothing."),
       items.length ? el("ul", {}, items) : "",
     ].filter(Boolean);

@@ -1,5 +1,5 @@
 // Before and now: the starting policy's answer beside the newest one to the same prompt, both coloured by token.
-import { el, fill, memory, redraw, setText, show } from "../shared/dom.js";
+import { each, el, fill, memory, redraw, setText, show } from "../shared/dom.js";
 import { lower, number, readable, signed } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Legend, colouredTokens, scaleOf, valuesOf } from "../shared/tokens.js";
@@ -165,12 +165,7 @@ export class Answers {
     const content = JSON.stringify(reply.rows);
     if (this.listedAs === content) return;
     this.listedAs = content;
-    redraw(this.list, this.all.firstChild, () =>
-      fill(
-        this.list,
-        reply.rows.map((row) => pairOf(row, this.quantity)),
-      ),
-    );
+    redraw(this.list, this.all.firstChild, () => each(this.list, reply.rows, (row) => pairOf(row, this.quantity)));
   }
 }
 

@@ -1,5 +1,5 @@
 // All charts but the first two, folded or not, chosen and ordered by the person; above them the axis and the smoothing.
-import { el, fill, keepInside, memory, setText } from "../shared/dom.js";
+import { each, el, keepInside, memory, setText } from "../shared/dom.js";
 import { lasting } from "../shared/lasting.js";
 import { Segments } from "../shared/segments.js";
 import { ChartGrid } from "./charts.js";
@@ -66,33 +66,30 @@ export class ChartPanel {
     this.charts.arrange(this.order, this.off);
     this.order = this.charts.others.map((card) => card.spec.key);
     const cards = this.charts.others.filter((card) => card.spec.stages.includes(this.stage || "ppo"));
-    fill(
-      this.chooser,
-      cards.map(({ spec }, index) => {
-        const box = el("input", { type: "checkbox", onchange: () => this.toggle(spec.key, box.checked) });
-        box.checked = !this.off.includes(spec.key);
-        const move = (by, text, label, possible) =>
-          el(
-            "button",
-            {
-              type: "button",
-              class: "rs-icon",
-              "aria-label": `Move ${spec.title} ${label}`,
-              "data-move": `${spec.key}${by}`,
-              disabled: !possible,
-              onclick: () => this.move(spec.key, by),
-            },
-            text,
-          );
-        return el(
-          "li",
-          {},
-          el("label", { class: "rs-check" }, box, spec.title),
-          move(-1, "↑", "up", index > 0),
-          move(1, "↓", "down", index + 1 < cards.length),
+    each(this.chooser, cards, ({ spec }, index) => {
+      const box = el("input", { type: "checkbox", onchange: () => this.toggle(spec.key, box.checked) });
+      box.checked = !this.off.includes(spec.key);
+      const move = (by, text, label, possible) =>
+        el(
+          "button",
+          {
+            type: "button",
+            class: "rs-icon",
+            "aria-label": `Move ${spec.title} ${label}`,
+            "data-move": `${spec.key}${by}`,
+            disabled: !possible,
+            onclick: () => this.move(spec.key, by),
+          },
+          text,
         );
-      }),
-    );
+      return el(
+        "li",
+        {},
+        el("label", { class: "rs-check" }, box, spec.title),
+        move(-1, "↑", "up", index > 0),
+        move(1, "↓", "down", index + 1 < cards.length),
+      );
+    });
     this.choosable = cards.map(({ spec }) => spec.key);
   }
 

@@ -1,7 +1,7 @@
 // The grid of small charts: one drawing each, with a legend, a crosshair and a zoom button.
 import { Plot, coloursOf } from "../charts/plot.js";
 import { saveAsPicture } from "../charts/save.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, setText, show } from "../shared/dom.js";
 import { decimals, duration, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 import { layoutOf, linesOf, tracesOf } from "./traces.js";
@@ -289,10 +289,7 @@ export class ChartGrid {
   arrange(order, off) {
     const place = (card) => (order.includes(card.spec.key) ? order.indexOf(card.spec.key) : order.length);
     this.others.sort((one, other) => place(one) - place(other));
-    fill(
-      this.node,
-      this.others.map((card) => card.node),
-    );
+    each(this.node, this.others, (card) => card.node);
     for (const card of this.others) card.off = off.includes(card.spec.key);
     for (const card of this.others) card.draw();
   }

@@ -1,7 +1,7 @@
 // Name, state, progress, times and the buttons; below them one banner that says what is wrong or what to do next.
 import { Controls } from "./controls.js";
 import { isAlive, ofTotal } from "./stage.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { bytes, clock, duration, lower, number, percent, readable, signed } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 
@@ -362,7 +362,7 @@ export class LostBar {
       el("i", { "aria-hidden": "true" }),
       this.text,
       this.wait,
-      el("button", { type: "button", class: "rs-button rs-small", onclick: retry }, "Try now"),
+      pushButton("rs-button rs-small", "Try now", retry),
     );
   }
 

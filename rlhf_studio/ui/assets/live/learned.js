@@ -1,5 +1,5 @@
 // What did it learn? Phrases, habits, the widest gap between two judges, and the tokens that rose and fell.
-import { el, fill, redraw, setText } from "../shared/dom.js";
+import { el, fill, pushButton, redraw, setText } from "../shared/dom.js";
 import { number, percent, readable, spoken } from "../shared/format.js";
 import { later } from "../shared/visit.js";
 
@@ -118,9 +118,7 @@ export class LearnedPanel {
     return el(
       "li",
       { class: item.log_odds > 0 ? "rs-up" : "rs-down" },
-      step === undefined
-        ? label
-        : el("button", { type: "button", class: "rs-link", onclick: () => this.go(there) }, label),
+      step === undefined ? label : pushButton("rs-link", label, () => this.go(there)),
       el("span", { class: "rs-muted" }, PLACES[item.place]),
       el(
         "span",
@@ -145,11 +143,7 @@ export class LearnedPanel {
       el("span", {}, "Widest gap: "),
       el("b", {}, `${readable(first, 40)} ${number(one)}, ${readable(second, 40)} ${number(other)}`),
       " ",
-      el(
-        "button",
-        { type: "button", class: "rs-link", onclick: () => this.go({ step, sample }) },
-        `open it (step ${step})`,
-      ),
+      pushButton("rs-link", `open it (step ${step})`, () => this.go({ step, sample })),
       el("span", { class: "rs-gap-text rs-muted" }, readable(response, 160)),
     );
   }

@@ -2,7 +2,7 @@
 // and whether it has only learned to like long responses.
 import { frame, pathOf } from "../charts/axes.js";
 import { keys } from "../charts/keys.js";
-import { el, fill, show, svg } from "../shared/dom.js";
+import { each, el, fill, show, svg } from "../shared/dom.js";
 import { integer, number, percent, readable } from "../shared/format.js";
 import { later } from "../shared/visit.js";
 
@@ -155,10 +155,7 @@ export class Measures {
     this.drawnAs = content;
     show(this.node, true);
     fill(this.step, step ? `on ${integer(report.pairs)} held-out pairs, step ${step}` : "before training");
-    fill(
-      this.said,
-      report.words.map((words) => el("li", {}, readable(words, 600))),
-    );
+    each(this.said, report.words, (words) => el("li", {}, readable(words, 600)));
     fill(
       this.body,
       part("As often right as it believes?", "calibration", calibration(report.calibration)),

@@ -1,5 +1,5 @@
 // The sample table of one step: sort, pick a row; and the slider that chooses the step.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { each, el, fill, memory, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 
 const SORTS = {
@@ -129,10 +129,7 @@ export class SampleTable {
     this.drawHead();
     const scroll = this.list.scrollTop;
     const focused = this.list.contains(document.activeElement);
-    fill(
-      this.list,
-      this.inOrder.map((row) => this.rowNode(row)),
-    );
+    each(this.list, this.inOrder, (row) => this.rowNode(row));
     this.list.scrollTop = scroll;
     this.choose(this.chosen, focused);
   }

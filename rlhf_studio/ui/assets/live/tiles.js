@@ -1,6 +1,6 @@
 // The row of numbers: value, direction, and a sparkline in the quantity's own colour.
 import { pathOf, scale } from "../charts/axes.js";
-import { el, setText, show, svg } from "../shared/dom.js";
+import { el, elEach, setText, show, svg } from "../shared/dom.js";
 import { decimals, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 
@@ -96,10 +96,11 @@ function noteOf(spec, settings) {
 export class Tiles {
   constructor(specs, ongo) {
     this.views = specs.map((spec) => new TileView(spec, ongo));
-    this.node = el(
+    this.node = elEach(
       "section",
       { class: "rs-tiles", "aria-label": "Newest numbers" },
-      this.views.map((view) => view.node),
+      this.views,
+      (view) => view.node,
     );
   }
 

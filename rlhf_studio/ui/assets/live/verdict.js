@@ -1,5 +1,5 @@
 // The verdict in one sentence, and behind "why?" what the doctor found, each with its evidence and one way out.
-import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { later } from "../shared/visit.js";
 
@@ -169,14 +169,7 @@ export class Verdict {
         fact("Cause", finding.cause),
         fact("What to do", finding.advice),
         finding.evidence.length
-          ? [
-              el("dt", {}, "See for yourself"),
-              el(
-                "dd",
-                {},
-                finding.evidence.map((item) => this.evidence(item)),
-              ),
-            ]
+          ? [el("dt", {}, "See for yourself"), elEach("dd", {}, finding.evidence, (item) => this.evidence(item))]
           : null,
       ),
       this.wayOut(finding),
@@ -194,11 +187,8 @@ export class Verdict {
     const led = item.metric || item.step !== null;
     const text = readable(item.text, 300);
     if (!led) return el("span", { class: "rs-evidence" }, text);
-    return el(
-      "button",
-      { type: "button", class: "rs-evidence rs-link", onclick: () => this.go({ ...item, phrase }) },
-      text,
-      place.length ? ` (${place.join(", ")})` : "",
+    return pushButton("rs-evidence rs-link", [text, place.length ? ` (${place.join(", ")})` : ""], () =>
+      this.go({ ...item, phrase }),
     );
   }
 
@@ -218,11 +208,7 @@ export class Verdict {
       await this.fork({ run, step, changes });
       button.setAttribute("aria-disabled", "false");
     };
-    return el(
-      "button",
-      { type: "button", class: "rs-button rs-small rs-primary", onclick: press },
-      `${from} with ${list}`,
-    );
+    return pushButton("rs-button rs-small rs-primary", `${from} with ${list}`, press);
   }
 }
 

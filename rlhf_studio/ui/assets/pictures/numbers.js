@@ -1,5 +1,5 @@
 // The numbers of any picture as a table: for who cannot see it, or wants to copy them.
-import { el } from "../shared/dom.js";
+import { el, elEach } from "../shared/dom.js";
 import { fixed, NONE, number } from "../shared/format.js";
 
 const cell = (value, digits) =>
@@ -18,23 +18,9 @@ function table(head, rows, digits) {
     el(
       "thead",
       {},
-      el(
-        "tr",
-        {},
-        head.map((name) => el("th", { scope: "col" }, name)),
-      ),
+      elEach("tr", {}, head, (name) => el("th", { scope: "col" }, name)),
     ),
-    el(
-      "tbody",
-      {},
-      rows.map((row) =>
-        el(
-          "tr",
-          {},
-          row.map((value) => el("td", {}, cell(value, digits))),
-        ),
-      ),
-    ),
+    elEach("tbody", {}, rows, (row) => elEach("tr", {}, row, (value) => el("td", {}, cell(value, digits)))),
   );
 }
 

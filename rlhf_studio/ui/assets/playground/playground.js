@@ -1,6 +1,6 @@
 // The reward playground: one reward model reads one text. It shows the score at each token, and what changes when a
 // word is left out or swapped. Put `new RewardPlayground(server).node` on a page whose server has its functions.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { each, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { integer, number, readable, signed, spoken } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Legend, TokenView } from "../shared/tokens.js";
@@ -74,11 +74,7 @@ export class RewardPlayground {
       { type: "button", class: "rs-button", hidden: true, onclick: () => this.stop() },
       "Stop",
     );
-    this.another = el(
-      "button",
-      { type: "button", class: "rs-quiet", onclick: () => this.example() },
-      "Take an example",
-    );
+    this.another = pushButton("rs-quiet", "Take an example", () => this.example());
     this.status = el("p", { class: "rs-help", role: "status" });
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.loaded = el("div", { class: "rs-playground-loaded" });
@@ -289,10 +285,7 @@ export class RewardPlayground {
       scored === null ? "" : `token ${integer(scored + 1)} of ${integer(ids.length)}, “${spoken(pieces[scored])}”`;
     const where = place ? `  the state of ${place}, is scored` : "";
     fill(this.score, "Score ", el("b", {}, number(score, 3)), el("span", { class: "rs-muted" }, where));
-    fill(
-      this.notes,
-      notes.map((note) => el("p", { class: "rs-help" }, note)),
-    );
+    each(this.notes, notes, (note) => el("p", { class: "rs-help" }, note));
     const tokens = {
       prompt_pieces: [...(cut ? ["… "] : []), ...pieces.slice(0, first)], // what was cut off was never read
       response_pieces: pieces.slice(first),

@@ -1,5 +1,5 @@
 // What changes when a word of the response is left out, or another one stands in its place: a table, largest first.
-import { el, fill, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, show } from "../shared/dom.js";
 import { counted, readable, signed } from "../shared/format.js";
 
 const SHOWN = 12; // rows at first
@@ -73,16 +73,10 @@ export class WordChanges {
               heads.map((title) => el("th", { scope: "col" }, title)),
             ),
           ),
-          el(
-            "tbody",
-            {},
-            rows.map((word) => this.row(word)),
-          ),
+          elEach("tbody", {}, rows, (word) => this.row(word)),
         ),
       ),
-      more > 0
-        ? el("button", { type: "button", class: "rs-quiet", onclick: all }, `Show ${counted(more, "more word")}`)
-        : null,
+      more > 0 ? pushButton("rs-quiet", `Show ${counted(more, "more word")}`, all) : null,
       this.left ? el("p", { class: "rs-help" }, `${counted(this.left, "further word")} of the text not tried.`) : null,
     );
   }

@@ -1,6 +1,6 @@
 // The teacher's dialog for a question: ready ones, one's own, and the rounds there were.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
@@ -33,12 +33,8 @@ export class AskDialog {
     this.seed = el("input", { class: "rs-input", type: "number", min: 0, max: MOST_SEED, value: 0 });
     this.seeds = el("label", { class: "rs-class-seed" }, "Seed of the runs ", this.seed);
     this.status = el("p", { class: "rs-problem", role: "status" });
-    this.send = el(
-      "button",
-      { type: "button", class: "rs-button rs-primary", onclick: () => this.ask() },
-      "Ask the class",
-    );
-    const close = el("button", { type: "button", class: "rs-button", onclick: () => this.node.close() }, "Close");
+    this.send = pushButton("rs-button rs-primary", "Ask the class", () => this.ask());
+    const close = pushButton("rs-button", "Close", () => this.node.close());
     this.node = el(
       "dialog",
       { class: "rs-dialog rs-class-ask", "aria-labelledby": "rs-class-ask-title" },
@@ -163,11 +159,7 @@ export class AskDialog {
   }
 
   action(words, act) {
-    return el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: (event) => act(event.currentTarget) },
-      words,
-    );
+    return pushButton("rs-button rs-small", words, (event) => act(event.currentTarget));
   }
 
   async steer(op, one, more = {}) {

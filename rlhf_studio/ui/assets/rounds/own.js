@@ -1,5 +1,5 @@
 // The form for a question of the teacher's own.
-import { el, show } from "../shared/dom.js";
+import { el, elEach, show } from "../shared/dom.js";
 import { Segments } from "../shared/segments.js";
 
 const LONGEST = 400;
@@ -17,10 +17,8 @@ export class OwnQuestion {
     this.text = el("textarea", { class: "rs-input", rows: 2, maxlength: LONGEST });
     this.options = el("textarea", { class: "rs-input", rows: 4, placeholder: EXAMPLE });
     this.right = el("input", { class: "rs-input", type: "number", min: 1, max: 6 });
-    this.metric = el(
-      "select",
-      { class: "rs-input" },
-      metrics.map(({ name, label }) => el("option", { value: name }, label)),
+    this.metric = elEach("select", { class: "rs-input" }, metrics, ({ name, label }) =>
+      el("option", { value: name }, label),
     );
     this.last = numberField(STEPS);
     this.low = numberField(0);

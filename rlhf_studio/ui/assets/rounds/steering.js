@@ -1,6 +1,6 @@
 // What the teacher does with a round: close it, show what was answered, run what answers it, show what is right.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { pause } from "../shared/poll.js";
 import { Once, onlyWatches, whyNot } from "../shared/visit.js";
@@ -30,12 +30,8 @@ export class Steering {
     /** @type {(() => void) | null} called when the round has changed */
     this.moved = null;
     this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go() });
-    this.away = el("button", { type: "button", class: "rs-button", onclick: () => this.putAway() }, "Put it away");
-    this.again = el(
-      "button",
-      { type: "button", class: "rs-button", onclick: () => this.steer("open") },
-      "Open it again",
-    );
+    this.away = pushButton("rs-button", "Put it away", () => this.putAway());
+    this.again = pushButton("rs-button", "Open it again", () => this.steer("open"));
     this.start = el(
       "button",
       { type: "button", class: "rs-button", hidden: true, onclick: () => this.begin() },
@@ -84,11 +80,7 @@ export class Steering {
             { class: "rs-class-offer" },
             `${question.label}, from step ${question.first} to step ${question.last}`,
           )
-        : el(
-            "ul",
-            { class: "rs-class-offer" },
-            question.options.map((option) => el("li", {}, option)),
-          );
+        : elEach("ul", { class: "rs-class-offer" }, question.options, (option) => el("li", {}, option));
     return this.offer;
   }
 

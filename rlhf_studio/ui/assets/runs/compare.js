@@ -1,5 +1,5 @@
 // Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, number, readable } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
@@ -69,11 +69,7 @@ export class CompareView {
       "aria-label": "Compare with another run",
       onchange: () => this.go([...this.ids, this.another.value], this.metrics, true),
     });
-    const button = el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.back() },
-      "\u2190 All runs",
-    );
+    const button = pushButton("rs-button rs-small", "\u2190 All runs", () => this.back());
     this.node = el(
       "div",
       { class: "rs-compare", hidden: true },
@@ -144,10 +140,7 @@ export class CompareView {
   draw(reply) {
     setGlossary({ ...reply.glossary });
     setText(this.verdict, readable(reply.verdict, 1500));
-    fill(
-      this.notes,
-      reply.notes.map((note) => el("li", {}, readable(note, 600))),
-    );
+    each(this.notes, reply.notes, (note) => el("li", {}, readable(note, 600)));
     givePlaces(reply.runs, reply.groups);
     this.drawLegend(reply);
     this.curves.draw(reply);

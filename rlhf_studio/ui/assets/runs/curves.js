@@ -1,6 +1,6 @@
 // The curves of several runs in small charts, one for each metric. Seeds of the same settings become mean and band.
 import { Plot, band, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { colourName, dashOf, runHead, severalRuns } from "./values.js";
 
@@ -64,10 +64,7 @@ export class Curves {
       box.checked = shown.includes(name);
       return { node: el("label", {}, box, title, el("code", {}, name)), text: `${title} ${name}`.toLowerCase() };
     });
-    fill(
-      this.list,
-      this.boxes.map(({ node }) => node),
-    );
+    each(this.list, this.boxes, ({ node }) => node);
     this.filter();
     this.build();
   }

@@ -1,5 +1,5 @@
 // A dialog with a form: it stays open while something is wrong, and says what.
-import { el, setText, show } from "../shared/dom.js";
+import { el, pushButton, setText, show } from "../shared/dom.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 /**
@@ -16,11 +16,7 @@ export function form(host, { title, body, confirm = "", submit = null, wide = fa
     let answer = null;
     const problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     const yes = confirm ? el("button", { type: "submit", class: "rs-button rs-primary" }, confirm) : null;
-    const back = el(
-      "button",
-      { type: "button", class: "rs-button", onclick: () => dialog.close() },
-      confirm ? "Go back" : "Close",
-    );
+    const back = pushButton("rs-button", confirm ? "Go back" : "Close", () => dialog.close());
     const node = el(
       "form",
       {

@@ -1,5 +1,5 @@
 // What follows from a run: suggestions, a fork or variation with other settings, a sweep. The server checks each.
-import { el, setText, show } from "../shared/dom.js";
+import { el, elEach, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { nextStages } from "../shared/next_stage.js";
 import { Once, onlyWatches } from "../shared/visit.js";
@@ -157,11 +157,7 @@ export class Forms {
     const table = el(
       "table",
       { class: "rs-settings-table" },
-      el(
-        "tbody",
-        {},
-        rows.map(({ node }) => node),
-      ),
+      elEach("tbody", {}, rows, ({ node }) => node),
     );
     const box = el("div", { class: "rs-scroll", tabindex: "0", role: "region", "aria-label": "Settings" }, table);
     await form(this.host, { title: `Settings of ${row.name}`, wide: true, body: [find, box] });

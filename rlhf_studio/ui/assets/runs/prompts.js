@@ -1,5 +1,5 @@
 // The same watched prompt answered by each run, the newest answer coloured by token.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { each, el, fill, memory, setText, show } from "../shared/dom.js";
 import { lower, number, readable } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Legend, colouredTokens, scaleOf, valuesOf } from "../shared/tokens.js";
@@ -96,17 +96,14 @@ export class Prompts {
     const some = values.length > 0;
     show(this.foot, some);
     if (some) this.legend.update(this.quantity, values, `${lower(this.quantity.label)} per token`, scale);
-    fill(
-      this.body,
-      this.answers.map(({ first, newest }, run) =>
-        el(
-          "article",
-          { class: "rs-compare-answer" },
-          runHead(this.runs[run]),
-          newest ? null : el("p", { class: "rs-hint" }, "This run does not watch this prompt."),
-          this.first.checked && first && first.step !== newest.step ? this.answer(first, scale) : null,
-          newest ? this.answer(newest, scale) : null,
-        ),
+    each(this.body, this.answers, ({ first, newest }, run) =>
+      el(
+        "article",
+        { class: "rs-compare-answer" },
+        runHead(this.runs[run]),
+        newest ? null : el("p", { class: "rs-hint" }, "This run does not watch this prompt."),
+        this.first.checked && first && first.step !== newest.step ? this.answer(first, scale) : null,
+        newest ? this.answer(newest, scale) : null,
       ),
     );
   }

@@ -3,7 +3,7 @@ import { loadPlotly } from "../charts/plot.js";
 import { TakeHome } from "../export/take_home.js";
 import { address } from "../shared/address.js";
 import { ask, forceStop } from "../shared/dialogs.js";
-import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
+import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { handOver, rewardAddress } from "../shared/handover.js";
 import { Poller } from "../shared/poll.js";
@@ -76,8 +76,7 @@ class RunsPage {
     this.news = el("p", { class: "rs-message", role: "status", hidden: true });
     this.archived = el("input", { type: "checkbox", onchange: () => this.redraw() });
     this.archivedBox = el("label", { class: "rs-check" }, this.archived, "Archived too");
-    const button = (label, act, look = "rs-button rs-small") =>
-      el("button", { type: "button", class: look, onclick: act }, label);
+    const button = (label, act, look = "rs-button rs-small") => pushButton(look, label, act);
     this.log = button("Open a log", () => this.openLog());
     this.compareButton = button("Compare", () => this.compare(), "rs-button rs-small rs-primary");
     this.tickedText = el("span", { role: "status" });

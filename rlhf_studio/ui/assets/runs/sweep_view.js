@@ -1,5 +1,5 @@
 // A sweep as a table that is a heat map: a metric over the values of one or two settings.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { table, written } from "./values.js";
 
@@ -30,10 +30,7 @@ export class SweepView {
     show(this.node, possible);
     if (!possible) return;
     const before = this.metric.value;
-    fill(
-      this.metric,
-      metrics.map(({ name, title }) => el("option", { value: name }, title)),
-    );
+    each(this.metric, metrics, ({ name, title }) => el("option", { value: name }, title));
     const names = metrics.map(({ name }) => name);
     this.metric.value = [before, ...FIRST].find((name) => names.includes(name)) || names[0];
     this.load();

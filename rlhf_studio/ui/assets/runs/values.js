@@ -1,5 +1,5 @@
 // Values of settings, and the small parts that the pieces of the Compare view share.
-import { el } from "../shared/dom.js";
+import { el, elEach } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 
 /** A setting's value as people read it. */
@@ -41,11 +41,7 @@ export function table(heads, rows, label) {
       "table",
       { class: "rs-compare-table" },
       el("thead", {}, el("tr", {}, head)),
-      el(
-        "tbody",
-        {},
-        rows.map((cells) => el("tr", {}, cells)),
-      ),
+      elEach("tbody", {}, rows, (cells) => el("tr", {}, cells)),
     ),
   );
 }

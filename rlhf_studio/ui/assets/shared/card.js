@@ -1,5 +1,5 @@
 // Everything about one token: its numbers, where its advantage comes from, and what else could have been written.
-import { el, fill } from "./dom.js";
+import { el, elEach, fill } from "./dom.js";
 import { chance, fixed, number } from "./format.js";
 import { term } from "./tips.js";
 import { isKnown, tokenContent, valuesOf } from "./tokens.js";
@@ -186,11 +186,7 @@ function alternativesBlock(tokens, index, ppo) {
       "div",
       { class: "rs-alternatives" },
       el("h5", {}, title),
-      el(
-        "ol",
-        {},
-        rows.map((row) => alternative(row, text(row.id), row.id === own)),
-      ),
+      elEach("ol", {}, rows, (row) => alternative(row, text(row.id), row.id === own)),
     );
   };
   const { chances } = tokens;

@@ -1,5 +1,5 @@
 // Questions in a native dialog: it keeps the focus inside, closes with Escape, and gives the focus back.
-import { el } from "./dom.js";
+import { el, pushButton } from "./dom.js";
 
 /**
  * Ask; resolves to true, to the text of `input`, or to null when the person goes back.
@@ -23,7 +23,7 @@ export function ask(host, { title, text = "", confirm, danger = false, input = n
           autocomplete: "off",
         })
       : null;
-    const back = el("button", { type: "button", class: "rs-button", onclick: () => dialog.close() }, "Go back");
+    const back = pushButton("rs-button", "Go back", () => dialog.close());
     const yes = el("button", { type: "submit", class: `rs-button ${danger ? "rs-danger" : "rs-primary"}` }, confirm);
     let answer = null;
     const form = el(

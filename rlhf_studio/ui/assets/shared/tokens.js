@@ -1,6 +1,6 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
 import { markPointed } from "../classroom/pointing.js";
-import { el, fill, show } from "./dom.js";
+import { each, el, fill, show } from "./dom.js";
 import { lower, number, pieces, spoken } from "./format.js";
 
 const CHUNK = 400;
@@ -275,10 +275,7 @@ export class Legend {
     const { centre, limit } = scale;
     const sides = quantity.scale === "sequential" ? [0, limit / 4, limit] : [-limit, -limit / 4, 0, limit / 4, limit];
     const marks = sides.map((side) => centre + side);
-    fill(
-      this.ticks,
-      marks.map((mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2))),
-    );
+    each(this.ticks, marks, (mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2)));
     fill(this.text, unit);
   }
 }

@@ -1,5 +1,5 @@
 // One policy's answer: tokens that arrive one by one, in the inspector's colours, its figures, and the card of a token.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, chance, integer, number, readable } from "../shared/format.js";
 import { TokenView, extent, scaleOf, tokenContent } from "../shared/tokens.js";
 
@@ -110,10 +110,7 @@ export class Answer {
   begin(event) {
     this.estimator = event.kl_estimator;
     this.say("Writing");
-    fill(
-      this.notes,
-      event.notes.map((note) => el("p", {}, note)),
-    );
+    each(this.notes, event.notes, (note) => el("p", {}, note));
   }
 
   add(event) {
@@ -159,11 +156,8 @@ export class Answer {
       ["KL", `${number(kl)} nats`, "Log-probability less the reference's, added up over the response."],
       ["Length", `${integer(length)} ${length === 1 ? "token" : "tokens"}`, ""],
     ].filter(Boolean);
-    fill(
-      this.figures,
-      rows.map(([name, value, tip]) =>
-        el("div", {}, el("dt", { "data-tip": tip || null }, name), el("dd", { "data-figure": name }, value)),
-      ),
+    each(this.figures, rows, ([name, value, tip]) =>
+      el("div", {}, el("dt", { "data-tip": tip || null }, name), el("dd", { "data-figure": name }, value)),
     );
     show(this.figures, true);
   }
@@ -204,7 +198,7 @@ export class Answer {
         el("span", { class: "rs-card-title" }, `Token ${index + 1} of ${ids.length}`),
         el("span", { class: "rs-card-token" }, tokenContent(pieces[index])),
         el("span", { class: "rs-muted" }, `id ${ids[index]}`),
-        el("button", { type: "button", class: "rs-quiet rs-card-close", onclick: () => this.unpick() }, "Close"),
+        pushButton("rs-quiet rs-card-close", "Close", () => this.unpick()),
       ),
       el("section", { class: "rs-card-block rs-numbers" }, el("dl", {}, cells)),
       el(

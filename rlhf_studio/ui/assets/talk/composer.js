@@ -1,5 +1,5 @@
 // The prompt, examples, and how the answers are sampled.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { pieces, readable } from "../shared/format.js";
 
 const EXAMPLES = 6;
@@ -61,11 +61,7 @@ export class Composer {
       "The prompt is in its chat template or form already",
     );
     this.line = el("span", { class: "rs-talk-line" });
-    const again = el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.newSeed() },
-      "New seed",
-    );
+    const again = pushButton("rs-button rs-small", "New seed", () => this.newSeed());
     return el(
       "details",
       { class: "rs-talk-settings" },

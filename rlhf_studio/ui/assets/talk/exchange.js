@@ -1,5 +1,5 @@
 // One prompt and the answers of both policies: follows the server's events until the last.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { pause } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
@@ -71,11 +71,7 @@ export class Exchange {
       ),
       this.status,
       this.legendRow,
-      el(
-        "div",
-        { class: "rs-answers" },
-        this.answers.map((answer) => answer.node),
-      ),
+      elEach("div", { class: "rs-answers" }, this.answers, (answer) => answer.node),
     );
   }
 

@@ -1,7 +1,7 @@
 // The Talk page: two policies answer one prompt side by side, token by token.
 import { address } from "../shared/address.js";
 import { RewardPlayground } from "../playground/playground.js";
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { Poller } from "../shared/poll.js";
 import { Segments } from "../shared/segments.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
@@ -32,11 +32,7 @@ class TalkPage {
       "div",
       {},
       el("p", {}, "Start a run on the Train page; the first recipe needs no download and takes about a minute."),
-      el(
-        "button",
-        { type: "button", class: "rs-button rs-primary", onclick: () => trigger("talk_train", {}) },
-        "Go to Train",
-      ),
+      pushButton("rs-button rs-primary", "Go to Train", () => trigger("talk_train", {})),
     );
     this.empty = el(
       "div",

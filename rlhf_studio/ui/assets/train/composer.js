@@ -1,5 +1,5 @@
 // The reward composer: a list of scoring components that are added, weighted and removed.
-import { el, fill } from "../shared/dom.js";
+import { each, el, fill } from "../shared/dom.js";
 import { Field, formatValue, same } from "./form.js";
 
 const PREFIX = "reward.components";
@@ -88,10 +88,7 @@ export class Composer {
 
   draw() {
     this.fields.clear();
-    fill(
-      this.cards,
-      this.value.map((component, index) => this.card(component, index)),
-    );
+    each(this.cards, this.value, (component, index) => this.card(component, index));
     this.mark();
   }
 

@@ -1,5 +1,5 @@
 // One setting of the form: label, control, help, what is wrong with it, and the way back to the recipe's value.
-import { el, fill, show } from "../shared/dom.js";
+import { el, elEach, fill, show } from "../shared/dom.js";
 import { Segments } from "../shared/segments.js";
 
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$/;
@@ -96,10 +96,8 @@ export class Field {
     };
     this.focusable = input;
     if (!spec.suggestions?.length) return input;
-    const list = el(
-      "datalist",
-      { id: `rs-list-${(lists += 1)}` },
-      spec.suggestions.map((value) => el("option", { value })),
+    const list = elEach("datalist", { id: `rs-list-${(lists += 1)}` }, spec.suggestions, (value) =>
+      el("option", { value }),
     );
     input.setAttribute("list", list.id);
     return el("div", {}, input, list);

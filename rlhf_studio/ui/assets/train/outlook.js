@@ -1,6 +1,6 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
 import { address } from "../shared/address.js";
-import { el, fill, newTab, setText, show } from "../shared/dom.js";
+import { each, el, elEach, fill, newTab, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { MemoryPlan } from "./plan.js";
 
@@ -34,14 +34,8 @@ class Risks {
     const told = JSON.stringify(risks);
     if (told === this.told) return; // what is being read, or has the focus, stays
     this.told = told;
-    fill(
-      this.list,
-      risks.slice(0, RISKS).map((risk) => this.item(risk)),
-    );
-    fill(
-      this.others,
-      risks.slice(RISKS).map((risk) => this.item(risk)),
-    );
+    each(this.list, risks.slice(0, RISKS), (risk) => this.item(risk));
+    each(this.others, risks.slice(RISKS), (risk) => this.item(risk));
     setText(this.count, `${risks.length - RISKS} more`);
     show(this.folded, risks.length > RISKS);
     show(this.node, risks.length > 0);
@@ -49,11 +43,7 @@ class Risks {
 
   item(risk) {
     const { level, title, cause, rule, advice, field, changes, use } = risk;
-    const button = el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.take(changes) },
-      use,
-    );
+    const button = pushButton("rs-button rs-small", use, () => this.take(changes));
     return el(
       "li",
       { class: "rs-risk", data: { level } },
@@ -62,7 +52,7 @@ class Risks {
         {},
         el("span", { class: "rs-risk-level" }, SIGNS[level]),
         " ",
-        el("button", { type: "button", class: "rs-link", onclick: () => this.onfield(field) }, title),
+        pushButton("rs-link", title, () => this.onfield(field)),
       ),
       el("p", { class: "rs-help" }, cause),
       el("div", { class: "rs-risk-foot" }, use ? button : null, fold(rule, advice)),
@@ -82,7 +72,7 @@ class Risks {
 /** The run that the settings came from: what Start makes of it, and the other things that may be done. */
 class Origin {
   constructor({ onresume, onforget }) {
-    const button = (label, act, look) => el("button", { type: "button", class: look, onclick: act }, label);
+    const button = (label, act, look) => pushButton(look, label, act);
     this.text = el("span");
     this.resume = button("", onresume, "rs-button rs-small");
     this.node = el(
@@ -153,8 +143,8 @@ export class Outlook {
     this.notes = el("ul", { class: "rs-notes" });
     this.problems = el("div", { class: "rs-problems", role: "status", hidden: true });
     this.command = el("code", { tabindex: 0 });
-    this.copy = el("button", { type: "button", class: "rs-quiet", onclick: () => this.copyCommand() }, "Copy");
-    this.button = el("button", { type: "button", class: "rs-start", onclick: onstart }, "Start run");
+    this.copy = pushButton("rs-quiet", "Copy", () => this.copyCommand());
+    this.button = pushButton("rs-start", "Start run", onstart);
     this.queue = el("p", { class: "rs-help", hidden: true });
     this.commandBox = el(
       "div",
@@ -234,9 +224,8 @@ export class Outlook {
     show(this.watch, Boolean(answer.watch));
     fill(this.missing, missing.length ? ["Still to fill in: ", ...this.links(missing), "."] : null);
     show(this.missing, missing.length > 0);
-    fill(
-      this.figures,
-      answer.figures.map((row) => el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value))),
+    each(this.figures, answer.figures, (row) =>
+      el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value)),
     );
     this.plan.show(answer.memory);
     show(this.measure, Boolean(answer.measure));
@@ -245,10 +234,7 @@ export class Outlook {
       this.measure,
       answer.measure?.running ? "Measuring this machine" : "Estimate the time: measure this machine (2 seconds)",
     );
-    fill(
-      this.notes,
-      answer.notes.map((note) => el("li", {}, note)),
-    );
+    each(this.notes, answer.notes, (note) => el("li", {}, note));
     show(this.notes, answer.notes.length > 0);
     this.risks.show(answer.risks);
     this.origin.show(answer.origin, wrong + missing.length > 0);
@@ -256,11 +242,7 @@ export class Outlook {
     fill(
       this.problems,
       el("strong", {}, `${counted(wrong, "problem")} to solve first`),
-      el(
-        "ul",
-        {},
-        answer.problems.map((problem) => el("li", {}, this.problem(problem))),
-      ),
+      elEach("ul", {}, answer.problems, (problem) => el("li", {}, this.problem(problem))),
       answer.run ? el("p", {}, ownRun(answer.run)) : null,
       answer.duplicate
         ? el("p", {}, newTab(answer.duplicate, "Duplicate this Space"), " to have a copy without limits.")
@@ -280,7 +262,7 @@ export class Outlook {
     const fields = [...new Set(problems.map(({ field }) => field))]; // several settings may need the same one
     return fields.flatMap((field, place) => [
       place ? ", " : "",
-      el("button", { type: "button", class: "rs-link", onclick: () => this.onproblem(field) }, this.titleOf(field)),
+      pushButton("rs-link", this.titleOf(field), () => this.onproblem(field)),
     ]);
   }
 
@@ -299,7 +281,7 @@ export class Outlook {
         " ",
         message,
       ),
-      mend ? el("button", { type: "button", class: "rs-button rs-small", onclick: use }, `Use ${mend.text}`) : null,
+      mend ? pushButton("rs-button rs-small", `Use ${mend.text}`, use) : null,
     ];
   }
 

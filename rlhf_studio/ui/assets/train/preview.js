@@ -1,5 +1,5 @@
 // The prompts as the policy will read them: the first ones, how long they are, and what is left out.
-import { debounce, el, fill } from "../shared/dom.js";
+import { debounce, el, elEach, fill } from "../shared/dom.js";
 import { counted, integer } from "../shared/format.js";
 
 const SLOW = 700;
@@ -62,14 +62,7 @@ export class Preview {
       ? [shape && el("p", { class: "rs-help" }, sentence(shape)), this.table(rows, total, whole, noun)]
       : [el("p", {}, `With these settings none of the ${noun}s looked at is left.`)];
     if (lengths) parts.push(summary(lengths, noun));
-    if (notes.length)
-      parts.push(
-        el(
-          "ul",
-          { class: "rs-preview-notes" },
-          notes.map((note) => el("li", {}, note)),
-        ),
-      );
+    if (notes.length) parts.push(elEach("ul", { class: "rs-preview-notes" }, notes, (note) => el("li", {}, note)));
     if (columns.length) parts.push(el("p", { class: "rs-help" }, `Columns: ${columns.join(", ")}`));
     return fill(this.node, parts);
   }

@@ -1,5 +1,5 @@
 // The form's sections: a closed section shows one line that sums up its settings.
-import { el, memory, setText, show } from "../shared/dom.js";
+import { el, elEach, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Composer } from "./composer.js";
@@ -77,11 +77,7 @@ export class Sections {
       this.build(spec, form.components, extras[spec.name], opened.includes(spec.name), ontoggle),
     );
     this.picker.adopt(this.fields.get("engine.accelerate_config"));
-    this.node = el(
-      "div",
-      { class: "rs-sections" },
-      this.sections.map((section) => section.node),
-    );
+    this.node = elEach("div", { class: "rs-sections" }, this.sections, (section) => section.node);
     this.refresh();
   }
 
@@ -102,11 +98,7 @@ export class Sections {
       "div",
       { class: "rs-body" },
       el("p", { class: "rs-intro" }, spec.help),
-      el(
-        "div",
-        { class: "rs-grid" },
-        fields.map((field) => field.node),
-      ),
+      elEach("div", { class: "rs-grid" }, fields, (field) => field.node),
       more,
       extra,
     );

@@ -1,5 +1,5 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
-import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
+import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { pause, waitAfter } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
@@ -373,11 +373,7 @@ class TrainPage {
   }
 
   say(text, wrong = false, action = null) {
-    fill(
-      this.message,
-      text,
-      action ? el("button", { type: "button", class: "rs-quiet", onclick: action[1] }, action[0]) : null,
-    );
+    fill(this.message, text, action ? pushButton("rs-quiet", action[0], action[1]) : null);
     this.message.classList.toggle("rs-problem", wrong);
     show(this.message, Boolean(text));
   }

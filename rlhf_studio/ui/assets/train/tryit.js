@@ -1,6 +1,6 @@
 // "Try it": the scores of the reward components for one text, before any run. A process of its own computes them;
 // this page asks it how far it is.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, number, readable } from "../shared/format.js";
 import { pause } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -25,11 +25,7 @@ export class TryIt {
     this.comparing = kinds.filter((kind) => kind.takes_reference).map((kind) => kind.kind);
     this.node = el("section", { class: "rs-try", "aria-labelledby": "rs-try-title", hidden: !operator });
     const kept = memory.get("train.try", {});
-    const another = el(
-      "button",
-      { type: "button", class: "rs-quiet", onclick: () => this.another() },
-      "Take one of the data",
-    );
+    const another = pushButton("rs-quiet", "Take one of the data", () => this.another());
     this.prompt = this.text("prompt", "Prompt", kept.prompt, another);
     this.response = this.text("response", "Response", kept.response);
     this.reference = this.text("reference", "Reference", kept.reference);
@@ -41,7 +37,7 @@ export class TryIt {
       onchange: () => this.consider(),
     });
     this.stopped.checked = kept.stopped !== false;
-    this.button = el("button", { type: "button", class: "rs-button", onclick: () => this.start() }, "Score it");
+    this.button = pushButton("rs-button", "Score it", () => this.start());
     this.cancel = el(
       "button",
       { type: "button", class: "rs-quiet", hidden: true, onclick: () => this.stop() },
@@ -201,13 +197,7 @@ export class TryIt {
       this.say(answer.error, true);
       return fill(
         this.results,
-        problems.length
-          ? el(
-              "ul",
-              { class: "rs-try-problems" },
-              problems.map((item) => el("li", {}, item)),
-            )
-          : null,
+        problems.length ? elEach("ul", { class: "rs-try-problems" }, problems, (item) => el("li", {}, item)) : null,
       );
     }
     this.scored = key;
@@ -217,9 +207,7 @@ export class TryIt {
   }
 
   problem(field, cause) {
-    return field
-      ? el("button", { type: "button", class: "rs-try-problem", onclick: () => this.reveal(field) }, cause)
-      : el("span", {}, cause);
+    return field ? pushButton("rs-try-problem", cause, () => this.reveal(field)) : el("span", {}, cause);
   }
 
   draw({ components, sum, final, tokens, notes }) {

@@ -1,5 +1,5 @@
 // Questions with numbers that a seed drew: a quiz that ends with a code, and the one question before a lesson.
-import { el, fill, memory, setText, show } from "../../shared/dom.js";
+import { el, fill, memory, pushButton, setText, show } from "../../shared/dom.js";
 import { Prediction } from "../lesson/prediction.js";
 import { contextOf, readingOf } from "./sheet.js";
 import { leadOf } from "../lesson/text.js";
@@ -123,7 +123,7 @@ export class Quiz {
   line({ title, lesson, scene }, place) {
     const outcome = this.outcomes[place];
     const choose = () => this.page.choose({ lesson, scene });
-    const link = el("button", { type: "button", class: "rs-quiet", onclick: choose }, "Read about it");
+    const link = pushButton("rs-quiet", "Read about it", choose);
     return el("li", { "data-outcome": outcome }, el("b", {}, SAID[outcome]), ` \u00b7 ${title}`, link);
   }
 }
@@ -190,16 +190,8 @@ export class Opening {
     }
     const { question } = found;
     const there = () => this.page.choose({ lesson: question.lesson, scene: question.scene });
-    const link = el(
-      "button",
-      { type: "button", class: "rs-quiet", onclick: there },
-      `Go to \u201c${question.title}\u201d`,
-    );
-    const skip = el(
-      "button",
-      { type: "button", class: "rs-quiet", onclick: () => (this.node.open = false) },
-      "Skip it",
-    );
+    const link = pushButton("rs-quiet", `Go to \u201c${question.title}\u201d`, there);
+    const skip = pushButton("rs-quiet", "Skip it", () => (this.node.open = false));
     fill(this.body, new PosedQuestion(question, this.page).node, el("div", { class: "rs-learn-answers" }, skip, link));
   }
 }

@@ -1,5 +1,5 @@
 // A sheet of questions, on the page and in a file of its own: exercises to fill in, or their answers.
-import { el, setText } from "../../shared/dom.js";
+import { el, elEach, setText } from "../../shared/dom.js";
 import { PictureView } from "../../pictures/view.js";
 import { answerName } from "../lesson/prediction.js";
 import { blocks, inline } from "../lesson/text.js";
@@ -66,10 +66,8 @@ function task(question, number, withAnswers) {
     el("p", { class: "rs-learn-of" }, el("b", {}, String(number)), question.title),
     context,
     el("p", { class: "rs-learn-asked" }, inline(question.question, reading)),
-    el(
-      "ul",
-      { class: "rs-learn-boxes" },
-      question.choices.map(([key], place) => choice(key, LETTERS[place], question, word)),
+    elEach("ul", { class: "rs-learn-boxes" }, question.choices, ([key], place) =>
+      choice(key, LETTERS[place], question, word),
     ),
     withAnswers ? el("p", { class: "rs-learn-because" }, inline(explanation, reading)) : space(),
   );

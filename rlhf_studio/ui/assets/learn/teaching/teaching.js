@@ -1,6 +1,6 @@
 // For teachers: ready hours, sheets of questions by a seed, a quiz, and what result codes say.
 import { address } from "../../shared/address.js";
-import { el, fill, memory, setText } from "../../shared/dom.js";
+import { el, elEach, fill, memory, pushButton, setText } from "../../shared/dom.js";
 import { Segments } from "../../shared/segments.js";
 import { Quiz } from "./quiz.js";
 import { sheetNode } from "./sheet.js";
@@ -98,8 +98,7 @@ export class Teaching {
       memory.set(KEPT, choice);
       this.page.choose(addressOf(show, choice));
     };
-    const button = (name, show) =>
-      el("button", { type: "button", class: "rs-button rs-small", onclick: () => open(show) }, name);
+    const button = (name, show) => pushButton("rs-button rs-small", name, () => open(show));
     return el(
       "div",
       { class: "rs-learn-text" },
@@ -140,7 +139,7 @@ export class Teaching {
       return;
     }
     const other = params.show === "sheet" ? ["Answer sheet", "answers"] : ["Exercise sheet", "sheet"];
-    const button = (name, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, name);
+    const button = (name, onclick) => pushButton("rs-button rs-small", name, onclick);
     const tools = el(
       "div",
       { class: "rs-learn-tools" },
@@ -153,7 +152,7 @@ export class Teaching {
 
   back() {
     const leave = () => this.page.choose({ place: "teach", show: "sheets" });
-    return el("button", { type: "button", class: "rs-quiet", onclick: leave }, "Choose others");
+    return pushButton("rs-quiet", "Choose others", leave);
   }
 
   checking() {
@@ -173,7 +172,7 @@ export class Teaching {
       { class: "rs-learn-text" },
       el("p", {}, "Paste result codes, one in each line. A name may stand before the code. Nothing is stored."),
       lines,
-      el("div", {}, el("button", { type: "button", class: "rs-button rs-small rs-primary", onclick: check }, "Check")),
+      el("div", {}, pushButton("rs-button rs-small rs-primary", "Check", check)),
       found,
       el(
         "p",
@@ -268,10 +267,8 @@ function quizTable(rows) {
         ),
       ),
     ),
-    el(
-      "ol",
-      { class: "rs-learn-asked-list" },
-      questions.map(({ title, scene }) => el("li", {}, `${title} (${scene})`)),
+    elEach("ol", { class: "rs-learn-asked-list" }, questions, ({ title, scene }) =>
+      el("li", {}, `${title} (${scene})`),
     ),
     el("p", {}, el("a", { href: link("answers") }, "The answer sheet of this quiz")),
   );
