@@ -1,8 +1,9 @@
 // Reward and gold against the distance from the reference: where a reward is over-optimised.
 import { keys } from "../charts/keys.js";
 import { Plot, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
-import { el, elEach, fill, setText, show } from "../shared/dom.js";
+import { el, fill, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
+import { figure, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 
 const COLOURS = { score: "score", gold: "gold", judge: "part-3" };
 const MARKS = { score: "circle", gold: "diamond", judge: "square" };
@@ -13,12 +14,7 @@ export class Frontier {
     this.sentence = el("p", { class: "rs-evaluate-sentence" });
     this.legend = el("div", {});
     this.plot = new Plot();
-    this.list = el("div", {
-      class: "rs-evaluate-scroll",
-      tabindex: 0,
-      role: "region",
-      "aria-label": "Points of the frontier",
-    });
+    this.list = scrolling("rs-evaluate-scroll", "Points of the frontier");
     this.nothing = el("p", { class: "rs-help", hidden: true }, "No policy here has a KL from the reference.");
     this.node = el(
       "div",
@@ -70,28 +66,13 @@ export class Frontier {
   }
 
   drawList(points, named) {
-    const head = ["Policy", "\u221aKL", ...named.map(({ title }) => title)];
-    const cells = (point) => [point.root_kl, ...named.map(({ name }) => point.measures[name]?.value)];
-    fill(
-      this.list,
-      el(
-        "table",
-        {},
-        el(
-          "thead",
-          {},
-          elEach("tr", {}, head, (title, place) => el("th", { scope: "col", class: place ? "rs-number" : "" }, title)),
-        ),
-        elEach("tbody", {}, points, (point) =>
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, readable(point.policy, 60)),
-            cells(point).map((value) => el("td", { class: "rs-number" }, number(value))),
-          ),
-        ),
-      ),
-    );
+    const heads = ["\u221aKL", ...named.map(({ title }) => title)].map((title) => numberHead(title));
+    const values = (point) => [point.root_kl, ...named.map(({ name }) => point.measures[name]?.value)];
+    const rows = points.map((point) => [
+      rowHead(readable(point.policy, 60)),
+      ...values(point).map((value) => figure(number(value))),
+    ]);
+    fill(this.list, table(["Policy", ...heads], rows));
   }
 }
 

@@ -1,6 +1,7 @@
 // Prompts by policies: the answers side by side, with what differs from one of the policies word by word.
-import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
+import { rowHead, scrolling, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 const MOST = 8;
@@ -17,12 +18,7 @@ export class Matrix {
     this.against = el("select", { class: "rs-input", onchange: () => this.load() });
     this.draws = el("select", { class: "rs-input", onchange: () => this.load() });
     this.drawn = el("label", { hidden: true }, el("span", {}, "Answer "), this.draws);
-    this.grid = el("div", {
-      class: "rs-evaluate-scroll",
-      tabindex: 0,
-      role: "region",
-      "aria-label": "Answers side by side",
-    });
+    this.grid = scrolling("rs-evaluate-scroll", "Answers side by side");
     this.where = el("span", { class: "rs-help", role: "status" });
     const step = (label, by) => pushButton("rs-button rs-small", label, () => this.go(by));
     this.before = step("Previous prompts", -10);
@@ -128,28 +124,8 @@ export class Matrix {
       const answer = row.answers.find(({ policy }) => policy === name);
       return el("td", {}, answer ? answerOf(answer) : null);
     };
-    return el(
-      "table",
-      { class: "rs-evaluate-matrix" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, "Prompt"),
-          names.map((name) => el("th", { scope: "col" }, readable(name, 60))),
-        ),
-      ),
-      elEach("tbody", {}, rows, (row) =>
-        el(
-          "tr",
-          {},
-          el("th", { scope: "row" }, readable(row.prompt, 600)),
-          names.map((name) => cellOf(row, name)),
-        ),
-      ),
-    );
+    const lines = rows.map((row) => [rowHead(readable(row.prompt, 600)), ...names.map((name) => cellOf(row, name))]);
+    return table(["Prompt", ...names.map((name) => readable(name, 60))], lines, { class: "rs-evaluate-matrix" });
   }
 }
 

@@ -2,6 +2,7 @@
 import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
+import { figure, numberHead, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { ALPHA } from "./tasks.js";
 
@@ -134,16 +135,12 @@ function agreementOf({ items, alpha, level, fleiss, fleiss_items: fleissItems, s
       el("h4", {}, "Agreement"),
       el("p", { class: "rs-help" }, "It can be computed once two people have answered the same item."),
     );
-  const pairs = cohen.map(({ people, kappa, items: count }) =>
-    el(
-      "tr",
-      {},
-      el("td", {}, readable(people[0], 40)),
-      el("td", {}, readable(people[1], 40)),
-      el("td", { class: "rs-number" }, kappa === null ? NONE : number(kappa)),
-      el("td", { class: "rs-number" }, integer(count)),
-    ),
-  );
+  const pairs = cohen.map(({ people, kappa, items: count }) => [
+    readable(people[0], 40),
+    readable(people[1], 40),
+    figure(kappa === null ? NONE : number(kappa)),
+    figure(integer(count)),
+  ]);
   return el(
     "section",
     {},
@@ -168,22 +165,21 @@ function agreementOf({ items, alpha, level, fleiss, fleiss_items: fleissItems, s
           "details",
           {},
           el("summary", {}, "Cohen's kappa of each two"),
-          table(["Annotator", "Annotator", "Kappa", "Comparisons"], pairs, 2),
+          sideways(["Annotator", "Annotator", "Kappa", "Comparisons"], pairs, 2),
         )
       : null,
   );
 }
 
-function table(heads, rows, numbersFrom) {
-  const head = heads.map((text, place) =>
-    el("th", { class: place >= numbersFrom ? "rs-number" : "", scope: "col" }, text),
-  );
-  return el(
+const sideways = (heads, rows, numbersFrom) =>
+  el(
     "div",
     { class: "rs-sideways" },
-    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),
+    table(
+      heads.map((title, place) => (place < numbersFrom ? title : numberHead(title))),
+      rows,
+    ),
   );
-}
 
 /** A share with its interval; one that chance does not explain is marked by a word, not by colour alone. */
 function lean({ share, count, interval, leans }) {
@@ -199,21 +195,17 @@ function lean({ share, count, interval, leans }) {
 
 function peopleOf(people, kind) {
   const compares = kind === "pair";
-  const rows = people.map((person) =>
-    el(
-      "tr",
-      {},
-      el("td", {}, readable(person.name, 40)),
-      [
-        integer(person.votes),
-        integer(person.skips),
-        person.seconds === null ? NONE : `${number(person.seconds, 1)} s`,
-        ...(compares ? [integer(person.ties), lean(person.first), lean(person.longer)] : []),
-        ...(kind === "rating" ? [person.rating === null ? NONE : number(person.rating)] : []),
-        person.rounds ? integer(person.rounds) : NONE,
-      ].map((value) => el("td", { class: "rs-number" }, value)),
-    ),
-  );
+  const rows = people.map((person) => [
+    readable(person.name, 40),
+    ...[
+      integer(person.votes),
+      integer(person.skips),
+      person.seconds === null ? NONE : `${number(person.seconds, 1)} s`,
+      ...(compares ? [integer(person.ties), lean(person.first), lean(person.longer)] : []),
+      ...(kind === "rating" ? [person.rating === null ? NONE : number(person.rating)] : []),
+      person.rounds ? integer(person.rounds) : NONE,
+    ].map((value) => figure(value)),
+  ]);
   const heads = ["Annotator", "Answers", "Skipped", "Usual time"];
   if (compares) heads.push("Ties", "Chose the left", "Chose the longer");
   if (kind === "rating") heads.push("Mean rating");
@@ -221,7 +213,7 @@ function peopleOf(people, kind) {
     "section",
     {},
     el("h4", {}, "Annotators"),
-    table([...heads, "Rounds"], rows, 1),
+    sideways([...heads, "Rounds"], rows, 1),
     compares
       ? el(
           "p",

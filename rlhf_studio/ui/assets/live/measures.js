@@ -4,6 +4,7 @@ import { frame, pathOf } from "../charts/axes.js";
 import { keys } from "../charts/keys.js";
 import { each, el, fill, show, svg } from "../shared/dom.js";
 import { integer, number, percent, readable } from "../shared/format.js";
+import { figure, rowHead, table } from "../shared/table.js";
 import { later } from "../shared/visit.js";
 
 const WIDTH = 280;
@@ -61,19 +62,15 @@ function shares(parts) {
   const rows = some.map(({ name, pairs, share, low, high }) => {
     const at = (value) => `${(100 * value).toFixed(1)}%`;
     const span = { "--from": at(low), "--to": at(high), "--at": at(share) };
-    return el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, readable(name, 60)),
-      el("td", {}, el("span", { class: "rs-share", style: span, "aria-hidden": "true" }, el("i"))),
-      el("td", { class: "rs-number" }, percent(share, 0)),
+    return [
+      rowHead(readable(name, 60)),
+      el("span", { class: "rs-share", style: span, "aria-hidden": "true" }, el("i")),
+      figure(percent(share, 0)),
       el("td", { class: "rs-number rs-muted" }, integer(pairs)),
-    );
+    ];
   });
-  const head = ["Pairs", el("span", { class: "rs-hidden" }, "Interval"), "Right", "Number"].map((title) =>
-    el("th", { scope: "col" }, title),
-  );
-  return el("table", { class: "rs-shares" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows));
+  const heads = ["Pairs", el("span", { class: "rs-hidden" }, "Interval"), "Right", "Number"];
+  return table(heads, rows, { class: "rs-shares" });
 }
 
 /** The pairs that it gets most wrong. */

@@ -1,6 +1,7 @@
 // What changes when a word of the response is left out, or another one stands in its place: a table, largest first.
-import { el, elEach, fill, pushButton, show } from "../shared/dom.js";
+import { el, fill, pushButton, show } from "../shared/dom.js";
 import { counted, readable, signed } from "../shared/format.js";
+import { scrolling, table } from "../shared/table.js";
 
 const SHOWN = 12; // rows at first
 
@@ -52,28 +53,12 @@ export class WordChanges {
     };
     fill(
       this.body,
-      el(
-        "div",
-        {
-          class: "rs-playground-scroll",
-          tabindex: "0",
-          role: "region",
-          "aria-labelledby": "rs-playground-words-title",
-        },
-        el(
-          "table",
-          {},
-          el(
-            "thead",
-            {},
-            el(
-              "tr",
-              {},
-              el("th", { scope: "col" }, "Word"),
-              heads.map((title) => el("th", { scope: "col" }, title)),
-            ),
-          ),
-          elEach("tbody", {}, rows, (word) => this.row(word)),
+      scrolling(
+        "rs-playground-scroll",
+        "Words",
+        table(
+          ["Word", ...heads],
+          rows.map((word) => this.row(word)),
         ),
       ),
       more > 0 ? pushButton("rs-quiet", `Show ${counted(more, "more word")}`, all) : null,

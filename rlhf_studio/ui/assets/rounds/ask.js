@@ -3,6 +3,7 @@ import { address } from "../shared/address.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
+import { table } from "../shared/table.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
 import { OwnQuestion } from "./own.js";
 
@@ -140,22 +141,18 @@ export class AskDialog {
     const { rounds } = this.ready;
     if (!rounds.length) return fill(this.body, el("p", { class: "rs-help" }, "There were no rounds yet."));
     const day = (at) => new Date(1000 * at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
-    const rows = rounds.map((one) =>
+    const rows = rounds.map((one) => [
+      [one.text, el("div", { class: "rs-help" }, `${day(one.at)}, ${counted(one.n, "answer")}`)],
       el(
-        "tr",
-        {},
-        el("td", {}, one.text, el("div", { class: "rs-help" }, `${day(one.at)}, ${counted(one.n, "answer")}`)),
-        el(
-          "td",
-          { class: "rs-class-files" },
-          this.action("Show again", () => this.showAgain(one)),
-          this.action("CSV", () => this.save(one, true)),
-          this.action("JSON Lines", () => this.save(one, false)),
-          this.action("Delete", (button) => this.remove(one, button)),
-        ),
+        "td",
+        { class: "rs-class-files" },
+        this.action("Show again", () => this.showAgain(one)),
+        this.action("CSV", () => this.save(one, true)),
+        this.action("JSON Lines", () => this.save(one, false)),
+        this.action("Delete", (button) => this.remove(one, button)),
       ),
-    );
-    return fill(this.body, el("table", {}, el("tbody", {}, rows)));
+    ]);
+    return fill(this.body, table([], rows));
   }
 
   action(words, act) {

@@ -3,6 +3,7 @@ import { address } from "../shared/address.js";
 import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { pause } from "../shared/poll.js";
+import { table } from "../shared/table.js";
 import { Once, onlyWatches, whyNot } from "../shared/visit.js";
 
 const LOOK = 3000; // milliseconds between two looks at the run
@@ -191,18 +192,11 @@ export class Steering {
 
   async list() {
     const told = await this.ask("answers");
-    const rows = (told.answers || []).map(({ name, said, changes }) =>
-      el(
-        "tr",
-        {},
-        el("td", {}, name || "no name"),
-        el("td", {}, said || "a curve"),
-        el("td", {}, changes ? `changed ${counted(changes, "time")}` : ""),
-      ),
-    );
-    fill(
-      this.names,
-      rows.length ? el("table", {}, el("tbody", {}, rows)) : el("p", { class: "rs-help" }, "Nobody has answered yet."),
-    );
+    const rows = (told.answers || []).map(({ name, said, changes }) => [
+      name || "no name",
+      said || "a curve",
+      changes ? `changed ${counted(changes, "time")}` : "",
+    ]);
+    fill(this.names, rows.length ? table([], rows) : el("p", { class: "rs-help" }, "Nobody has answered yet."));
   }
 }

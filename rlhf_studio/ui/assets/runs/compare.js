@@ -6,7 +6,7 @@ import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
-import { givePlaces, runHead, severalRuns, swatch, table, written } from "./values.js";
+import { compared, givePlaces, runHead, severalRuns, swatch, written } from "./values.js";
 
 const MOST = 20;
 const MOST_OFFERED = 100;
@@ -196,7 +196,7 @@ export class CompareView {
     const known = runs.every((run) => run.settings_known);
     const same = known ? "All settings are the same." : "Of the settings that are known, none differs.";
     const body = settings.length
-      ? table(
+      ? compared(
           ["Setting", ...runs.map((run) => runHead(run))],
           settings.map((row) => [
             el("th", { scope: "row" }, row.title, el("code", {}, row.setting)),
@@ -214,7 +214,7 @@ export class CompareView {
     const cells = (name) =>
       runs.map((run) => el("td", { class: "rs-figure" }, fromTo(run.first[name], run.last[name])));
     const body = names.length
-      ? table(
+      ? compared(
           [
             ppo ? "First step, and the mean of the last tenth" : "At the beginning, and now",
             ...runs.map((run) => runHead(run)),

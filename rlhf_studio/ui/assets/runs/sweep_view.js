@@ -1,7 +1,7 @@
 // A sweep as a table that is a heat map: a metric over the values of one or two settings.
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
-import { table, written } from "./values.js";
+import { compared, written } from "./values.js";
 
 const FIRST = ["gold/score", "objective/scores"];
 
@@ -71,7 +71,7 @@ export class SweepView {
         { class: "rs-figure" },
         cell && cell.runs.length > 1 ? `${number(cell.low, 3)} to ${number(cell.high, 3)}` : "one run",
       );
-    return table(
+    return compared(
       heads,
       rows.map((value, row) => [
         el("th", { scope: "row" }, written(value)),

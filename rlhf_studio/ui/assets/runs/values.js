@@ -1,6 +1,7 @@
 // Values of settings, and the small parts that the pieces of the Compare view share.
-import { el, elEach } from "../shared/dom.js";
+import { el } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
+import { scrolling, table } from "../shared/table.js";
 
 /** A setting's value as people read it. */
 export function written(value) {
@@ -31,17 +32,6 @@ export const swatch = (place) =>
 
 export const runHead = (run) => el("span", { class: "rs-run-head" }, swatch(run.place), readable(run.label, 80));
 
-/** A table in a box that scrolls by itself; `heads` are contents of cells, `rows` lists of cells. */
-export function table(heads, rows, label) {
-  const head = heads.map((content) => el("th", { scope: "col" }, content));
-  return el(
-    "div",
-    { class: "rs-scroll", tabindex: "0", role: "region", "aria-label": label },
-    el(
-      "table",
-      { class: "rs-compare-table" },
-      el("thead", {}, el("tr", {}, head)),
-      elEach("tbody", {}, rows, (cells) => el("tr", {}, cells)),
-    ),
-  );
-}
+/** A table in a box that scrolls by itself; see shared/table.js. */
+export const compared = (heads, rows, label) =>
+  scrolling("rs-scroll", label, table(heads, rows, { class: "rs-compare-table" }));

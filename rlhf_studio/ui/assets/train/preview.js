@@ -1,6 +1,7 @@
 // The prompts as the policy will read them: the first ones, how long they are, and what is left out.
 import { debounce, el, elEach, fill } from "../shared/dom.js";
 import { counted, integer } from "../shared/format.js";
+import { figure, numberHead, table } from "../shared/table.js";
 
 const SLOW = 700;
 const BAR_HEIGHT = 44;
@@ -70,29 +71,15 @@ export class Preview {
   table(rows, total, whole, noun) {
     const counted = rows.some((row) => row.tokens !== null);
     const titles = TITLES[rows[0].texts?.length || 1];
-    const body = rows.map((row) =>
-      el(
-        "tr",
-        {},
-        (row.texts || [row.text]).map((text, place) =>
-          el("td", {}, text, place === 0 ? remarks(row).map((said) => el("small", {}, said)) : null),
-        ),
-        counted ? el("td", { class: "rs-number" }, tokensOf(row), row.cut ? " cut" : "") : null,
-      ),
-    );
-    const head = el(
-      "tr",
-      {},
-      titles.map((title) => el("th", { scope: "col" }, title)),
-      counted ? el("th", { scope: "col", class: "rs-number" }, "Tokens") : null,
-    );
-    return el(
-      "table",
-      {},
-      el("caption", {}, captionOf(rows.length, total, whole, noun)),
-      el("thead", {}, head),
-      el("tbody", {}, body),
-    );
+    const lines = rows.map((row) => [
+      ...(row.texts || [row.text]).map((text, place) => [
+        text,
+        ...(place === 0 ? remarks(row).map((said) => el("small", {}, said)) : []),
+      ]),
+      counted ? figure(tokensOf(row), row.cut ? " cut" : "") : null,
+    ]);
+    const caption = captionOf(rows.length, total, whole, noun);
+    return table([...titles, counted ? numberHead("Tokens") : null], lines, { caption });
   }
 }
 

@@ -1,5 +1,6 @@
 // "Try it": the scores of the reward components for one text, before any run. A process of its own computes them;
 // this page asks it how far it is.
+import { figure, numberHead, rowHead, table, tableRow } from "../shared/table.js";
 import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, number, readable } from "../shared/format.js";
 import { pause } from "../shared/poll.js";
@@ -211,54 +212,27 @@ export class TryIt {
   }
 
   draw({ components, sum, final, tokens, notes }) {
-    const numeric = (text) => el("td", { class: "rs-number" }, text);
     const rows = components.flatMap((row) => {
-      const name = el("th", { scope: "row" }, row.name);
-      if (row.error) return [el("tr", {}, name, el("td", { colspan: 3 }, this.problem(row.field, row.error)))];
-      const members = Object.entries(row.members).map(([member, score]) =>
-        el(
-          "tr",
-          { class: "rs-try-member" },
-          el("th", { scope: "row" }, member),
-          numeric(number(score, DIGITS)),
-          numeric(""),
-          numeric(""),
-        ),
-      );
+      const name = rowHead(row.name);
+      if (row.error) return [[name, el("td", { colspan: 3 }, this.problem(row.field, row.error))]];
+      const weight = figure(`\u00d7 ${number(row.weight, 2)}`);
+      const part = (cells) => tableRow(cells, { class: "rs-try-member" });
       return [
-        el(
-          "tr",
-          {},
-          name,
-          numeric(number(row.raw, DIGITS)),
-          numeric(`\u00d7 ${number(row.weight, 2)}`),
-          numeric(number(row.weighted, DIGITS)),
+        [name, figure(number(row.raw, DIGITS)), weight, figure(number(row.weighted, DIGITS))],
+        ...Object.entries(row.members).map(([member, score]) =>
+          part([rowHead(member), figure(number(score, DIGITS)), figure(), figure()]),
         ),
-        ...members,
         ...row.texts.map((text) =>
-          el(
-            "tr",
-            { class: "rs-try-member" },
-            el("th", { scope: "row" }, "It reads"),
-            el("td", { colspan: 3, class: "rs-try-read" }, readable(text, 60000)),
-          ),
+          part([rowHead("It reads"), el("td", { colspan: 3, class: "rs-try-read" }, readable(text, 60000))]),
         ),
       ];
     });
-    const total = (title, value) =>
-      el("tr", {}, el("th", { scope: "row", colspan: 3 }, title), numeric(number(value, DIGITS)));
-    const heads = ["Raw score", "Weight", "Weighted"].map((title) =>
-      el("th", { scope: "col", class: "rs-number" }, title),
-    );
+    const total = (title, value) => [rowHead(title, { colspan: 3 }), figure(number(value, DIGITS))];
+    const heads = ["Component", ...["Raw score", "Weight", "Weighted"].map((title) => numberHead(title))];
+    const foot = [total("Sum", sum), total("Final score, as PPO would see it", final)];
     fill(
       this.results,
-      el(
-        "table",
-        {},
-        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Component"), heads)),
-        el("tbody", {}, rows),
-        el("tfoot", {}, total("Sum", sum), total("Final score, as PPO would see it", final)),
-      ),
+      table(heads, rows, { foot }),
       [...(tokens === null ? [] : [`The response has ${counted(tokens, "token")}.`]), ...notes].map((note) =>
         el("p", { class: "rs-help" }, note),
       ),

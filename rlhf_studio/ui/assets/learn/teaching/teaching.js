@@ -1,7 +1,9 @@
 // For teachers: ready hours, sheets of questions by a seed, a quiz, and what result codes say.
+import { wide } from "../../pictures/grids.js";
 import { address } from "../../shared/address.js";
 import { el, elEach, fill, memory, pushButton, setText } from "../../shared/dom.js";
 import { Segments } from "../../shared/segments.js";
+import { figure, numberHead, rowHead, table } from "../../shared/table.js";
 import { Quiz } from "./quiz.js";
 import { sheetNode } from "./sheet.js";
 import { blocks, leadOf } from "../lesson/text.js";
@@ -221,52 +223,22 @@ function resultsOf(rows) {
 function quizTable(rows) {
   const { questions, lessons, seed } = rows[0];
   const right = (outcomes) => outcomes.filter((outcome) => outcome === "first").length;
-  const cells = (list) => list.map((text) => el("td", { class: "rs-number" }, String(text)));
+  const figures = (list) => list.map((text) => figure(String(text)));
   const of = (place) => right(rows.map(({ outcomes }) => outcomes[place]));
+  const heads = questions.map(({ title, scene }, place) =>
+    numberHead(String(place + 1), { title: `${title} (${scene})` }),
+  );
+  const lines = rows.map(({ who, code, outcomes }) => [
+    rowHead(who || code),
+    ...figures([`${right(outcomes)} of ${outcomes.length}`, ...outcomes.map((one) => MARKS[one])]),
+  ]);
+  const last = [rowHead("Right at the first try"), ...figures(["", ...questions.map((_, place) => of(place))])];
   const link = (show) => `?${new URLSearchParams(addressOf(show, rows[0]))}`;
   return el(
     "section",
     {},
     el("h3", {}, `Seed ${seed}: ${lessons.join(", ")}`),
-    el(
-      "div",
-      { class: "rs-learn-wide", tabindex: "0", role: "group", "aria-label": "Results" },
-      el(
-        "table",
-        { class: "rs-learn-results" },
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            el("th", { scope: "col" }, "Who"),
-            el("th", { scope: "col", class: "rs-number" }, "First try"),
-            questions.map(({ title, scene }, place) =>
-              el("th", { scope: "col", class: "rs-number", title: `${title} (${scene})` }, String(place + 1)),
-            ),
-          ),
-        ),
-        el(
-          "tbody",
-          {},
-          rows.map(({ who, code, outcomes }) =>
-            el(
-              "tr",
-              {},
-              el("th", { scope: "row" }, who || code),
-              cells([`${right(outcomes)} of ${outcomes.length}`, ...outcomes.map((one) => MARKS[one])]),
-            ),
-          ),
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, "Right at the first try"),
-            cells(["", ...questions.map((_, place) => of(place))]),
-          ),
-        ),
-      ),
-    ),
+    wide("Results", table(["Who", numberHead("First try"), ...heads], [...lines, last], { class: "rs-learn-results" })),
     elEach("ol", { class: "rs-learn-asked-list" }, questions, ({ title, scene }) =>
       el("li", {}, `${title} (${scene})`),
     ),
