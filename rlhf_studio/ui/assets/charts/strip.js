@@ -11,8 +11,8 @@ export class Strip {
   constructor(onpick, onhover) {
     this.onpick = onpick;
     this.picture = svg("svg", { class: "rs-strip-svg", preserveAspectRatio: "none", "aria-hidden": "true" });
-    this.left = el("div", { class: "rs-strip-axis" });
-    this.right = el("div", { class: "rs-strip-axis rs-right" });
+    this.left = el("div", { class: "rs-strip-axis rs-column" });
+    this.right = el("div", { class: "rs-strip-axis rs-right rs-column" });
     this.caption = el("div", { class: "rs-strip-caption" });
     this.node = el(
       "div",

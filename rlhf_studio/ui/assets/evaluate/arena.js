@@ -33,7 +33,7 @@ export class Arena {
       { class: "rs-evaluate-duel", hidden: true },
       this.prompt,
       el("div", { class: "rs-evaluate-sides" }, side("A", this.left), side("B", this.right)),
-      el("div", { class: "rs-evaluate-votes" }, this.buttons),
+      el("div", { class: "rs-evaluate-votes rs-wrap" }, this.buttons),
     );
     this.node = el(
       "div",

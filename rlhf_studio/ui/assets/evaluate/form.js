@@ -4,7 +4,7 @@ import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 const field = (label, help, input) =>
   el(
     "label",
-    { class: "rs-evaluate-field" },
+    { class: "rs-evaluate-field rs-column" },
     el("span", { class: "rs-label" }, label),
     input,
     help ? el("span", { class: "rs-help" }, help) : null,

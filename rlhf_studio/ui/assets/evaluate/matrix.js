@@ -14,7 +14,11 @@ export class Matrix {
     this.chosen = [];
     this.start = 0;
     this.draw_ = 0;
-    this.boxes = el("div", { class: "rs-evaluate-boxes", role: "group", "aria-label": "Policies side by side" });
+    this.boxes = el("div", {
+      class: "rs-evaluate-boxes rs-wrap",
+      role: "group",
+      "aria-label": "Policies side by side",
+    });
     this.against = el("select", { class: "rs-input", onchange: () => this.load() });
     this.draws = el("select", { class: "rs-input", onchange: () => this.load() });
     this.drawn = el("label", { hidden: true }, el("span", {}, "Answer "), this.draws);

@@ -26,7 +26,7 @@ export class Results {
     this.first = el("select", { class: "rs-input", onchange: () => compare(this.first.value) });
     this.choice = el(
       "label",
-      { class: "rs-evaluate-first", hidden: true },
+      { class: "rs-evaluate-first rs-flow", hidden: true },
       el("span", { class: "rs-label" }, "Compare with"),
       this.first,
     );

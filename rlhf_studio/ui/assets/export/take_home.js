@@ -62,7 +62,7 @@ export class TakeHome {
       el("summary", {}, "Push to the Hugging Face hub"),
       el("label", { class: "rs-label", for: "rs-take-name" }, "Name on the hub"),
       this.name,
-      el("label", { class: "rs-take-check", for: "rs-take-public" }, this.public, "Everyone may see it"),
+      el("label", { class: "rs-take-check rs-middle", for: "rs-take-public" }, this.public, "Everyone may see it"),
       el("p", { class: "rs-help" }, "Private unless you tick this. The token of the app's environment is used."),
       this.pushButton,
     );
@@ -94,7 +94,7 @@ export class TakeHome {
     this.bar = el("progress", { max: 1, "aria-label": "Progress" });
     this.cancel = pushButton("rs-quiet", "Stop", () => this.stop());
     this.said = el("p", { class: "rs-take-said", role: "status" });
-    this.working = el("div", { class: "rs-take-working", hidden: true }, this.bar, this.cancel);
+    this.working = el("div", { class: "rs-take-working rs-middle", hidden: true }, this.bar, this.cancel);
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.files = el("ul", { class: "rs-take-files" });
     this.drawn = "";

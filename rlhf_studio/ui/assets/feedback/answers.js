@@ -15,7 +15,7 @@ export class Pair {
     const side = (place) =>
       el(
         "article",
-        { class: "rs-option", "aria-label": `Response ${LETTERS[place]}` },
+        { class: "rs-option rs-column", "aria-label": `Response ${LETTERS[place]}` },
         el("h4", {}, LETTERS[place]),
         body(item.responses[place]),
         this.button(`${LETTERS[place]} is better`, LETTERS[place], () => vote("chosen", place), "rs-primary"),
@@ -26,7 +26,7 @@ export class Pair {
       el("div", { class: "rs-sides" }, side(0), side(1)),
       el(
         "div",
-        { class: "rs-rate-buttons rs-neither" },
+        { class: "rs-rate-buttons rs-neither rs-wrap" },
         this.button("Equally good", "T", () => vote("tie", null)),
         this.button("Both bad", "X", () => vote("both_bad", null)),
       ),
@@ -67,7 +67,7 @@ export class Ranking {
         "button",
         {
           type: "button",
-          class: "rs-option rs-pick",
+          class: "rs-option rs-pick rs-column",
           onclick: () => this.pick(place),
           "aria-label": `Response ${LETTERS[place]}`,
           "aria-keyshortcuts": LETTERS[place],
@@ -94,7 +94,7 @@ export class Ranking {
       {},
       el("div", { class: "rs-sides rs-many" }, this.cards),
       this.status,
-      el("div", { class: "rs-rate-buttons" }, this.done, this.same, this.back),
+      el("div", { class: "rs-rate-buttons rs-wrap" }, this.done, this.same, this.back),
     );
     this.update();
   }
@@ -178,7 +178,7 @@ export class Stars {
       {},
       el(
         "article",
-        { class: "rs-option rs-alone", "aria-label": "Response" },
+        { class: "rs-option rs-alone rs-column", "aria-label": "Response" },
         el("h4", {}, "Response"),
         body(item.responses[0]),
       ),

@@ -87,13 +87,19 @@ export class NewTask {
       this.criterion.node,
       this.guidelines.node,
       this.warning.node,
-      el("div", { class: "rs-fields" }, this.people.node, this.points.node, label("Next item", this.orders.node)),
-      el("label", { class: "rs-ask-sure" }, this.sure, " Ask how sure they are"),
+      el(
+        "div",
+        { class: "rs-fields rs-wrap" },
+        this.people.node,
+        this.points.node,
+        label("Next item", this.orders.node),
+      ),
+      el("label", { class: "rs-ask-sure rs-middle" }, this.sure, " Ask how sure they are"),
       el(
         "fieldset",
         { class: "rs-calibration" },
         el("legend", {}, "Before an annotator begins"),
-        el("div", { class: "rs-fields" }, this.known.node, this.pass.node),
+        el("div", { class: "rs-fields rs-wrap" }, this.known.node, this.pass.node),
         el(
           "p",
           { class: "rs-help" },
@@ -108,17 +114,17 @@ export class NewTask {
         el("legend", {}, "What is rated"),
         el(
           "div",
-          { class: "rs-task-rows-head" },
+          { class: "rs-task-rows-head rs-flow" },
           el("label", { class: "rs-label", for: "rs-task-rows" }, "Rows (JSON Lines)"),
           this.file,
           pushButton("rs-button rs-small", "Choose a file", () => this.file.click()),
         ),
         this.rows.input,
-        el("div", { class: "rs-fields" }, this.path.node, this.evaluation.node),
+        el("div", { class: "rs-fields rs-wrap" }, this.path.node, this.evaluation.node),
       ),
       this.problem,
       this.partly,
-      el("div", { class: "rs-rate-buttons" }, this.submit, pushButton("rs-button", "Go back", leave)),
+      el("div", { class: "rs-rate-buttons rs-wrap" }, this.submit, pushButton("rs-button", "Go back", leave)),
     );
     this.node = el("section", { class: "rs-feedback-new", hidden: true }, form);
   }

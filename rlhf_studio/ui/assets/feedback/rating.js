@@ -118,7 +118,7 @@ export class Rating {
         { class: "rs-rate-card" },
         el("h3", {}, title),
         text ? el("p", {}, text) : null,
-        el("div", { class: "rs-rate-buttons" }, buttons),
+        el("div", { class: "rs-rate-buttons rs-wrap" }, buttons),
       ),
     );
     first?.focus?.({ preventScroll: true });
@@ -146,7 +146,11 @@ export class Rating {
       el("label", { class: "rs-label", for: "rs-rate-name" }, "Your name"),
       field,
       wrong,
-      el("div", { class: "rs-rate-buttons" }, el("button", { type: "submit", class: "rs-button rs-primary" }, "Begin")),
+      el(
+        "div",
+        { class: "rs-rate-buttons rs-wrap" },
+        el("button", { type: "submit", class: "rs-button rs-primary" }, "Begin"),
+      ),
     );
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
@@ -306,7 +310,7 @@ export class Rating {
     const question = "How sure are you?";
     const confidence = el(
       "div",
-      { class: "rs-how-sure" },
+      { class: "rs-how-sure rs-flow" },
       el("span", { class: "rs-help" }, question, " Optional, before you answer."),
       el("div", { class: "rs-segments", role: "group", "aria-label": question }, this.sure),
     );
@@ -317,12 +321,14 @@ export class Rating {
         : null,
       el(
         "div",
-        { class: "rs-judge" },
+        { class: "rs-judge rs-flow" },
         this.task.criterion ? el("p", {}, "Judge by: ", el("b", {}, readable(this.task.criterion, 200))) : null,
         this.task.ask_confidence ? confidence : null,
       ),
       this.answer.node,
-      buttons.length ? el("div", { class: "rs-rate-foot" }, el("div", { class: "rs-rate-buttons" }, buttons)) : null,
+      buttons.length
+        ? el("div", { class: "rs-rate-foot rs-flow" }, el("div", { class: "rs-rate-buttons rs-wrap" }, buttons))
+        : null,
     );
     this.body.focus({ preventScroll: true });
     if (this.node.getBoundingClientRect().top < 0) this.node.scrollIntoView({ block: "start" });

@@ -30,12 +30,12 @@ export class Results {
       { class: "rs-results", hidden: true },
       el(
         "div",
-        { class: "rs-results-head" },
+        { class: "rs-results-head rs-flow" },
         pushButton("rs-quiet", "\u2190 All tasks", leave),
         this.title,
         el(
           "div",
-          { class: "rs-rate-buttons" },
+          { class: "rs-rate-buttons rs-wrap" },
           small("Export each answer", () => this.take("each")),
           small("Export what most said", () => this.take("agreed")),
           this.train,
@@ -120,7 +120,7 @@ const waiting = () =>
 function tile(title, value, help) {
   return el(
     "div",
-    { class: "rs-agreed-one" },
+    { class: "rs-agreed-one rs-box" },
     el("span", { class: "rs-help" }, title),
     el("b", {}, value === null ? NONE : number(value)),
     el("span", { class: "rs-help" }, help),
@@ -153,7 +153,7 @@ function agreementOf({ items, alpha, level, fleiss, fleiss_items: fleissItems, s
       cohen.length === 1 ? tile("Cohen's kappa", cohen[0].kappa, counted(cohen[0].items, "comparison")) : null,
       el(
         "div",
-        { class: "rs-agreed-one" },
+        { class: "rs-agreed-one rs-box" },
         el("span", { class: "rs-help" }, "All said the same"),
         el("b", {}, percent(same, 0)),
         el("span", { class: "rs-help" }, "chance not taken off"),
@@ -245,7 +245,7 @@ function disagreementsOf(found) {
         elEach("div", { class: "rs-sides rs-many" }, item.responses, (text, place) =>
           el(
             "article",
-            { class: "rs-option" },
+            { class: "rs-option rs-column" },
             el(
               "h4",
               {},

@@ -21,7 +21,7 @@ export class TaskList {
     this.link = new RatingLink(server, say);
     this.make = pushButton("rs-button rs-primary", "New task", () => go("", "new"));
     this.rows = el("div", { class: "rs-tasks" });
-    this.tools = el("div", { class: "rs-feedback-tools" }, this.make, this.link.button);
+    this.tools = el("div", { class: "rs-feedback-tools rs-wrap" }, this.make, this.link.button);
     this.node = el("section", { class: "rs-feedback-list" }, this.why, this.tools, this.link.node, this.rows);
   }
 
@@ -60,7 +60,7 @@ export class TaskList {
       : [];
     return el(
       "article",
-      { class: "rs-task", "data-task": task.id, "data-waiting": String(isAwaited(task)) },
+      { class: "rs-task rs-box", "data-task": task.id, "data-waiting": String(isAwaited(task)) },
       el(
         "div",
         { class: "rs-task-head" },
@@ -87,7 +87,7 @@ export class TaskList {
           ? null
           : el("span", { class: "rs-task-alpha", title: ALPHA }, `agreement ${number(task.alpha)}`),
       ),
-      el("div", { class: "rs-task-buttons" }, rater && task.open ? rate : null, tools),
+      el("div", { class: "rs-task-buttons rs-wrap" }, rater && task.open ? rate : null, tools),
     );
   }
 
@@ -164,7 +164,7 @@ class RatingLink {
     this.local = el("p", { class: "rs-help" });
     this.node = el(
       "div",
-      { class: "rs-rating-link", hidden: true },
+      { class: "rs-rating-link rs-box", hidden: true },
       el(
         "p",
         {},
@@ -172,7 +172,7 @@ class RatingLink {
       ),
       el(
         "div",
-        { class: "rs-rating-link-row" },
+        { class: "rs-rating-link-row rs-flow" },
         this.field,
         button("Copy", () => this.copy()),
         button("New link", () => this.renew()),

@@ -194,7 +194,7 @@ export class Breaking {
     this.note = el("p", { class: "rs-help", role: "status" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     const rows = WHICH.map((which) => this.rows[which].node);
-    const tools = el("div", { class: "rs-learn-answers" }, this.start, this.again, this.compare);
+    const tools = el("div", { class: "rs-learn-answers rs-flow" }, this.start, this.again, this.compare);
     return el(
       "div",
       { class: "rs-learn-both" },

@@ -32,7 +32,7 @@ class LearnPage {
     this.lessons = [];
     this.stations = [];
     this.list = el("ol", { class: "rs-learn-list" });
-    this.further = el("ul", { class: "rs-learn-places" });
+    this.further = el("ul", { class: "rs-learn-places rs-wrap" });
     this.article = el("article", { class: "rs-learn-lesson", tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.search = new Search(this);

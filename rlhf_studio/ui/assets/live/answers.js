@@ -29,7 +29,7 @@ export class Answers {
       this.place,
       turn(1, "Next prompt", "next prompt ›"),
     );
-    this.body = el("div", { class: "rs-before" });
+    this.body = el("div", { class: "rs-before rs-column" });
     this.legend = new Legend();
     this.all = el("details", { class: "rs-all-answers" }, el("summary", {}, "All prompts"));
     this.list = el("div", { class: "rs-answer-list" });
@@ -37,8 +37,8 @@ export class Answers {
     this.all.addEventListener("toggle", () => this.loadAll());
     this.node = el(
       "section",
-      { class: "rs-panel rs-answers", "aria-label": "Before and now", hidden: true },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "Before and now"), this.note, this.turns),
+      { class: "rs-panel rs-answers rs-box", "aria-label": "Before and now", hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Before and now"), this.note, this.turns),
       this.body,
       el("div", { class: "rs-answers-foot" }, this.choice.node, this.legend.node),
       this.all,
@@ -173,7 +173,7 @@ export class Answers {
 function pairOf(row, quantity) {
   return el(
     "article",
-    { class: "rs-pair" },
+    { class: "rs-pair rs-column" },
     el("p", { class: "rs-pair-prompt" }, readable(row.prompt)),
     answer("before", row.before, null, quantity, null),
     row.now.step > 0 ? answer("now", row.now, row.before, quantity, null) : null,

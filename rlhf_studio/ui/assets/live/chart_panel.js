@@ -37,17 +37,23 @@ export class ChartPanel {
       "aria-label": "Smoothing",
       oninput: () => this.setSmoothing(Number(this.slider.value)),
     });
-    const smoothing = el("label", { class: "rs-smoothing", "data-tip": TIP }, "Smoothing", this.slider, this.shown);
+    const smoothing = el(
+      "label",
+      { class: "rs-smoothing rs-middle", "data-tip": TIP },
+      "Smoothing",
+      this.slider,
+      this.shown,
+    );
     const kept = lasting.get("charts", {});
     this.order = texts(kept?.order);
     this.off = texts(kept?.off);
-    this.chooser = el("ul", { class: "rs-chooser" });
+    this.chooser = el("ul", { class: "rs-chooser rs-box" });
     const arrange = el("details", { class: "rs-arrange" }, el("summary", {}, "Choose and order"), this.chooser);
     arrange.addEventListener("toggle", () => arrange.open && keepInside(this.chooser));
-    const tools = el("div", { class: "rs-tools" }, arrange, choice.node, smoothing);
+    const tools = el("div", { class: "rs-tools rs-flow" }, arrange, choice.node, smoothing);
     this.node = el(
       "details",
-      { class: "rs-fold rs-chart-panel", open: lasting.get("charts.open", !window.matchMedia(SMALL).matches) },
+      { class: "rs-fold rs-chart-panel rs-box", open: lasting.get("charts.open", !window.matchMedia(SMALL).matches) },
       el("summary", {}, "More charts"),
       tools,
       this.charts.node,

@@ -24,9 +24,9 @@ class ChartCard {
   build() {
     const { spec } = this;
     this.cross = el("div", { class: "rs-cross", hidden: true });
-    this.flag = el("div", { class: "rs-flag", hidden: true });
+    this.flag = el("div", { class: "rs-flag rs-cut", hidden: true });
     this.dots = el("div", { class: "rs-dots", "aria-hidden": "true" });
-    this.legend = el("div", { class: "rs-legend" });
+    this.legend = el("div", { class: "rs-legend rs-wrap" });
     this.xUnit = el("span", { class: "rs-unit-x" });
     this.reset = el(
       "button",
@@ -61,8 +61,8 @@ class ChartCard {
     this.off = false;
     this.node = el(
       "article",
-      { class: "rs-chart", "data-chart": spec.key, tabindex: "-1" },
-      el("div", { class: "rs-chart-head" }, this.title, this.reset, this.save, this.grow),
+      { class: "rs-chart rs-column rs-box", "data-chart": spec.key, tabindex: "-1" },
+      el("div", { class: "rs-chart-head rs-middle" }, this.title, this.reset, this.save, this.grow),
       this.legend,
       el("div", { class: "rs-units" }, el("span", {}, spec.left), this.rightUnit),
       this.frame,

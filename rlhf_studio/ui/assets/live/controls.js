@@ -119,7 +119,7 @@ class Menu {
     });
     this.list = elEach(
       "div",
-      { class: "rs-menu", role: "menu", "aria-label": spec.label, hidden: true },
+      { class: "rs-menu rs-box", role: "menu", "aria-label": spec.label, hidden: true },
       this.items,
       (item) => item.node,
     );
@@ -168,7 +168,7 @@ export class Controls {
     this.buttons = BUTTONS.map((spec) => this.make(spec));
     this.node = elEach(
       "div",
-      { class: "rs-controls", role: "group", "aria-label": "Run controls" },
+      { class: "rs-controls rs-wrap", role: "group", "aria-label": "Run controls" },
       this.buttons,
       (button) => button.menu?.node || button.node,
     );

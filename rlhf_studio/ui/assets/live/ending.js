@@ -44,7 +44,7 @@ export class Ending {
     if (tone === "rating")
       return el(
         "div",
-        { class: "rs-ending" },
+        { class: "rs-ending rs-wrap" },
         this.button("Rate now", () => this.send("open_feedback"), true),
       );
     const failed = tone === "failed";
@@ -76,7 +76,7 @@ export class Ending {
         stage === "ppo" &&
         this.button("Go on with more steps", () => this.goOn(), false),
     ].filter(Boolean);
-    const row = el("div", { class: "rs-ending", role: "group", "aria-label": "What next" }, list);
+    const row = el("div", { class: "rs-ending rs-wrap", role: "group", "aria-label": "What next" }, list);
     return !failed && trains && !evaluation ? el("div", {}, row, this.suggested()) : row;
   }
 

@@ -21,15 +21,15 @@ export class LearnedPanel {
     this.go = go;
     this.span = el("span", { class: "rs-muted" });
     this.body = el("div", {
-      class: "rs-learned-body",
+      class: "rs-learned-body rs-column",
       tabindex: "0",
       role: "region",
       "aria-label": "What it learned, in detail",
     });
     this.node = el(
       "section",
-      { class: "rs-panel rs-learned", "aria-label": "What did it learn?" },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "What did it learn?"), this.span),
+      { class: "rs-panel rs-learned rs-box", "aria-label": "What did it learn?" },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "What did it learn?"), this.span),
       this.body,
     );
     this.reset();
@@ -100,7 +100,7 @@ export class LearnedPanel {
     fill(
       this.body,
       phrases.length
-        ? el("ul", { class: "rs-phrases", "aria-label": "Phrases whose frequency changed most" }, phrases)
+        ? el("ul", { class: "rs-phrases rs-column", "aria-label": "Phrases whose frequency changed most" }, phrases)
         : el("p", { class: "rs-muted" }, learned.enough ? NOT_SURE : TOO_FEW),
       gap ? this.gap(gap) : null,
       shifts("More likely now", learned.rose),
@@ -129,7 +129,7 @@ export class LearnedPanel {
       ),
       el(
         "span",
-        { class: "rs-phrase-bar", "aria-hidden": "true" },
+        { class: "rs-phrase-bar rs-column", "aria-hidden": "true" },
         el("i", { style: { "--w": share(item.before, item.before_of) } }),
         el("i", { style: { "--w": share(item.after, item.after_of) } }),
       ),

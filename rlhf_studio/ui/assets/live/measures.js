@@ -104,8 +104,8 @@ export class Measures {
     this.step = el("span", { class: "rs-muted" });
     this.node = el(
       "section",
-      { class: "rs-panel rs-gauges", "aria-label": "How good is it?", hidden: true },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "How good is it?"), this.step),
+      { class: "rs-panel rs-gauges rs-box", "aria-label": "How good is it?", hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "How good is it?"), this.step),
       this.said,
       this.body,
     );

@@ -43,7 +43,7 @@ export class SampleTable {
     this.head = el("div", { class: "rs-rows-head" });
     this.list = el("div", { class: "rs-rows", role: "listbox", "aria-label": "Responses of this step" });
     this.list.addEventListener("click", (event) => this.pickNode(event.target.closest("[role=option]")));
-    this.node = el("div", { class: "rs-table" }, this.head, this.list);
+    this.node = el("div", { class: "rs-table rs-column" }, this.head, this.list);
     this.always = SAMPLED;
     this.pairs = false;
     this.drawHead();
@@ -238,7 +238,7 @@ export class StepPicker {
       el("i", { "aria-hidden": "true" }),
       "live",
     );
-    this.node = el("div", { class: "rs-picker" }, this.title, this.slider, this.live);
+    this.node = el("div", { class: "rs-picker rs-middle" }, this.title, this.slider, this.live);
   }
 
   set(ranges) {

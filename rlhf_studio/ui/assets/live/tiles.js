@@ -39,7 +39,7 @@ class TileView {
       { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "rs-spark", "aria-hidden": "true", preserveAspectRatio: "none" },
       this.line,
     );
-    const label = el("span", { class: "rs-tile-label" }, el("i"), spec.label || term(spec.metric).title);
+    const label = el("span", { class: "rs-tile-label rs-middle" }, el("i"), spec.label || term(spec.metric).title);
     this.node = el(
       "button",
       {

@@ -22,7 +22,7 @@ export class Verdict {
     this.words = el("span");
     this.note = el("span", { class: "rs-verdict-note" });
     this.sentence = el("p", { class: "rs-verdict-sentence" }, this.words, this.note);
-    this.counts = el("span", { class: "rs-verdict-counts" });
+    this.counts = el("span", { class: "rs-verdict-counts rs-wrap" });
     this.why = el(
       "button",
       {
@@ -37,7 +37,7 @@ export class Verdict {
     this.body = el("div", { class: "rs-why", id: "rs-why", hidden: true });
     this.node = el(
       "section",
-      { class: "rs-verdict", "aria-label": "Verdict" },
+      { class: "rs-verdict rs-flow", "aria-label": "Verdict" },
       el("i", { "aria-hidden": "true" }),
       this.sentence,
       this.counts,

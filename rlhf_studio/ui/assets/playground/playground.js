@@ -98,12 +98,12 @@ export class RewardPlayground {
       this.response.node,
       field("rs-playground-swap", "Words to put in the place of each word (may stay empty)", this.swap),
       this.problem,
-      el("div", { class: "rs-playground-buttons" }, this.button, this.cancel, this.another, this.status),
+      el("div", { class: "rs-playground-buttons rs-flow" }, this.button, this.cancel, this.another, this.status),
     );
     this.buildResult();
     this.node = el(
       "section",
-      { class: "rs-playground", "aria-label": "Reward playground" },
+      { class: "rs-playground rs-column", "aria-label": "Reward playground" },
       el(
         "p",
         { class: "rs-help" },
@@ -118,7 +118,7 @@ export class RewardPlayground {
   buildResult() {
     this.score = el("p", { class: "rs-playground-score" });
     this.notes = el("div", { class: "rs-playground-notes" });
-    this.colours = el("div", { class: "rs-playground-colours" });
+    this.colours = el("div", { class: "rs-playground-colours rs-flow" });
     this.legend = new Legend();
     this.view = new TokenView(
       (index) => this.pick(index, true),
@@ -132,7 +132,14 @@ export class RewardPlayground {
       "The score so far is the score of the text as if it ended at that token. Training has only seen whole texts, " +
         "so the beginnings of a text show a direction, not a judgement.",
     );
-    this.tokens = el("div", { class: "rs-playground-tokens" }, this.colours, this.view.node, this.card, this.explain);
+    this.tokens = el(
+      "div",
+      { class: "rs-playground-tokens rs-column" },
+      this.colours,
+      this.view.node,
+      this.card,
+      this.explain,
+    );
     this.words = new WordChanges((text) => {
       this.response.control.value = text;
       this.ask();

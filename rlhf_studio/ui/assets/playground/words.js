@@ -13,7 +13,7 @@ export class WordChanges {
     this.body = el("div", { class: "rs-playground-words-body" });
     this.node = el(
       "section",
-      { class: "rs-playground-words", "aria-labelledby": "rs-playground-words-title", hidden: true },
+      { class: "rs-playground-words rs-column", "aria-labelledby": "rs-playground-words-title", hidden: true },
       el("h3", { id: "rs-playground-words-title" }, "Which words matter"),
       el(
         "p",
@@ -97,7 +97,7 @@ export class WordChanges {
         "button",
         {
           type: "button",
-          class: "rs-playground-change",
+          class: "rs-playground-change rs-middle",
           "data-sign": value < 0 ? "minus" : "plus",
           "aria-label": `${title}: ${signed(value, 3)}`,
           title,

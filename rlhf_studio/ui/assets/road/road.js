@@ -57,7 +57,12 @@ class RoadPage {
     this.start = pushButton("rs-button rs-primary", "Run all on the world", () => this.begin());
     const rounds = el("label", { class: "rs-label", for: "rs-road-rounds" }, "Rounds");
     this.small = el("input", { type: "checkbox" });
-    const small = el("label", { class: "rs-road-small" }, this.small, "Small: a minute, to see that all parts fit");
+    const small = el(
+      "label",
+      { class: "rs-road-small rs-middle" },
+      this.small,
+      "Small: a minute, to see that all parts fit",
+    );
     const help = "Each round samples new pairs, trains the reward model on them and goes on with PPO.";
     this.tools = el(
       "div",
@@ -247,7 +252,7 @@ class RoadPage {
     return el(
       "li",
       {
-        class: "rs-road-card",
+        class: "rs-road-card rs-column rs-box",
         data: { state: part.state || "none", returns: String(returns) },
         style: { "--rs-column": COLUMNS[stage], "--rs-row": row },
       },

@@ -78,10 +78,10 @@ export class Steering {
       kind === "curve"
         ? el(
             "p",
-            { class: "rs-class-offer" },
+            { class: "rs-class-offer rs-wrap" },
             `${question.label}, from step ${question.first} to step ${question.last}`,
           )
-        : elEach("ul", { class: "rs-class-offer" }, question.options, (option) => el("li", {}, option));
+        : elEach("ul", { class: "rs-class-offer rs-wrap" }, question.options, (option) => el("li", {}, option));
     return this.offer;
   }
 

@@ -43,15 +43,15 @@ export class CompareView {
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.verdict = el("p", { class: "rs-compare-verdict" });
     this.notes = el("ul", { class: "rs-compare-notes" });
-    this.legend = el("ul", { class: "rs-compare-runs", "aria-label": "Runs" });
+    this.legend = el("ul", { class: "rs-compare-runs rs-wrap", "aria-label": "Runs" });
     this.curves = new Curves({
       host,
       plotly,
       ask: (metrics) => this.ask("curves", { metrics }),
       chosen: (metrics) => this.chose(metrics),
     });
-    this.settings = el("section", { class: "rs-panel" });
-    this.summary = el("section", { class: "rs-panel" });
+    this.settings = el("section", { class: "rs-panel rs-box" });
+    this.summary = el("section", { class: "rs-panel rs-box" });
     this.prompts = new Prompts((prompt) => this.ask("answers", { prompt }));
     this.sweep = new SweepView((metric) => this.ask("sweep", { metric }));
     this.content = el(
@@ -73,7 +73,7 @@ export class CompareView {
     this.node = el(
       "div",
       { class: "rs-compare", hidden: true },
-      el("div", { class: "rs-compare-top" }, button, this.title, this.another),
+      el("div", { class: "rs-compare-top rs-flow" }, button, this.title, this.another),
       this.problem,
       this.content,
     );

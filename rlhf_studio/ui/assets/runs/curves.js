@@ -45,7 +45,7 @@ export class Curves {
     this.node = el(
       "section",
       { "aria-label": "Curves" },
-      el("div", { class: "rs-curves-head" }, el("h3", {}, "Curves"), this.chooser, this.lines, this.told),
+      el("div", { class: "rs-curves-head rs-flow" }, el("h3", {}, "Curves"), this.chooser, this.lines, this.told),
       this.grid,
     );
     whenThemeChanges(() => this.redraw());
@@ -131,8 +131,8 @@ class Chart {
     this.readout = el("ul", { class: "rs-curve-values", hidden: true });
     this.node = el(
       "article",
-      { class: "rs-panel", data: { metric: name } },
-      el("div", { class: "rs-panel-head" }, this.title, this.unit),
+      { class: "rs-panel rs-box", data: { metric: name } },
+      el("div", { class: "rs-panel-head rs-wrap" }, this.title, this.unit),
       this.plot.node,
       this.readout,
     );

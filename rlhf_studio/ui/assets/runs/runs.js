@@ -82,7 +82,7 @@ class RunsPage {
     this.tickedText = el("span", { role: "status" });
     this.bar = el(
       "div",
-      { class: "rs-compare-bar", hidden: true },
+      { class: "rs-compare-bar rs-flow rs-box", hidden: true },
       this.tickedText,
       this.compareButton,
       button("Clear", () => this.table.setTicks([])),
@@ -98,7 +98,7 @@ class RunsPage {
       this.emptyMore,
       el(
         "div",
-        { class: "rs-buttons-row" },
+        { class: "rs-buttons-row rs-flow" },
         button("Go to Train", () => this.trigger("go_train", {}), "rs-button rs-primary"),
         this.emptyLog,
       ),
@@ -108,7 +108,7 @@ class RunsPage {
       { hidden: true },
       el(
         "div",
-        { class: "rs-runs-tools" },
+        { class: "rs-runs-tools rs-flow" },
         this.search,
         this.table.stageChoice,
         this.table.sorting,

@@ -18,8 +18,8 @@ export class SweepView {
     this.body = el("div");
     this.node = el(
       "section",
-      { class: "rs-panel", "aria-label": "Sweep", hidden: true },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "Sweep"), this.metric, this.said),
+      { class: "rs-panel rs-box", "aria-label": "Sweep", hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Sweep"), this.metric, this.said),
       this.body,
     );
   }

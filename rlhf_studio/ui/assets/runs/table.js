@@ -356,8 +356,8 @@ export class RunTable {
     if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));
     for (const tag of row.tags.slice(0, MOST_TAGS)) parts.push(pushButton("rs-run-tag", tag, () => this.find(tag)));
     if (row.tags.length > MOST_TAGS) parts.push(el("span", {}, `+${row.tags.length - MOST_TAGS}`));
-    if (row.remark) parts.push(el("span", { class: "rs-remark", title: row.remark }, row.remark));
-    return parts.length ? el("div", { class: "rs-run-about" }, parts) : null;
+    if (row.remark) parts.push(el("span", { class: "rs-remark rs-cut", title: row.remark }, row.remark));
+    return parts.length ? el("div", { class: "rs-run-about rs-flow" }, parts) : null;
   }
 
   tick(id, box) {

@@ -74,7 +74,7 @@ export class Inspector {
 
   build() {
     this.buildChoice();
-    this.facts = el("div", { class: "rs-facts" });
+    this.facts = el("div", { class: "rs-facts rs-wrap" });
     this.more = el("span", {});
     this.legend = new Legend();
     this.readout = el("div", { class: "rs-readout", "aria-hidden": "true" });
@@ -103,10 +103,10 @@ export class Inspector {
     );
     this.body = el(
       "div",
-      { class: "rs-inspector-body" },
+      { class: "rs-inspector-body rs-column" },
       el(
         "div",
-        { class: "rs-scale-row" },
+        { class: "rs-scale-row rs-flow" },
         this.legend.node,
         el("span", { class: "rs-checks" }, this.switchScale, switchNumbers),
       ),
@@ -124,8 +124,8 @@ export class Inspector {
     this.title = el("h3", {}, "Token inspector");
     this.node = el(
       "section",
-      { class: "rs-panel rs-inspector", "aria-label": "Token inspector" },
-      el("div", { class: "rs-panel-head" }, this.title, this.facts),
+      { class: "rs-panel rs-inspector rs-box", "aria-label": "Token inspector" },
+      el("div", { class: "rs-panel-head rs-wrap" }, this.title, this.facts),
       this.choice.node,
       this.note,
       this.body,

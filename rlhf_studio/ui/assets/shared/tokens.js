@@ -250,7 +250,12 @@ export class Legend {
     this.ticks = el("div", { class: "rs-scale-ticks" });
     this.text = el("span");
     this.scale = el("div", { class: "rs-scale-main" }, this.bar, this.ticks);
-    this.node = el("div", { class: "rs-scale", role: "note", "aria-label": "Colour scale" }, this.scale, this.text);
+    this.node = el(
+      "div",
+      { class: "rs-scale rs-middle", role: "note", "aria-label": "Colour scale" },
+      this.scale,
+      this.text,
+    );
   }
 
   /** `scale` is what the tokens are coloured by. */

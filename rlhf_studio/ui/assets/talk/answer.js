@@ -80,8 +80,8 @@ export class Answer {
     this.status = el("p", { class: "rs-answer-status" }, "Waiting");
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.notes = el("div", { class: "rs-answer-notes" });
-    this.figures = el("dl", { class: "rs-answer-figures", hidden: true });
-    this.card = el("div", { class: "rs-card", hidden: true });
+    this.figures = el("dl", { class: "rs-answer-figures rs-wrap", hidden: true });
+    this.card = el("div", { class: "rs-card rs-column", hidden: true });
     show(this.view.node, false);
     this.node = el(
       "section",
@@ -194,7 +194,7 @@ export class Answer {
     return [
       el(
         "div",
-        { class: "rs-card-head" },
+        { class: "rs-card-head rs-wrap" },
         el("span", { class: "rs-card-title" }, `Token ${index + 1} of ${ids.length}`),
         el("span", { class: "rs-card-token" }, tokenContent(pieces[index])),
         el("span", { class: "rs-muted" }, `id ${ids[index]}`),
@@ -249,7 +249,7 @@ function likeliest(title, top, own, piece, share) {
       "li",
       { class: classes || null, "data-tip": id === own ? "The token that was written." : null },
       el("i", { style: { "--w": `${(100 * likely).toFixed(1)}%` } }),
-      el("span", { class: "rs-alternative-text" }, tokenContent(text)),
+      el("span", { class: "rs-alternative-text rs-cut" }, tokenContent(text)),
       el("span", { class: "rs-alternative-share" }, chance(likely)),
     );
   };

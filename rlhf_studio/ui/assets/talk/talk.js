@@ -67,11 +67,11 @@ class TalkPage {
     this.left = new Chooser("Left", policies, chosen);
     this.right = new Chooser("Right", policies, chosen);
     this.composer = new Composer({ ask: () => this.ask(), stop: () => this.stop(), warm: () => this.warm() });
-    this.colours = el("div", { class: "rs-talk-colours", hidden: true });
-    this.log = el("div", { class: "rs-talk-log" }, invitation());
+    this.colours = el("div", { class: "rs-talk-colours rs-flow", hidden: true });
+    this.log = el("div", { class: "rs-talk-log rs-column" }, invitation());
     this.body = el(
       "div",
-      { class: "rs-talk-body", hidden: true },
+      { class: "rs-talk-body rs-column", hidden: true },
       el("h2", { class: "rs-hidden" }, "Talk to policies"),
       el("div", { class: "rs-talk-sides" }, this.left.node, this.right.node),
       this.colours,

@@ -13,7 +13,12 @@ export function recordedRuns({ recordings, looks }) {
     return pushButton(looks ? "rs-button rs-small" : "rs-link", name, open);
   };
   if (!recordings.length) return null;
-  const node = el("div", { class: "rs-watch-first" }, el("span", {}, "Watch a recorded run:"), recordings.map(button));
+  const node = el(
+    "div",
+    { class: "rs-watch-first rs-wrap" },
+    el("span", {}, "Watch a recorded run:"),
+    recordings.map(button),
+  );
   node.classList.toggle("rs-help", !looks);
   return node;
 }

@@ -31,7 +31,7 @@ export class Composer {
       );
       return el(
         "div",
-        { class: "rs-adders", role: "group", "aria-label": `Add a component: ${group}` },
+        { class: "rs-adders rs-flow", role: "group", "aria-label": `Add a component: ${group}` },
         el("span", {}, group),
         el("div", {}, adders),
       );
@@ -107,7 +107,7 @@ export class Composer {
     );
     const head = el(
       "div",
-      { class: "rs-component-head" },
+      { class: "rs-component-head rs-middle" },
       el("strong", {}, `${index + 1}. ${kind ? kind.title : component.kind}`),
       remove,
     );

@@ -29,7 +29,7 @@ export function fileButtons({ operator, onload, onsave }) {
   };
   const input = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: chosen });
   const button = (label, act) => pushButton("rs-quiet", label, act);
-  const node = el("span", { class: "rs-files" });
+  const node = el("span", { class: "rs-files rs-wrap" });
   return fill(node, operator && button("Load settings", () => input.click()), button("Save settings", onsave), input);
 }
 

@@ -55,7 +55,7 @@ class Risks {
         pushButton("rs-link", title, () => this.onfield(field)),
       ),
       el("p", { class: "rs-help" }, cause),
-      el("div", { class: "rs-risk-foot" }, use ? button : null, fold(rule, advice)),
+      el("div", { class: "rs-risk-foot rs-flow" }, use ? button : null, fold(rule, advice)),
     );
   }
 
@@ -154,10 +154,10 @@ export class Outlook {
     );
     this.node = el(
       "aside",
-      { class: "rs-outlook", "aria-label": "What will happen" },
+      { class: "rs-outlook rs-column rs-box", "aria-label": "What will happen" },
       el(
         "div",
-        { class: "rs-outlook-body" },
+        { class: "rs-outlook-body rs-column" },
         el("div", { class: "rs-label-row" }, el("h2", {}, "What will happen"), this.checking),
         this.sentence,
         this.watch,
@@ -173,7 +173,7 @@ export class Outlook {
       ),
       el(
         "div",
-        { class: "rs-outlook-foot" },
+        { class: "rs-outlook-foot rs-column" },
         operator
           ? [name, this.origin.node, this.queue, el("div", { class: "rs-startbar" }, this.button)]
           : el("p", { class: "rs-message" }, whyNot),

@@ -120,5 +120,5 @@ function summary({ least, median, percentile_95: high, most, bins }, noun) {
     el("span", {}, "0"),
     el("span", {}, `${integer(most)} tokens`),
   );
-  return el("div", { class: "rs-lengths" }, el("dl", {}, figures), el("div", {}, picture, axis));
+  return el("div", { class: "rs-lengths rs-wrap" }, el("dl", {}, figures), el("div", {}, picture, axis));
 }

@@ -77,13 +77,13 @@ export class Sections {
       this.build(spec, form.components, extras[spec.name], opened.includes(spec.name), ontoggle),
     );
     this.picker.adopt(this.fields.get("engine.accelerate_config"));
-    this.node = elEach("div", { class: "rs-sections" }, this.sections, (section) => section.node);
+    this.node = elEach("div", { class: "rs-sections rs-box" }, this.sections, (section) => section.node);
     this.refresh();
   }
 
   build(spec, kinds, extra, open, ontoggle) {
     const fields = spec.fields.map((field) => this.field(field, kinds));
-    const summary = el("span", { class: "rs-section-summary" });
+    const summary = el("span", { class: "rs-section-summary rs-cut" });
     const changed = el("span", { class: "rs-badge rs-badge-changed", hidden: true });
     const wrong = el("span", { class: "rs-badge rs-badge-wrong", hidden: true });
     const more = el("button", {

@@ -113,11 +113,11 @@ class TrainPage {
     this.message = el("p", { class: "rs-message", role: "status", hidden: true });
     const tools = el(
       "div",
-      { class: "rs-form-tools" },
+      { class: "rs-form-tools rs-flow" },
       levelSwitch(this.root),
       el(
         "div",
-        { class: "rs-files" },
+        { class: "rs-files rs-wrap" },
         this.reset,
         fileButtons({
           operator: this.boot.operator,

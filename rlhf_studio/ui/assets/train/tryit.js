@@ -58,7 +58,7 @@ export class TryIt {
       el("div", { class: "rs-try-texts" }, this.prompt.node, this.response.node, this.reference.node),
       el(
         "div",
-        { class: "rs-try-tools" },
+        { class: "rs-try-tools rs-flow" },
         this.button,
         this.cancel,
         el("label", { for: "rs-try-stopped" }, this.stopped, "The response ended by itself"),
@@ -85,7 +85,7 @@ export class TryIt {
       node: el(
         "div",
         { class: "rs-field" },
-        el("div", { class: "rs-try-label" }, el("label", { for: id, class: "rs-label" }, title), extra),
+        el("div", { class: "rs-try-label rs-middle" }, el("label", { for: id, class: "rs-label" }, title), extra),
         control,
       ),
     };

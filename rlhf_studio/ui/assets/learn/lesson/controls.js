@@ -101,6 +101,6 @@ function choice({ values, start, plain }, label, word, changed) {
 
 function toggle({ start }, label, word, changed) {
   const box = el("input", { type: "checkbox", checked: start, onchange: () => changed(box.checked) });
-  const node = el("label", { class: "rs-learn-control rs-learn-toggle" }, box, el("span", {}, label));
+  const node = el("label", { class: "rs-learn-control rs-learn-toggle rs-middle" }, box, el("span", {}, label));
   return { node, put: (value) => (box.checked = value) };
 }

@@ -105,7 +105,7 @@ export class Lesson {
       picker?.node,
       this.tools.opening.node,
       this.scenes.map((scene) => scene.node),
-      el("div", { class: "rs-learn-turn" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
+      el("div", { class: "rs-learn-turn rs-wrap" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
     );
     this.page.tell("");
   }

@@ -56,7 +56,7 @@ export class Prediction {
       "div",
       { class: "rs-learn-question", role: "group", "aria-label": "Question" },
       el("p", { class: "rs-learn-asked" }, inline(block.question, reading)),
-      el("div", { class: "rs-learn-answers" }, this.buttons, this.skip, this.again),
+      el("div", { class: "rs-learn-answers rs-flow" }, this.buttons, this.skip, this.again),
       this.verdict,
     );
   }

@@ -21,7 +21,7 @@ export class RunPicker {
     this.node = el(
       "div",
       { class: "rs-learn-run" },
-      el("div", { class: "rs-learn-pick" }, el("label", { for: id }, "Run"), this.list),
+      el("div", { class: "rs-learn-pick rs-middle" }, el("label", { for: id }, "Run"), this.list),
       this.note,
       this.problem,
     );

@@ -25,7 +25,7 @@ export class Slides {
     this.place = el("span", { class: "rs-learn-place", role: "status" });
     this.bar = el(
       "div",
-      { class: "rs-learn-bar", role: "group", "aria-label": "Slides", hidden: true },
+      { class: "rs-learn-bar rs-flow", role: "group", "aria-label": "Slides", hidden: true },
       button("\u2190", "Previous slide", () => this.back()),
       this.place,
       button("\u2192", "Next slide", () => this.forward()),

@@ -67,7 +67,7 @@ export class Quiz {
       el("h2", { class: "rs-learn-title" }, `Quiz ${choice.seed}`),
       this.place,
       this.body,
-      el("div", { class: "rs-learn-turn" }, this.finish, this.next),
+      el("div", { class: "rs-learn-turn rs-wrap" }, this.finish, this.next),
     );
     const open = this.outcomes.indexOf("open");
     this.go(open < 0 ? this.questions.length : open);
@@ -192,6 +192,10 @@ export class Opening {
     const there = () => this.page.choose({ lesson: question.lesson, scene: question.scene });
     const link = pushButton("rs-quiet", `Go to \u201c${question.title}\u201d`, there);
     const skip = pushButton("rs-quiet", "Skip it", () => (this.node.open = false));
-    fill(this.body, new PosedQuestion(question, this.page).node, el("div", { class: "rs-learn-answers" }, skip, link));
+    fill(
+      this.body,
+      new PosedQuestion(question, this.page).node,
+      el("div", { class: "rs-learn-answers rs-flow" }, skip, link),
+    );
   }
 }

@@ -29,7 +29,7 @@ export function contextOf(question, { word, reading }) {
   const settings = question.settings.map(({ label, text }) =>
     el("div", {}, el("dt", {}, inline(label, reading)), el("dd", {}, plain[text] ?? word(text))),
   );
-  return [...nodes, settings.length ? el("dl", { class: "rs-learn-settings" }, settings) : null];
+  return [...nodes, settings.length ? el("dl", { class: "rs-learn-settings rs-wrap" }, settings) : null];
 }
 
 /** A whole sheet. */
@@ -66,7 +66,7 @@ function task(question, number, withAnswers) {
     el("p", { class: "rs-learn-of" }, el("b", {}, String(number)), question.title),
     context,
     el("p", { class: "rs-learn-asked" }, inline(question.question, reading)),
-    elEach("ul", { class: "rs-learn-boxes" }, question.choices, ([key], place) =>
+    elEach("ul", { class: "rs-learn-boxes rs-wrap" }, question.choices, ([key], place) =>
       choice(key, LETTERS[place], question, word),
     ),
     withAnswers ? el("p", { class: "rs-learn-because" }, inline(explanation, reading)) : space(),

@@ -114,7 +114,7 @@ export class Teaching {
       problem,
       el(
         "div",
-        { class: "rs-learn-answers" },
+        { class: "rs-learn-answers rs-flow" },
         button("Exercise sheet", "sheet"),
         button("Answer sheet", "answers"),
         button("Quiz on this page", "quiz"),
