@@ -1,14 +1,6 @@
 // The form of a new evaluation: who answers, which prompts, how often.
-import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
+import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 
-const field = (label, help, input) =>
-  el(
-    "label",
-    { class: "rs-evaluate-field rs-column" },
-    el("span", { class: "rs-label" }, label),
-    input,
-    help ? el("span", { class: "rs-help" }, help) : null,
-  );
 const text = (placeholder = "") => el("input", { class: "rs-input", type: "text", placeholder, spellcheck: "false" });
 const whole = (value, min, max) => el("input", { class: "rs-input", type: "number", value, min, max, step: 1 });
 
@@ -91,15 +83,15 @@ export class Form {
       el(
         "div",
         { class: "rs-evaluate-fields" },
-        field("Prompts", "A file or dataset of prompts.", file),
-        field("How many", "0 takes all of them.", prompts),
-        field("Answers per prompt", "Two or more also show how well the reward orders them.", samples),
-        field("Seed", "Every policy gets the same random numbers.", seed),
-        field("Temperature", "", temperature),
-        field("Judge", "A reward model that was not used in training.", judge),
-        field("Reward model", "Scores the answers instead of the run's rewards.", reward),
-        field("Held-out text", "A file of texts: shows what training made a policy forget.", held),
-        field("Name", "", name),
+        labelled("Prompts", file, "A file or dataset of prompts."),
+        labelled("How many", prompts, "0 takes all of them."),
+        labelled("Answers per prompt", samples, "Two or more also show how well the reward orders them."),
+        labelled("Seed", seed, "Every policy gets the same random numbers."),
+        labelled("Temperature", temperature),
+        labelled("Judge", judge, "A reward model that was not used in training."),
+        labelled("Reward model", reward, "Scores the answers instead of the run's rewards."),
+        labelled("Held-out text", held, "A file of texts: shows what training made a policy forget."),
+        labelled("Name", name),
       ),
       el("label", { class: "rs-check" }, this.greedy, " Greedy: always the likeliest token"),
       this.problem,

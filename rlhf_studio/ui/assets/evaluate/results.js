@@ -1,5 +1,5 @@
 // The table of an evaluation with its intervals, the win rates as bars, and the files to take home.
-import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
+import { each, el, fill, pushButton, saveFile, setText, show } from "../shared/dom.js";
 import { NONE, number, readable } from "../shared/format.js";
 import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -156,9 +156,7 @@ export class Results {
       setText(this.told, reply.problem);
       return;
     }
-    const url = URL.createObjectURL(new Blob([reply.text], { type: TYPES[kind] }));
-    el("a", { href: url, download: reply.name }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 10000);
+    saveFile(reply.text, reply.name, TYPES[kind]);
   }
 }
 

@@ -1,5 +1,5 @@
 // The dialog "Take it home": weights as a zip or on the hub, the report, the tables; and what was made, to download.
-import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
+import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
 import { waitAfter } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
@@ -70,7 +70,7 @@ export class TakeHome {
     this.choice = el(
       "div",
       {},
-      el("div", { class: "rs-take-choice" }, field("Checkpoint", this.step), field("As", this.kind), this.make),
+      el("div", { class: "rs-take-choice" }, labelled("Checkpoint", this.step), labelled("As", this.kind), this.make),
       el("p", { class: "rs-help" }, "With tokenizer, generation settings and a model card filled from the run."),
       this.push,
     );
@@ -248,6 +248,3 @@ export class TakeHome {
 }
 
 const section = (title, ...content) => el("section", { class: "rs-take-part" }, el("h3", {}, title), ...content);
-
-const field = (label, input) =>
-  el("div", { class: "rs-take-field" }, el("label", { class: "rs-label", for: input.id }, label), input);

@@ -1,6 +1,6 @@
 // A new task: what is asked, and the rows that fill it: pasted, from a file of this computer, by a path on the app's
 // machine, or from the answers of an evaluation.
-import { el, fill, pushButton, setText, show } from "../shared/dom.js";
+import { el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { NO_ANSWER, Once } from "../shared/visit.js";
 import { Segments } from "../shared/segments.js";
@@ -300,23 +300,20 @@ function prompted(line) {
   }
 }
 
-function label(text, ...children) {
-  return el("div", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), children);
-}
+const label = (text, ...children) =>
+  el("div", { class: "rs-labelled" }, el("span", { class: "rs-label" }, text), children);
 
 function field(text, attributes) {
   const input = el("input", { class: "rs-input", type: "text", autocomplete: "off", ...attributes });
-  return { input, node: el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input) };
+  return { input, node: labelled(text, input) };
 }
 
 function chooser(text) {
   const input = el("select", { class: "rs-input" });
-  return { input, node: el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input) };
+  return { input, node: labelled(text, input) };
 }
 
 function area(text, help, rows) {
   const input = el("textarea", { class: "rs-input rs-area", rows: String(rows), spellcheck: "false" });
-  const node = el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input);
-  if (help) fill(node, el("span", { class: "rs-label" }, text), input, el("span", { class: "rs-help" }, help));
-  return { input, node };
+  return { input, node: labelled(text, input, help) };
 }

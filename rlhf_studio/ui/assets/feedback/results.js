@@ -1,5 +1,5 @@
 // What a task has found: agreement, how each annotator leans, and where people disagree. For operators.
-import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, saveFile, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
 import { figure, numberHead, table } from "../shared/table.js";
@@ -68,12 +68,7 @@ export class Results {
     const reply = await this.server.export({ task: this.task.id, rows }).catch(() => ({ problem: NO_ANSWER }));
     this.say(reply.problem || "");
     if (reply.problem) return;
-    const url = URL.createObjectURL(new Blob([reply.lines], { type: "application/jsonl" }));
-    const link = el("a", { href: url, download: reply.name });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
+    saveFile(reply.lines, reply.name, "application/jsonl");
   }
 
   /** The answers become a file of the app's machine, and the Train page's form is filled with it. */

@@ -1,6 +1,6 @@
 // The teacher's dialog for a question: ready ones, one's own, and the rounds there were.
 import { address } from "../shared/address.js";
-import { el, fill, pushButton, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, saveFile, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { table } from "../shared/table.js";
@@ -177,9 +177,7 @@ export class AskDialog {
   async save(one, table) {
     const told = await this.steer("file", one, { table });
     if (told.problem) return;
-    const url = URL.createObjectURL(new Blob([told.text], { type: table ? "text/csv" : "application/jsonl" }));
-    el("a", { href: url, download: told.name }).click();
-    URL.revokeObjectURL(url);
+    saveFile(told.text, told.name, table ? "text/csv" : "application/jsonl");
   }
 
   async remove(one, button) {

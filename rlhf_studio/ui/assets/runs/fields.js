@@ -1,6 +1,6 @@
 // Fields for settings: those that a new run changes, and those that a sweep varies.
-import { el, elEach, pushButton, setText, show } from "../shared/dom.js";
-import { input, labelled } from "./dialog.js";
+import { el, elEach, labelled, pushButton, setText, show } from "../shared/dom.js";
+import { input } from "./dialog.js";
 
 /** A setting's value as it is typed. */
 export const plainText = (value) => (value === null || value === undefined ? "null" : String(value));

@@ -1,10 +1,10 @@
 // What follows from a run: suggestions, a fork or variation with other settings, a sweep. The server checks each.
-import { el, setText, show } from "../shared/dom.js";
+import { el, labelled, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { nextStages } from "../shared/next_stage.js";
 import { scrolling, table } from "../shared/table.js";
 import { Once, onlyWatches } from "../shared/visit.js";
-import { form, input, labelled } from "./dialog.js";
+import { form, input } from "./dialog.js";
 import { Axis, Changes, plainText, settingNames } from "./fields.js";
 
 const MOST_NAME = 120;

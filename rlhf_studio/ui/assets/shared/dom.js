@@ -27,6 +27,23 @@ export const elEach = (tag, properties, items, make) => el(tag, properties, item
 /** A button that does something; `words` are its children. */
 export const pushButton = (look, words, onclick) => el("button", { type: "button", class: look, onclick }, words);
 
+/** Words above a control, and a line of help below it. */
+export const labelled = (words, control, help = "") =>
+  el(
+    "label",
+    { class: "rs-labelled" },
+    el("span", { class: "rs-label" }, words),
+    control,
+    help ? el("span", { class: "rs-help" }, help) : null,
+  );
+
+/** Give a person a text as a file of this name. */
+export function saveFile(text, name, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
 /** A link to another website, in a tab of its own; null where there is no address. */
 export const newTab = (href, words) => (href ? el("a", { href, target: "_blank", rel: "noopener" }, words) : null);
 

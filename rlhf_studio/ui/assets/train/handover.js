@@ -5,13 +5,6 @@ import { askedFor, kindsOf, NO_FORM } from "./state.js";
 
 const LARGEST = 64e3; // bytes; also in train_page.py
 
-/** Offer a text as a file. */
-export function saveText(text, name) {
-  const link = el("a", { href: URL.createObjectURL(new Blob([text], { type: "text/yaml" })), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
 /** What is wrong with a chosen file before it is read; empty for nothing. */
 export const tooLarge = (file) =>
   file.size > LARGEST ? `${file.name} is larger than 64 kB; a settings file has a few kilobytes.` : "";

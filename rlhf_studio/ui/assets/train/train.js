@@ -1,11 +1,11 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
-import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
+import { debounce, el, fill, memory, pushButton, saveFile, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { pause, waitAfter } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { Cards, recordedRuns } from "./cards.js";
 import { Field, same } from "./form.js";
-import { fileButtons, inOne, saveText, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
+import { fileButtons, inOne, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
 import { NOTHING_SAID, Outlook } from "./outlook.js";
 import { Preview } from "./preview.js";
 import { levelSwitch, Sections } from "./sections.js";
@@ -355,7 +355,7 @@ class TrainPage {
     const answer = await this.wanted(this.ask("to_yaml"));
     if (!answer) return undefined;
     if (answer.problems) return this.show({ ...this.answer, problems: answer.problems });
-    saveText(answer.text, answer.file_name);
+    saveFile(answer.text, answer.file_name, "text/yaml");
     return this.say(
       `Saved as ${answer.file_name}. The same file works with: ` +
         `python -m rlhf_studio train --config ${answer.file_name}`,
