@@ -34,6 +34,12 @@ def test_scripts_name_nothing_that_is_private_to_plotly_or_another_library():
     assert private == {}
 
 
+def test_charts_are_drawn_by_one_layer():
+    """Who draws asks charts/plot.js, which alone knows the theme, the letters and the axes, and gives Plotly no text of others."""
+    others = [path for path in SCRIPTS if folder_of(path) != "charts" and "window.Plotly" in path.read_text(encoding="utf-8")]
+    assert others == []
+
+
 @pytest.mark.parametrize("path", [*SCRIPTS, *STYLES], ids=lambda path: path.name)
 def test_files_load_nothing_from_elsewhere(path):
     text = path.read_text(encoding="utf-8")

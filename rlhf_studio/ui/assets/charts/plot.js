@@ -12,7 +12,7 @@ let loading = null;
 
 /** Load our own copy of Plotly once. It is large, so it is loaded when the first chart is near. */
 export function loadPlotly(url) {
-  if (window.Plotly) return Promise.resolve();
+  if (isLoaded()) return Promise.resolve();
   loading ??= new Promise((resolve, reject) => {
     const script = el("script", { src: url });
     script.onload = resolve;
@@ -24,6 +24,8 @@ export function loadPlotly(url) {
   });
   return loading;
 }
+
+export const isLoaded = () => Boolean(window.Plotly);
 
 /** The theme's colours: a function from "score" to the value of --q-score. */
 export function coloursOf(node) {
@@ -105,6 +107,8 @@ export function layout(colour, look) {
 export class Plot {
   constructor(...over) {
     this.drawing = el("div", { class: "rs-plot" });
+    this.zoomed = false;
+    this.onzoom = null;
     this.node = el("div", { class: "rs-plot-frame", role: "img" }, this.drawing, over);
     new ResizeObserver(
       debounce(60, () => this.drawn && this.drawing.offsetWidth && window.Plotly.Plots.resize(this.drawing)),
@@ -114,8 +118,22 @@ export class Plot {
   /** Draw, or draw anew; `words` say what is seen. Plotly is loaded. */
   draw(traces, look, words) {
     window.Plotly.react(this.drawing, traces, look, CONFIG);
+    if (!this.drawn) this.drawing.on("plotly_relayout", (change) => this.changed(change));
     this.drawn = true;
     this.node.setAttribute("aria-label", words);
+  }
+
+  /** After a zoom, and when all is shown again: tell `onzoom`. */
+  changed(change) {
+    if (change["xaxis.autorange"]) this.zoomed = false;
+    else if (Object.keys(change).some((key) => /axis2?\.range/.test(key))) this.zoomed = true;
+    this.onzoom?.(this.zoomed);
+  }
+
+  /** Show all of the lines again. */
+  showAll() {
+    const axes = Object.keys(this.drawing.layout).filter((name) => /^[xy]axis/.test(name));
+    window.Plotly.relayout(this.drawing, Object.fromEntries(axes.map((name) => [`${name}.autorange`, true])));
   }
 
   /** Where a pointer is, in pixels from the left and the top of the drawing. */

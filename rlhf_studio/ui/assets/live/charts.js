@@ -1,5 +1,5 @@
 // The grid of small charts: one drawing each, with a legend, a crosshair and a zoom button.
-import { Plot, coloursOf } from "../charts/plot.js";
+import { Plot, coloursOf, isLoaded } from "../charts/plot.js";
 import { saveAsPicture } from "../charts/save.js";
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { decimals, duration, number, percent } from "../shared/format.js";
@@ -16,7 +16,6 @@ class ChartCard {
     this.hidden = new Set();
     this.dirty = false;
     this.onscreen = false;
-    this.zoomed = false;
     this.keys = new Map();
     this.build();
   }
@@ -30,7 +29,7 @@ class ChartCard {
     this.xUnit = el("span", { class: "rs-unit-x" });
     this.reset = el(
       "button",
-      { type: "button", class: "rs-link", hidden: true, onclick: () => this.resetZoom() },
+      { type: "button", class: "rs-link", hidden: true, onclick: () => this.plot.showAll() },
       "Reset zoom",
     );
     this.grow = el(
@@ -57,6 +56,10 @@ class ChartCard {
     this.title = el("h3", {}, spec.title);
     this.rightUnit = el("span", {}, spec.right);
     this.plot = new Plot(this.cross, this.flag, this.dots);
+    this.plot.onzoom = (zoomed) => {
+      show(this.reset, zoomed);
+      this.mark(null, null);
+    };
     this.frame = this.plot.node;
     this.off = false;
     this.node = el(
@@ -140,14 +143,6 @@ class ChartCard {
     );
   }
 
-  resetZoom() {
-    window.Plotly.relayout(this.plot.drawing, {
-      "xaxis.autorange": true,
-      "yaxis.autorange": true,
-      "yaxis2.autorange": true,
-    });
-  }
-
   /** Values in the legend: at `step`, or as they are now. */
   setValues(step) {
     const { store } = this.grid;
@@ -170,7 +165,7 @@ class ChartCard {
     const placed = this.place();
     for (const [metric, entry] of this.keys) entry.digits = decimals(grid.store.largest(metric));
     this.setValues(grid.hovered);
-    if (!placed || !window.Plotly) return;
+    if (!placed || !isLoaded()) return;
     this.dirty = !this.onscreen;
     if (this.dirty) return;
     this.revision = (this.revision || 0) + 1;
@@ -178,18 +173,7 @@ class ChartCard {
     const traces = tracesOf(this.spec, grid.store, options);
     this.plot.draw(traces, layoutOf(this.spec, grid.store, traces, options), this.words());
     setText(this.xUnit, this.spec.kind === "path" ? "KL" : AXES[grid.mode]);
-    if (!this.wired) this.wire();
     this.mark(grid.hovered, grid.owner);
-  }
-
-  wire() {
-    this.wired = true;
-    this.plot.drawing.on("plotly_relayout", (change) => {
-      if (change["xaxis.autorange"] || change.autosize) this.zoomed = change.autosize ? this.zoomed : false;
-      else if (Object.keys(change).some((key) => /axis2?\.range/.test(key))) this.zoomed = true;
-      show(this.reset, this.zoomed);
-      this.mark(null, null);
-    });
   }
 
   /** What is seen, for who cannot see it. */
