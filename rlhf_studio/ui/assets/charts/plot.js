@@ -70,8 +70,8 @@ export const upright = (x, colour, dash) => ({
 });
 
 /**
- * What all charts look like. `names` are what stands beside the two axes, our own words; `xaxis`, `yaxis` and the second
- * one at the right add to Plotly's axes, `margin` to the room around the drawing; `more` are other parts of its layout.
+ * What all charts look like. `names` are our own words beside the two axes; `xaxis`, `yaxis` and the second one at the
+ * right add to Plotly's axes, `margin` to the room around the drawing; `more` are other parts of Plotly's layout.
  * @param {Object<string, any>} look
  */
 export function layout(colour, look) {
