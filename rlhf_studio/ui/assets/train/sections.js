@@ -105,7 +105,7 @@ export class Sections {
     const node = el(
       "details",
       { class: "rs-section", data: { section: spec.name }, open, ontoggle: () => ontoggle(spec.name, node.open) },
-      el("summary", {}, el("span", { class: "rs-title" }, spec.title), summary, wrong, changed),
+      el("summary", { class: "rs-bare" }, el("span", { class: "rs-title" }, spec.title), summary, wrong, changed),
       body,
     );
     return { spec, node, summary, changed, wrong, more, fields };
