@@ -103,13 +103,13 @@ export function layout(colour, look) {
   };
 }
 
-/** One drawing in its frame; `over` are elements that lie above it, such as a crosshair. */
+/** One drawing in its frame, called `name` until it is drawn; `over` lies above it, such as a crosshair. */
 export class Plot {
-  constructor(...over) {
+  constructor(name, ...over) {
     this.drawing = el("div", { class: "rs-plot" });
     this.zoomed = false;
     this.onzoom = null;
-    this.node = el("div", { class: "rs-plot-frame", role: "img" }, this.drawing, over);
+    this.node = el("div", { class: "rs-plot-frame", role: "img", "aria-label": name }, this.drawing, over);
     new ResizeObserver(
       debounce(60, () => this.drawn && this.drawing.offsetWidth && window.Plotly.Plots.resize(this.drawing)),
     ).observe(this.node);

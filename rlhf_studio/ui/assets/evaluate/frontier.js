@@ -13,7 +13,7 @@ export class Frontier {
     this.plotly = plotly;
     this.sentence = el("p", { class: "rs-evaluate-sentence" });
     this.legend = el("div", {});
-    this.plot = new Plot();
+    this.plot = new Plot("Frontier");
     this.list = scrolling("rs-evaluate-scroll", "Points of the frontier");
     this.nothing = el("p", { class: "rs-help", hidden: true }, "No policy here has a KL from the reference.");
     this.node = el(

@@ -55,7 +55,7 @@ class ChartCard {
     );
     this.title = el("h3", {}, spec.title);
     this.rightUnit = el("span", {}, spec.right);
-    this.plot = new Plot(this.cross, this.flag, this.dots);
+    this.plot = new Plot(spec.title, this.cross, this.flag, this.dots);
     this.plot.onzoom = (zoomed) => {
       show(this.reset, zoomed);
       this.mark(null, null);

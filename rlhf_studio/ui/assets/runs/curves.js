@@ -127,7 +127,7 @@ class Chart {
   constructor(name) {
     this.title = el("h4", {});
     this.unit = el("span", { class: "rs-muted" });
-    this.plot = new Plot();
+    this.plot = new Plot(name);
     this.readout = el("ul", { class: "rs-curve-values", hidden: true });
     this.node = el(
       "article",
