@@ -1,6 +1,6 @@
 // The blind arena: two answers without names; a person says which is better, and is told afterwards who they were.
 import { answerCard, sideBySide } from "../shared/answers.js";
-import { el, setText, show } from "../shared/dom.js";
+import { el, setText, show, pushButton } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { leftOut } from "./results.js";
@@ -22,13 +22,7 @@ export class Arena {
     this.last = el("p", { class: "rs-help rs-evaluate-last", role: "status" });
     this.gone = el("p", { class: "rs-help", hidden: true });
     const vote = (choice, label, key) =>
-      el(
-        "button",
-        { type: "button", class: "rs-button", onclick: () => this.vote(choice) },
-        label,
-        " ",
-        el("kbd", { "aria-hidden": "true" }, key),
-      );
+      pushButton("rs-button", [label, " ", el("kbd", { "aria-hidden": "true" }, key)], () => this.vote(choice));
     this.buttons = [
       vote("left", "A is better", "A"),
       vote("tie", "Equally good", "T"),
@@ -39,7 +33,7 @@ export class Arena {
       { class: "rs-evaluate-duel", hidden: true },
       this.prompt,
       sideBySide(answerCard("A", this.left), answerCard("B", this.right)),
-      el("div", { class: "rs-evaluate-votes" }, this.buttons),
+      el("div", { class: "rs-evaluate-votes rs-wrap" }, this.buttons),
     );
     this.node = el(
       "div",

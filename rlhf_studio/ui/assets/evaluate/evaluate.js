@@ -1,6 +1,6 @@
 // The Evaluate page: policies answer the same prompts, and what comes out stands side by side.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { pagePoll } from "../shared/lost.js";
 import { Segments } from "../shared/segments.js";
@@ -146,9 +146,8 @@ class EvaluatePage {
     if (JSON.stringify(rows) === this.rows) return;
     this.rows = JSON.stringify(rows);
     const when = (seconds) => new Date(1000 * seconds).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
-    fill(
-      this.chosen,
-      rows.map(([id, name, state, at]) => el("option", { value: id }, `${name} \u00b7 ${state} \u00b7 ${when(at)}`)),
+    each(this.chosen, rows, ([id, name, state, at]) =>
+      el("option", { value: id }, `${name} \u00b7 ${state} \u00b7 ${when(at)}`),
     );
     this.chosen.value = this.run;
   }

@@ -1,5 +1,5 @@
 // The dialog "Take it home": weights as a zip or on the hub, the report, the tables; and what was made, to download.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
@@ -45,11 +45,7 @@ export class TakeHome {
   build() {
     this.step = el("select", { class: "rs-input", id: "rs-take-step" });
     this.kind = el("select", { class: "rs-input", id: "rs-take-kind" });
-    this.make = el(
-      "button",
-      { type: "button", class: "rs-button rs-primary", onclick: () => this.weights("") },
-      "Make zip",
-    );
+    this.make = pushButton("rs-button rs-primary", "Make zip", () => this.weights(""));
     this.name = el("input", {
       class: "rs-input",
       id: "rs-take-name",
@@ -60,18 +56,14 @@ export class TakeHome {
       spellcheck: "false",
     });
     this.public = el("input", { type: "checkbox", id: "rs-take-public" });
-    this.pushButton = el(
-      "button",
-      { type: "button", class: "rs-button", onclick: () => this.weights(this.name.value.trim()) },
-      "Push to the hub",
-    );
+    this.pushButton = pushButton("rs-button", "Push to the hub", () => this.weights(this.name.value.trim()));
     this.push = el(
       "details",
       { class: "rs-take-push" },
       el("summary", {}, "Push to the Hugging Face hub"),
       el("label", { class: "rs-label", for: "rs-take-name" }, "Name on the hub"),
       this.name,
-      el("label", { class: "rs-take-check", for: "rs-take-public" }, this.public, "Everyone may see it"),
+      el("label", { class: "rs-take-check rs-middle", for: "rs-take-public" }, this.public, "Everyone may see it"),
       el("p", { class: "rs-help" }, "Private unless you tick this. The token of the app's environment is used."),
       this.pushButton,
     );
@@ -79,13 +71,13 @@ export class TakeHome {
     this.choice = el(
       "div",
       {},
-      el("div", { class: "rs-take-choice" }, field("Checkpoint", this.step), field("As", this.kind), this.make),
+      el("div", { class: "rs-take-choice" }, labelled("Checkpoint", this.step), labelled("As", this.kind), this.make),
       el("p", { class: "rs-help" }, "With tokenizer, generation settings and a model card filled from the run."),
       this.push,
     );
     this.records = RECORDS.map(([what, title, help]) => ({
       what,
-      button: el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.start({ what }) }, title),
+      button: pushButton("rs-button rs-small", title, () => this.start({ what })),
       help,
     }));
     this.making = el(
@@ -101,14 +93,14 @@ export class TakeHome {
     );
     this.viewer = el("p", { class: "rs-help", hidden: true });
     this.bar = el("progress", { max: 1, "aria-label": "Progress" });
-    this.cancel = el("button", { type: "button", class: "rs-quiet", onclick: () => this.stop() }, "Stop");
+    this.cancel = pushButton("rs-quiet", "Stop", () => this.stop());
     this.said = el("p", { class: "rs-take-said", role: "status" });
-    this.working = el("div", { class: "rs-take-working", hidden: true }, this.bar, this.cancel);
+    this.working = el("div", { class: "rs-take-working rs-middle", hidden: true }, this.bar, this.cancel);
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.files = el("ul", { class: "rs-take-files" });
     this.drawn = "";
     this.ready = section("Ready to download", this.files);
-    const close = el("button", { type: "button", class: "rs-button", onclick: () => this.dialog.close() }, "Close");
+    const close = pushButton("rs-button", "Close", () => this.dialog.close());
     this.title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, "Take it home");
     this.dialog = el(
       "dialog",
@@ -190,10 +182,7 @@ export class TakeHome {
       best !== null && best !== newest ? option("best", `Best score (step ${best})`) : null,
       others.map(({ step }) => option(String(step), `Step ${step}`)),
     );
-    fill(
-      this.kind,
-      (adapter ? ["adapter", "merged"] : ["merged"]).map((kind) => option(kind, KINDS[kind])),
-    );
+    each(this.kind, adapter ? ["adapter", "merged"] : ["merged"], (kind) => option(kind, KINDS[kind]));
   }
 
   job({ job, busy }) {
@@ -263,6 +252,3 @@ export class TakeHome {
 }
 
 const section = (title, ...content) => el("section", { class: "rs-take-part" }, el("h3", {}, title), ...content);
-
-const field = (label, input) =>
-  el("div", { class: "rs-take-field" }, el("label", { class: "rs-label", for: input.id }, label), input);

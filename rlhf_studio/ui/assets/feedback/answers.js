@@ -25,7 +25,7 @@ export class Pair {
       sideBySide(side(0), side(1)),
       el(
         "div",
-        { class: "rs-rate-buttons rs-neither" },
+        { class: "rs-rate-buttons rs-neither rs-wrap" },
         keyed("Equally good", "T", () => vote("tie", null)),
         keyed("Both bad", "X", () => vote("both_bad", null)),
       ),
@@ -75,7 +75,7 @@ export class Ranking {
       {},
       sideBySide(this.cards),
       this.status,
-      el("div", { class: "rs-rate-buttons" }, this.done, this.same, this.back),
+      el("div", { class: "rs-rate-buttons rs-wrap" }, this.done, this.same, this.back),
     );
     this.update();
   }

@@ -1,6 +1,6 @@
 // Break it on purpose: two runs from one seed, a question before them, and the way from the chart to the line of code.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { PictureView } from "../pictures/view.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
@@ -89,11 +89,10 @@ export class Breaking {
       el(
         "li",
         {},
-        el(
-          "button",
-          { type: "button", class: "rs-learn-broken", onclick: () => this.page.choose({ place: "break", show: name }) },
-          el("span", { class: "rs-learn-number", "aria-hidden": "true" }, String(place + 1)),
-          el("span", {}, title),
+        pushButton(
+          "rs-learn-broken",
+          [el("span", { class: "rs-learn-number", "aria-hidden": "true" }, String(place + 1)), el("span", {}, title)],
+          () => this.page.choose({ place: "break", show: name }),
         ),
       ),
     );
@@ -198,7 +197,7 @@ export class Breaking {
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.lost = el("div", {});
     const rows = WHICH.map((which) => this.rows[which].node);
-    const tools = el("div", { class: "rs-learn-answers" }, this.start, this.again, this.compare);
+    const tools = el("div", { class: "rs-learn-answers rs-flow" }, this.start, this.again, this.compare);
     return el(
       "div",
       { class: "rs-learn-both" },
@@ -346,13 +345,7 @@ export class Breaking {
     return [
       el("h4", {}, "Would the program have told you?"),
       noticed.length ? el("p", {}, lead) : el("p", {}, "The engine noticed nothing."),
-      noticed.length
-        ? el(
-            "ul",
-            {},
-            noticed.map((text) => el("li", {}, text)),
-          )
-        : "",
+      noticed.length ? elEach("ul", {}, noticed, (text) => el("li", {}, text)) : "",
       el("p", {}, items.length ? "The doctor on Live found:" : "The doctor on Live found nothing."),
       items.length ? el("ul", {}, items) : "",
     ].filter(Boolean);

@@ -1,6 +1,6 @@
 // Before and now: the starting policy's answer beside the newest one to the same prompt, both coloured by token.
 import { ColourChoice, answerNumbers, promptTurns } from "../shared/answers.js";
-import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { el, fill, redraw, setText, show, each } from "../shared/dom.js";
 import { lower, number, readable } from "../shared/format.js";
 import { Legend, answerText, scaleOf, valuesOf } from "../shared/tokens.js";
 
@@ -16,7 +16,7 @@ export class Answers {
     this.prompt = el("span", { class: "rs-pair-prompt" });
     this.place = el("span", { class: "rs-muted" });
     this.turns = promptTurns((by) => this.turn(by), this.place);
-    this.body = el("div", { class: "rs-before" });
+    this.body = el("div", { class: "rs-before rs-column" });
     this.legend = new Legend();
     this.all = el("details", { class: "rs-all-answers" }, el("summary", {}, "All prompts"));
     this.list = el("div", { class: "rs-answer-list" });
@@ -24,8 +24,8 @@ export class Answers {
     this.all.addEventListener("toggle", () => this.loadAll());
     this.node = el(
       "section",
-      { class: "rs-panel rs-answers", "aria-label": "Before and now", hidden: true },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "Before and now"), this.note, this.turns),
+      { class: "rs-panel rs-answers rs-box", "aria-label": "Before and now", hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Before and now"), this.note, this.turns),
       this.body,
       el("div", { class: "rs-answers-foot" }, this.choice.node, this.legend.node),
       this.all,
@@ -138,12 +138,7 @@ export class Answers {
     const content = JSON.stringify(reply.rows);
     if (this.listedAs === content) return;
     this.listedAs = content;
-    redraw(this.list, this.all.firstChild, () =>
-      fill(
-        this.list,
-        reply.rows.map((row) => pairOf(row, this.quantity)),
-      ),
-    );
+    redraw(this.list, this.all.firstChild, () => each(this.list, reply.rows, (row) => pairOf(row, this.quantity)));
   }
 }
 
@@ -151,7 +146,7 @@ export class Answers {
 function pairOf(row, quantity) {
   return el(
     "article",
-    { class: "rs-pair" },
+    { class: "rs-pair rs-column" },
     el("p", { class: "rs-pair-prompt" }, readable(row.prompt)),
     answer("before", row.before, null, quantity, null),
     row.now.step > 0 ? answer("now", row.now, row.before, quantity, null) : null,

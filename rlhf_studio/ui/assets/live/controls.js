@@ -1,6 +1,6 @@
 // The buttons that steer a run: plain ones, menus of related ones, and the question that changes settings.
 import { forceStop, form } from "../shared/dialogs.js";
-import { el, keepInside, setText, show } from "../shared/dom.js";
+import { el, keepInside, setText, show, elEach } from "../shared/dom.js";
 import { nodeByArrow } from "../shared/segments.js";
 
 const ONGOING = ["running", "paused"];
@@ -117,10 +117,11 @@ class Menu {
       );
       return { ...item, node };
     });
-    this.list = el(
+    this.list = elEach(
       "div",
-      { class: "rs-menu", role: "menu", "aria-label": spec.label, hidden: true },
-      this.items.map((item) => item.node),
+      { class: "rs-menu rs-box", role: "menu", "aria-label": spec.label, hidden: true },
+      this.items,
+      (item) => item.node,
     );
     this.node = el("div", { class: "rs-menu-box" }, button, this.list);
     button.setAttribute("aria-haspopup", "menu");
@@ -165,10 +166,11 @@ export class Controls {
     this.steered = steered;
     this.pending = null;
     this.buttons = BUTTONS.map((spec) => this.make(spec));
-    this.node = el(
+    this.node = elEach(
       "div",
-      { class: "rs-controls", role: "group", "aria-label": "Run controls" },
-      this.buttons.map((button) => button.menu?.node || button.node),
+      { class: "rs-controls rs-wrap", role: "group", "aria-label": "Run controls" },
+      this.buttons,
+      (button) => button.menu?.node || button.node,
     );
   }
 

@@ -34,15 +34,15 @@ export class Header {
       this.bar,
     );
     this.times = el("span", { class: "rs-times", "data-term": "time/left" });
-    this.device = el("span", { class: "rs-run-device" });
-    this.phase = el("span", { class: "rs-phase" });
+    this.device = el("span", { class: "rs-run-device rs-cut" });
+    this.phase = el("span", { class: "rs-phase rs-cut" });
     this.controls = new Controls(act, steered);
     this.viewer = el("span", { class: "rs-viewer" });
     this.node = el(
       "header",
-      { class: "rs-head" },
+      { class: "rs-head rs-flow" },
       el("div", { class: "rs-head-main" }, this.name, this.recording, this.state, this.live, this.device),
-      el("div", { class: "rs-head-progress" }, this.stepText, this.progress, this.times, this.phase, this.kept),
+      el("div", { class: "rs-head-progress rs-flow" }, this.stepText, this.progress, this.times, this.phase, this.kept),
       el("div", { class: "rs-head-controls" }, this.viewer, this.controls.node),
     );
   }
@@ -293,7 +293,7 @@ export class Banner {
   /** @param ending  what can be done when a run is over, as rows of buttons */
   constructor(ending) {
     this.ending = ending;
-    this.node = el("div", { class: "rs-banner", hidden: true });
+    this.node = el("div", { class: "rs-banner rs-column", hidden: true });
     this.problem = el("p", { role: "alert" });
     this.content = null;
     this.shown = "";
@@ -321,16 +321,16 @@ export class Banner {
       this.node,
       el(
         "div",
-        { class: "rs-banner-said" },
+        { class: "rs-banner-said rs-wrap" },
         el("strong", {}, content.title),
         (content.lines || []).map((line) => el("p", {}, line)),
       ),
       rows.length
         ? el(
             "div",
-            { class: "rs-banner-said" },
+            { class: "rs-banner-said rs-wrap" },
             el("p", { class: "rs-muted", id: "rs-summary-title" }, content.compared),
-            el("ul", { class: "rs-summary", "aria-labelledby": "rs-summary-title" }, rows),
+            el("ul", { class: "rs-summary rs-wrap", "aria-labelledby": "rs-summary-title" }, rows),
           )
         : null,
       this.ending.buttons(content.tone, content.operator),

@@ -1,5 +1,7 @@
 // The Live page: it asks the server for news of one run again and again, and gives each part what concerns it.
 // The script in ui/html.py calls mount().
+import { loadPlotly, whenThemeChanges } from "../charts/plot.js";
+import { TakeHome } from "../export/take_home.js";
 import { Answers } from "./answers.js";
 import { ChartPanel } from "./chart_panel.js";
 import { address } from "../shared/address.js";
@@ -13,7 +15,6 @@ import { handOver } from "../shared/handover.js";
 import { Banner, Header, Restart, bannerOf } from "./header.js";
 import { LearnedPanel } from "./learned.js";
 import { pagePoll } from "../shared/lost.js";
-import { loadPlotly } from "../shared/plotly.js";
 import { notices } from "../shared/notices.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, reloadAfterRestart } from "../shared/visit.js";
 import { Measures } from "./measures.js";
@@ -22,7 +23,6 @@ import { applyStage, isAlive } from "./stage.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
-import { TakeHome } from "../export/take_home.js";
 import { Verdict } from "./verdict.js";
 import { Empty, Waiting } from "./waiting.js";
 import { choiceOf, WorkArea } from "./work.js";
@@ -182,7 +182,7 @@ class LivePage {
         event.target === document.body || (this.host.contains(event.target) && !this.work.node.contains(event.target));
       if (free && this.host.offsetParent !== null) this.work.onkey(event, false);
     });
-    new MutationObserver(() => this.charts.update()).observe(document.body, { attributeFilter: ["class"] });
+    whenThemeChanges(() => this.charts.update());
     this.clock = setInterval(() => this.tick(), 1000);
     address.watch("live", (params) => this.follow(params));
     if (asked) this.open(asked, {});

@@ -1,5 +1,5 @@
 // The verdict in one sentence, and behind "why?" what the doctor found, each with its evidence and one way out.
-import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { Detail } from "./detail.js";
 
@@ -23,7 +23,7 @@ export class Verdict {
     this.words = el("span");
     this.note = el("span", { class: "rs-verdict-note" });
     this.sentence = el("p", { class: "rs-verdict-sentence" }, this.words, this.note);
-    this.counts = el("span", { class: "rs-verdict-counts" });
+    this.counts = el("span", { class: "rs-verdict-counts rs-wrap" });
     this.why = el(
       "button",
       {
@@ -38,7 +38,7 @@ export class Verdict {
     this.body = el("div", { class: "rs-why", id: "rs-why", hidden: true });
     this.node = el(
       "section",
-      { class: "rs-verdict", "aria-label": "Verdict" },
+      { class: "rs-verdict rs-flow", "aria-label": "Verdict" },
       el("i", { "aria-hidden": "true" }),
       this.sentence,
       this.counts,
@@ -165,14 +165,7 @@ export class Verdict {
         fact("Cause", finding.cause),
         fact("What to do", finding.advice),
         finding.evidence.length
-          ? [
-              el("dt", {}, "See for yourself"),
-              el(
-                "dd",
-                {},
-                finding.evidence.map((item) => this.evidence(item)),
-              ),
-            ]
+          ? [el("dt", {}, "See for yourself"), elEach("dd", {}, finding.evidence, (item) => this.evidence(item))]
           : null,
       ),
       this.wayOut(finding),
@@ -190,11 +183,8 @@ export class Verdict {
     const led = item.metric || item.step !== null;
     const text = readable(item.text, 300);
     if (!led) return el("span", { class: "rs-evidence" }, text);
-    return el(
-      "button",
-      { type: "button", class: "rs-evidence rs-link", onclick: () => this.go({ ...item, phrase }) },
-      text,
-      place.length ? ` (${place.join(", ")})` : "",
+    return pushButton("rs-evidence rs-link", [text, place.length ? ` (${place.join(", ")})` : ""], () =>
+      this.go({ ...item, phrase }),
     );
   }
 
@@ -214,11 +204,7 @@ export class Verdict {
       await this.fork({ run, step, changes });
       button.setAttribute("aria-disabled", "false");
     };
-    return el(
-      "button",
-      { type: "button", class: "rs-button rs-small rs-primary", onclick: press },
-      `${from} with ${list}`,
-    );
+    return pushButton("rs-button rs-small rs-primary", `${from} with ${list}`, press);
   }
 }
 

@@ -1,6 +1,6 @@
 // What stands in the place of numbers: while a run starts, and when there is no run to show.
 import { onPlainClick } from "../shared/links.js";
-import { el, fill, show } from "../shared/dom.js";
+import { el, fill, show, elEach, pushButton } from "../shared/dom.js";
 import { firstStep, isAlive } from "./stage.js";
 
 /** In place of the charts while there is nothing to draw. */
@@ -57,11 +57,7 @@ export class Empty {
       "Press Start run.",
       "Watch here: curves rise, tokens colour, answers change.",
     ];
-    const list = el(
-      "ol",
-      {},
-      steps.map((text) => el("li", {}, text)),
-    );
+    const list = elEach("ol", {}, steps, (text) => el("li", {}, text));
     const own = [el("h2", {}, "No run yet"), list, this.button("Open Train", "open_train", "rs-primary")];
     fill(this.node, el("div", {}, own), recordings.length ? this.recorded(recordings) : null);
   }
@@ -88,10 +84,6 @@ export class Empty {
   }
 
   button(label, event, look) {
-    return el(
-      "button",
-      { type: "button", class: `rs-button rs-small ${look}`, onclick: () => this.trigger(event, {}) },
-      label,
-    );
+    return pushButton(`rs-button rs-small ${look}`, label, () => this.trigger(event, {}));
   }
 }

@@ -1,6 +1,6 @@
 // The Road page: the stages as cards, one click that goes along all of them, and where each result comes from.
 import { address } from "../shared/address.js";
-import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { each, el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
@@ -59,14 +59,15 @@ class RoadPage {
       receive: (reply) => this.receive(reply),
     });
     this.rounds = el("select", { class: "rs-input", id: "rs-road-rounds" });
-    this.start = el(
-      "button",
-      { class: "rs-button rs-primary", type: "button", onclick: () => this.begin() },
-      "Run all on the world",
-    );
+    this.start = pushButton("rs-button rs-primary", "Run all on the world", () => this.begin());
     const rounds = el("label", { class: "rs-label", for: "rs-road-rounds" }, "Rounds");
     this.small = el("input", { type: "checkbox" });
-    const small = el("label", { class: "rs-road-small" }, this.small, "Small: a minute, to see that all parts fit");
+    const small = el(
+      "label",
+      { class: "rs-road-small rs-middle" },
+      this.small,
+      "Small: a minute, to see that all parts fit",
+    );
     const help = "Each round samples new pairs, trains the reward model on them and goes on with PPO.";
     this.tools = el(
       "div",
@@ -200,16 +201,11 @@ class RoadPage {
     const planned = gone ? [] : reply.parts;
     const parts = road ? road.parts : planned.map((part) => ({ ...part, state: "", headline: "", problem: "" }));
     this.last = Math.max(1, ...parts.map(({ key }) => roundOf(key)));
-    redraw(this.cards, this.start, () =>
-      fill(
-        this.cards,
-        parts.map((part) => this.card(part)),
-      ),
-    );
+    redraw(this.cards, this.start, () => each(this.cards, parts, (part) => this.card(part)));
   }
 
   buttons(road) {
-    const button = (label, action) => el("button", { class: "rs-button", type: "button", onclick: action }, label);
+    const button = (label, action) => pushButton("rs-button", label, action);
     if (road.going) return [button("Stop", () => this.act("road_stop", road))];
     return ended(road) ? [] : [button("Go on", () => this.act("road_go", road))];
   }
@@ -241,19 +237,11 @@ class RoadPage {
     const table = stage === "evaluation" && ["running", "done"].includes(part.state);
     const open = table
       ? this.link("Open the table", "evaluate", { evaluation: part.run }, "rs-small")
-      : el(
-          "button",
-          {
-            class: "rs-button rs-small",
-            type: "button",
-            onclick: () => this.trigger("open_road_run", { run: part.run }),
-          },
-          "Open run",
-        );
+      : pushButton("rs-button rs-small", "Open run", () => this.trigger("open_road_run", { run: part.run }));
     return el(
       "li",
       {
-        class: "rs-road-card",
+        class: "rs-road-card rs-column rs-box",
         data: { state: part.state || "none", returns: String(returns) },
         style: { "--rs-column": COLUMNS[stage], "--rs-row": row },
       },

@@ -1,5 +1,5 @@
 // The card above the pages: what the teacher asks, how a student answers, and what the class answered.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { Answering } from "./answering.js";
 import { bars, curves } from "./results.js";
@@ -21,11 +21,7 @@ export class RoundCard {
     this.moved = null;
     this.lead = el("span", { class: "rs-class-lead" }, teaches ? "You ask the class" : "Your teacher asks");
     this.count = el("span", { class: "rs-class-count", role: "status" });
-    this.fold = el(
-      "button",
-      { type: "button", class: "rs-link", onclick: () => this.folded(!this.body.hidden) },
-      "Fold",
-    );
+    this.fold = pushButton("rs-link", "Fold", () => this.folded(!this.body.hidden));
     this.question = el("h2", { class: "rs-class-question" });
     this.answer = el("div", {});
     this.results = el("div", { class: "rs-class-results" });

@@ -1,8 +1,9 @@
 // What the teacher does with a round: close it, show what was answered, run what answers it, show what is right.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { REST } from "../shared/poll.js";
+import { table } from "../shared/table.js";
 import { Once, onlyWatches, whyNot } from "../shared/visit.js";
 
 const LOOK = 3000; // milliseconds between two looks at the run
@@ -32,12 +33,8 @@ export class Steering {
     /** @type {(() => void) | null} called when the round has changed */
     this.moved = null;
     this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go() });
-    this.away = el("button", { type: "button", class: "rs-button", onclick: () => this.putAway() }, "Put it away");
-    this.again = el(
-      "button",
-      { type: "button", class: "rs-button", onclick: () => this.steer("open") },
-      "Open it again",
-    );
+    this.away = pushButton("rs-button", "Put it away", () => this.putAway());
+    this.again = pushButton("rs-button", "Open it again", () => this.steer("open"));
     this.start = el(
       "button",
       { type: "button", class: "rs-button", hidden: true, onclick: () => this.begin() },
@@ -87,14 +84,10 @@ export class Steering {
       kind === "curve"
         ? el(
             "p",
-            { class: "rs-class-offer" },
+            { class: "rs-class-offer rs-wrap" },
             `${question.label}, from step ${question.first} to step ${question.last}`,
           )
-        : el(
-            "ul",
-            { class: "rs-class-offer" },
-            question.options.map((option) => el("li", {}, option)),
-          );
+        : elEach("ul", { class: "rs-class-offer rs-wrap" }, question.options, (option) => el("li", {}, option));
     return this.offer;
   }
 
@@ -217,18 +210,11 @@ export class Steering {
 
   async list() {
     const told = await this.ask("answers");
-    const rows = (told.answers || []).map(({ name, said, changes }) =>
-      el(
-        "tr",
-        {},
-        el("td", {}, name || "no name"),
-        el("td", {}, said || "a curve"),
-        el("td", {}, changes ? `changed ${counted(changes, "time")}` : ""),
-      ),
-    );
-    fill(
-      this.names,
-      rows.length ? el("table", {}, el("tbody", {}, rows)) : el("p", { class: "rs-help" }, "Nobody has answered yet."),
-    );
+    const rows = (told.answers || []).map(({ name, said, changes }) => [
+      name || "no name",
+      said || "a curve",
+      changes ? `changed ${counted(changes, "time")}` : "",
+    ]);
+    fill(this.names, rows.length ? table([], rows) : el("p", { class: "rs-help" }, "Nobody has answered yet."));
   }
 }

@@ -20,10 +20,10 @@ export class Prompts {
     this.first = el("input", { type: "checkbox", onchange: () => this.drawAnswers() });
     this.node = el(
       "section",
-      { class: "rs-panel", "aria-label": "The same prompts", hidden: true },
+      { class: "rs-panel rs-box", "aria-label": "The same prompts", hidden: true },
       el(
         "div",
-        { class: "rs-panel-head" },
+        { class: "rs-panel-head rs-wrap" },
         el("h3", {}, "The same prompts"),
         this.said,
         el("label", { class: "rs-check" }, this.first, "First answers too"),

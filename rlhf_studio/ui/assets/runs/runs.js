@@ -1,12 +1,12 @@
 // The Runs page: a table of all runs that keeps itself up to date, what may be done with each, and runs side by side.
+import { loadPlotly } from "../charts/plot.js";
 import { TakeHome } from "../export/take_home.js";
 import { address } from "../shared/address.js";
 import { ask, forceStop } from "../shared/dialogs.js";
-import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
+import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { handOver, rewardAddress } from "../shared/handover.js";
 import { pagePoll } from "../shared/lost.js";
-import { loadPlotly } from "../shared/plotly.js";
 import { mountTips } from "../shared/tips.js";
 import { isOnScreen, NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { CompareView, partners } from "./compare.js";
@@ -81,14 +81,13 @@ class RunsPage {
     this.news = el("p", { class: "rs-message", role: "status", hidden: true });
     this.archived = el("input", { type: "checkbox", onchange: () => this.redraw() });
     this.archivedBox = el("label", { class: "rs-check" }, this.archived, "Archived too");
-    const button = (label, act, look = "rs-button rs-small") =>
-      el("button", { type: "button", class: look, onclick: act }, label);
+    const button = (label, act, look = "rs-button rs-small") => pushButton(look, label, act);
     this.log = button("Open a log", () => this.openLog());
     this.compareButton = button("Compare", () => this.compare(), "rs-button rs-small rs-primary");
     this.tickedText = el("span", { role: "status" });
     this.bar = el(
       "div",
-      { class: "rs-compare-bar", hidden: true },
+      { class: "rs-compare-bar rs-flow rs-box", hidden: true },
       this.tickedText,
       this.compareButton,
       button("Clear", () => this.table.setTicks([])),
@@ -104,7 +103,7 @@ class RunsPage {
       this.emptyMore,
       el(
         "div",
-        { class: "rs-buttons-row" },
+        { class: "rs-buttons-row rs-flow" },
         button("Go to Train", () => this.trigger("go_train", {}), "rs-button rs-primary"),
         this.emptyLog,
       ),
@@ -114,7 +113,7 @@ class RunsPage {
       { hidden: true },
       el(
         "div",
-        { class: "rs-runs-tools" },
+        { class: "rs-runs-tools rs-flow" },
         this.search,
         this.table.stageChoice,
         this.table.sorting,

@@ -66,17 +66,6 @@ export function form(
   });
 }
 
-/** A label above a field, with a line of help. */
-export function labelled(label, field, help = "") {
-  return el(
-    "label",
-    { class: "rs-labelled" },
-    el("span", { class: "rs-label" }, label),
-    field,
-    help ? el("span", { class: "rs-help" }, help) : null,
-  );
-}
-
 export const input = (properties) =>
   el("input", { class: "rs-input", type: "text", autocomplete: "off", spellcheck: "false", ...properties });
 

@@ -4,7 +4,7 @@ import { ColourChoice } from "./answers.js";
 import { el, fill, memory, setText, show } from "./dom.js";
 import { integer, lower, number, spoken } from "./format.js";
 import { TokenCard } from "./card.js";
-import { Strip } from "./strip.js";
+import { Strip } from "../charts/strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
 
@@ -66,7 +66,7 @@ export class Inspector {
   }
 
   build() {
-    this.facts = el("div", { class: "rs-facts" });
+    this.facts = el("div", { class: "rs-facts rs-wrap" });
     this.more = el("span", {});
     this.legend = new Legend();
     this.readout = el("div", { class: "rs-readout", "aria-hidden": "true" });
@@ -95,10 +95,10 @@ export class Inspector {
     );
     this.body = el(
       "div",
-      { class: "rs-inspector-body" },
+      { class: "rs-inspector-body rs-column" },
       el(
         "div",
-        { class: "rs-scale-row" },
+        { class: "rs-scale-row rs-flow" },
         this.legend.node,
         el("span", { class: "rs-checks" }, this.switchScale, switchNumbers),
       ),
@@ -116,8 +116,8 @@ export class Inspector {
     this.title = el("h3", {}, "Token inspector");
     this.node = el(
       "section",
-      { class: "rs-panel rs-inspector", "aria-label": "Token inspector" },
-      el("div", { class: "rs-panel-head" }, this.title, this.facts),
+      { class: "rs-panel rs-inspector rs-box", "aria-label": "Token inspector" },
+      el("div", { class: "rs-panel-head rs-wrap" }, this.title, this.facts),
       this.choice.node,
       this.note,
       this.body,

@@ -1,6 +1,6 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
 import { markPointed } from "../classroom/pointing.js";
-import { el, fill, show } from "./dom.js";
+import { el, fill, show, each } from "./dom.js";
 import { lower, number, pieces, readable, spoken } from "./format.js";
 
 const CHUNK = 400;
@@ -256,7 +256,12 @@ export class Legend {
     this.ticks = el("div", { class: "rs-scale-ticks" });
     this.text = el("span");
     this.scale = el("div", { class: "rs-scale-main" }, this.bar, this.ticks);
-    this.node = el("div", { class: "rs-scale", role: "note", "aria-label": "Colour scale" }, this.scale, this.text);
+    this.node = el(
+      "div",
+      { class: "rs-scale rs-middle", role: "note", "aria-label": "Colour scale" },
+      this.scale,
+      this.text,
+    );
   }
 
   /** `scale` is what the tokens are coloured by. */
@@ -281,10 +286,7 @@ export class Legend {
     const { centre, limit } = scale;
     const sides = quantity.scale === "sequential" ? [0, limit / 4, limit] : [-limit, -limit / 4, 0, limit / 4, limit];
     const marks = sides.map((side) => centre + side);
-    fill(
-      this.ticks,
-      marks.map((mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2))),
-    );
+    each(this.ticks, marks, (mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2)));
     fill(this.text, unit);
   }
 }

@@ -53,12 +53,12 @@ export class Exchange {
     this.legendRow = el("div", { class: "rs-exchange-legend", hidden: true }, this.legend.node);
     this.node = el(
       "article",
-      { class: "rs-exchange", "aria-label": "Prompt and answers" },
+      { class: "rs-exchange rs-column", "aria-label": "Prompt and answers" },
       el(
         "header",
-        { class: "rs-exchange-head" },
+        { class: "rs-exchange-head rs-wrap" },
         el("div", {}, el("span", { class: "rs-exchange-who" }, "Prompt"), this.prompt),
-        el("div", { class: "rs-exchange-tools" }, el("span", { class: "rs-help" }, asked.line), this.copy),
+        el("div", { class: "rs-exchange-tools rs-flow" }, el("span", { class: "rs-help" }, asked.line), this.copy),
       ),
       this.status,
       this.legendRow,

@@ -1,7 +1,7 @@
 // The Talk page: two policies answer one prompt side by side, token by token.
 import { address } from "../shared/address.js";
 import { RewardPlayground } from "../playground/playground.js";
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { el, fill, memory, setText, show, pushButton } from "../shared/dom.js";
 import { pagePoll } from "../shared/lost.js";
 import { ColourChoice } from "../shared/answers.js";
 import { Segments } from "../shared/segments.js";
@@ -33,11 +33,7 @@ class TalkPage {
       "div",
       {},
       el("p", {}, "Start a run on the Train page; the first recipe needs no download and takes about a minute."),
-      el(
-        "button",
-        { type: "button", class: "rs-button rs-primary", onclick: () => trigger("talk_train", {}) },
-        "Go to Train",
-      ),
+      pushButton("rs-button rs-primary", "Go to Train", () => trigger("talk_train", {})),
     );
     this.empty = el(
       "div",
@@ -73,11 +69,11 @@ class TalkPage {
     const onchoice = (quantity) => this.exchanges.forEach((exchange) => exchange.colour(quantity));
     this.colour = new ColourChoice({ key: "talk-colour", first: "kl", label: "Colour tokens by", onchoice });
     const words = el("span", { class: "rs-help" }, this.colour.label);
-    this.colours = el("div", { class: "rs-talk-colours", hidden: true }, words, this.colour.node);
-    this.log = el("div", { class: "rs-talk-log" }, invitation());
+    this.colours = el("div", { class: "rs-talk-colours rs-flow", hidden: true }, words, this.colour.node);
+    this.log = el("div", { class: "rs-talk-log rs-column" }, invitation());
     this.body = el(
       "div",
-      { class: "rs-talk-body", hidden: true },
+      { class: "rs-talk-body rs-column", hidden: true },
       el("h2", { class: "rs-hidden" }, "Talk to policies"),
       el("div", { class: "rs-talk-sides" }, this.left.node, this.right.node),
       this.colours,

@@ -1,5 +1,5 @@
 // Settings handed over: loaded from a YAML file, asked for by a link, or sent by another page.
-import { el, fill, memory } from "../shared/dom.js";
+import { el, fill, memory, pushButton } from "../shared/dom.js";
 import { isOnScreen } from "../shared/visit.js";
 import { askedFor, kindsOf, NO_FORM } from "./state.js";
 
@@ -21,8 +21,8 @@ export function fileButtons({ operator, onload, onsave }) {
     if (file) onload(file);
   };
   const input = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: chosen });
-  const button = (label, act) => el("button", { type: "button", class: "rs-quiet", onclick: act }, label);
-  const node = el("span", { class: "rs-files" });
+  const button = (label, act) => pushButton("rs-quiet", label, act);
+  const node = el("span", { class: "rs-files rs-wrap" });
   return fill(node, operator && button("Load settings", () => input.click()), button("Save settings", onsave), input);
 }
 

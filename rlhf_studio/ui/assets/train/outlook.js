@@ -1,7 +1,7 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
 import { pageLink } from "../shared/links.js";
 import { copyButton } from "../shared/take.js";
-import { el, fill, newTab, setText, show } from "../shared/dom.js";
+import { el, fill, newTab, setText, show, each, elEach, pushButton } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { MemoryPlan } from "./plan.js";
 
@@ -35,14 +35,8 @@ class Risks {
     const told = JSON.stringify(risks);
     if (told === this.told) return; // what is being read, or has the focus, stays
     this.told = told;
-    fill(
-      this.list,
-      risks.slice(0, RISKS).map((risk) => this.item(risk)),
-    );
-    fill(
-      this.others,
-      risks.slice(RISKS).map((risk) => this.item(risk)),
-    );
+    each(this.list, risks.slice(0, RISKS), (risk) => this.item(risk));
+    each(this.others, risks.slice(RISKS), (risk) => this.item(risk));
     setText(this.count, `${risks.length - RISKS} more`);
     show(this.folded, risks.length > RISKS);
     show(this.node, risks.length > 0);
@@ -50,11 +44,7 @@ class Risks {
 
   item(risk) {
     const { level, title, cause, rule, advice, field, changes, use } = risk;
-    const button = el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.take(changes) },
-      use,
-    );
+    const button = pushButton("rs-button rs-small", use, () => this.take(changes));
     return el(
       "li",
       { class: "rs-risk", data: { level } },
@@ -63,10 +53,10 @@ class Risks {
         {},
         el("span", { class: "rs-risk-level" }, SIGNS[level]),
         " ",
-        el("button", { type: "button", class: "rs-link", onclick: () => this.onfield(field) }, title),
+        pushButton("rs-link", title, () => this.onfield(field)),
       ),
       el("p", { class: "rs-help" }, cause),
-      el("div", { class: "rs-risk-foot" }, use ? button : null, fold(rule, advice)),
+      el("div", { class: "rs-risk-foot rs-flow" }, use ? button : null, fold(rule, advice)),
     );
   }
 
@@ -83,7 +73,7 @@ class Risks {
 /** The run that the settings came from: what Start makes of it, and the other things that may be done. */
 class Origin {
   constructor({ onresume, onforget }) {
-    const button = (label, act, look) => el("button", { type: "button", class: look, onclick: act }, label);
+    const button = (label, act, look) => pushButton(look, label, act);
     this.text = el("span");
     this.resume = button("", onresume, "rs-button rs-small");
     this.node = el(
@@ -158,10 +148,10 @@ export class Outlook {
     );
     this.node = el(
       "aside",
-      { class: "rs-outlook", "aria-label": "What will happen" },
+      { class: "rs-outlook rs-column rs-box", "aria-label": "What will happen" },
       el(
         "div",
-        { class: "rs-outlook-body" },
+        { class: "rs-outlook-body rs-column" },
         el("div", { class: "rs-label-row" }, el("h2", {}, "What will happen"), this.checking),
         this.sentence,
         this.watch,
@@ -177,7 +167,7 @@ export class Outlook {
       ),
       el(
         "div",
-        { class: "rs-outlook-foot" },
+        { class: "rs-outlook-foot rs-column" },
         operator
           ? [name, this.origin.node, this.queue, el("div", { class: "rs-startbar" }, this.button)]
           : el("p", { class: "rs-message" }, whyNot),
@@ -228,9 +218,8 @@ export class Outlook {
     show(this.watch, Boolean(answer.watch));
     fill(this.missing, missing.length ? ["Still to fill in: ", ...this.links(missing), "."] : null);
     show(this.missing, missing.length > 0);
-    fill(
-      this.figures,
-      answer.figures.map((row) => el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value))),
+    each(this.figures, answer.figures, (row) =>
+      el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value)),
     );
     this.plan.show(answer.memory);
     show(this.measure, Boolean(answer.measure));
@@ -239,10 +228,7 @@ export class Outlook {
       this.measure,
       answer.measure?.running ? "Measuring this machine" : "Estimate the time: measure this machine (2 seconds)",
     );
-    fill(
-      this.notes,
-      answer.notes.map((note) => el("li", {}, note)),
-    );
+    each(this.notes, answer.notes, (note) => el("li", {}, note));
     show(this.notes, answer.notes.length > 0);
     this.risks.show(answer.risks);
     this.origin.show(answer.origin, wrong + missing.length > 0);
@@ -250,11 +236,7 @@ export class Outlook {
     fill(
       this.problems,
       el("strong", {}, `${counted(wrong, "problem")} to solve first`),
-      el(
-        "ul",
-        {},
-        answer.problems.map((problem) => el("li", {}, this.problem(problem))),
-      ),
+      elEach("ul", {}, answer.problems, (problem) => el("li", {}, this.problem(problem))),
       answer.run ? el("p", {}, ownRun(answer.run)) : null,
       answer.duplicate
         ? el("p", {}, newTab(answer.duplicate, "Duplicate this Space"), " to have a copy without limits.")
@@ -274,7 +256,7 @@ export class Outlook {
     const fields = [...new Set(problems.map(({ field }) => field))]; // several settings may need the same one
     return fields.flatMap((field, place) => [
       place ? ", " : "",
-      el("button", { type: "button", class: "rs-link", onclick: () => this.onproblem(field) }, this.titleOf(field)),
+      pushButton("rs-link", this.titleOf(field), () => this.onproblem(field)),
     ]);
   }
 
@@ -293,7 +275,7 @@ export class Outlook {
         " ",
         message,
       ),
-      mend ? el("button", { type: "button", class: "rs-button rs-small", onclick: use }, `Use ${mend.text}`) : null,
+      mend ? pushButton("rs-button rs-small", `Use ${mend.text}`, use) : null,
     ];
   }
 

@@ -1,5 +1,5 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
-import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
+import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { pagePoll } from "../shared/lost.js";
 import { REST } from "../shared/poll.js";
@@ -114,11 +114,11 @@ class TrainPage {
     this.message = el("p", { class: "rs-message", role: "status", hidden: true });
     const tools = el(
       "div",
-      { class: "rs-form-tools" },
+      { class: "rs-form-tools rs-flow" },
       levelSwitch(this.root),
       el(
         "div",
-        { class: "rs-files" },
+        { class: "rs-files rs-wrap" },
         this.reset,
         fileButtons({
           operator: this.boot.operator,
@@ -372,11 +372,7 @@ class TrainPage {
   }
 
   say(text, wrong = false, action = null) {
-    fill(
-      this.message,
-      text,
-      action ? el("button", { type: "button", class: "rs-quiet", onclick: action[1] }, action[0]) : null,
-    );
+    fill(this.message, text, action ? pushButton("rs-quiet", action[0], action[1]) : null);
     this.message.classList.toggle("rs-problem", wrong);
     show(this.message, Boolean(text));
   }
