@@ -1,6 +1,6 @@
 // The blind arena: two answers without names; a person says which is better, and is told afterwards who they were.
 import { answerCard, sideBySide } from "../shared/answers.js";
-import { el, setText, show, pushButton } from "../shared/dom.js";
+import { el, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { leftOut } from "./results.js";

@@ -1,6 +1,6 @@
 // Prompts by policies: the answers side by side, with what differs from one of the policies word by word.
 import { answerNumbers } from "../shared/answers.js";
-import { el, fill, setText, show, pushButton } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 import { rowHead, scrolling, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";

@@ -1,6 +1,6 @@
 // The table of an evaluation with its intervals, the win rates as bars, and the files to take home.
 import { saveText } from "../shared/take.js";
-import { el, fill, setText, show, each, pushButton } from "../shared/dom.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, number, readable } from "../shared/format.js";
 import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";

@@ -1,7 +1,7 @@
 // What a task has found: agreement, how each annotator leans, and where people disagree. For operators.
 import { saveText } from "../shared/take.js";
 import { answerCard, sideBySide } from "../shared/answers.js";
-import { el, fill, setText, show, pushButton } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
 import { figure, numberHead, table } from "../shared/table.js";

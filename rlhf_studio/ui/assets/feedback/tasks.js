@@ -160,7 +160,7 @@ class RatingLink {
     this.say = say;
     this.button = pushButton("rs-button", "Rating link", () => this.open());
     this.field = el("input", { class: "rs-input", readonly: true, "aria-label": "Rating link" });
-    const button = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
+    const button = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
     this.local = el("p", { class: "rs-help" });
     this.node = el(
       "div",

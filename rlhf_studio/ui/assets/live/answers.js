@@ -1,6 +1,6 @@
 // Before and now: the starting policy's answer beside the newest one to the same prompt, both coloured by token.
 import { ColourChoice, answerNumbers, promptTurns } from "../shared/answers.js";
-import { el, fill, redraw, setText, show, each } from "../shared/dom.js";
+import { each, el, fill, redraw, setText, show } from "../shared/dom.js";
 import { lower, number, readable } from "../shared/format.js";
 import { Legend, answerText, scaleOf, valuesOf } from "../shared/tokens.js";
 
@@ -27,7 +27,7 @@ export class Answers {
       { class: "rs-panel rs-answers rs-box", "aria-label": "Before and now", hidden: true },
       el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Before and now"), this.note, this.turns),
       this.body,
-      el("div", { class: "rs-answers-foot" }, this.choice.node, this.legend.node),
+      el("div", { class: "rs-answers-foot rs-flow" }, this.choice.node, this.legend.node),
       this.all,
     );
     this.reset();

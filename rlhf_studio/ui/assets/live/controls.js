@@ -1,6 +1,6 @@
 // The buttons that steer a run: plain ones, menus of related ones, and the question that changes settings.
 import { forceStop, form } from "../shared/dialogs.js";
-import { el, keepInside, setText, show, elEach } from "../shared/dom.js";
+import { el, elEach, keepInside, setText, show } from "../shared/dom.js";
 import { nodeByArrow } from "../shared/segments.js";
 
 const ONGOING = ["running", "paused"];

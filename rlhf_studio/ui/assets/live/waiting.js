@@ -1,6 +1,6 @@
 // What stands in the place of numbers: while a run starts, and when there is no run to show.
 import { onPlainClick } from "../shared/links.js";
-import { el, fill, show, elEach, pushButton } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, show } from "../shared/dom.js";
 import { firstStep, isAlive } from "./stage.js";
 
 /** In place of the charts while there is nothing to draw. */

@@ -1,6 +1,6 @@
 // Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
 import { onPlainClick } from "../shared/links.js";
-import { el, fill, setText, show, each, pushButton } from "../shared/dom.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, number, readable } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";

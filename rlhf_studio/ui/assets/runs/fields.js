@@ -1,5 +1,5 @@
 // Fields for settings: those that a new run changes, and those that a sweep varies.
-import { el, setText, show, elEach, labelled, pushButton } from "../shared/dom.js";
+import { el, elEach, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { input } from "../shared/dialogs.js";
 
 /** A setting's value as it is typed. */

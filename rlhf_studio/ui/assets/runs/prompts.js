@@ -16,7 +16,7 @@ export class Prompts {
     this.legend = new Legend();
     const onchoice = () => this.drawAnswers();
     this.choice = new ColourChoice({ key: "compare.quantity", first: "kl", label: "Colour answers by", onchoice });
-    this.foot = el("div", { class: "rs-answers-foot" }, this.choice.node, this.legend.node);
+    this.foot = el("div", { class: "rs-answers-foot rs-flow" }, this.choice.node, this.legend.node);
     this.first = el("input", { type: "checkbox", onchange: () => this.drawAnswers() });
     this.node = el(
       "section",

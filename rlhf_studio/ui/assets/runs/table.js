@@ -1,6 +1,6 @@
 // The table of runs. A row is made again only when its run has changed; sorting and searching move the rows there are.
 import { onPlainClick } from "../shared/links.js";
-import { el, fill, setText, show, each, pushButton } from "../shared/dom.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { COLUMNS, NAME, STAGES, textOf } from "./columns.js";

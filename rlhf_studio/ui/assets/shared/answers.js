@@ -32,7 +32,7 @@ export const answerCard = (name, text, { label = "", tag = "article", attributes
 export const answerNumbers = (facts) =>
   el(
     "span",
-    { class: "rs-answer-numbers" },
+    { class: "rs-answer-numbers rs-wrap" },
     facts.map((fact) => (Array.isArray(fact) ? numberOf(...fact) : el("span", {}, fact))),
   );
 

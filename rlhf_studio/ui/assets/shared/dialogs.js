@@ -1,5 +1,5 @@
 // Questions and forms in a native dialog: it keeps the focus inside, closes with Escape, and gives the focus back.
-import { el, setText, show } from "./dom.js";
+import { el, pushButton, setText, show } from "./dom.js";
 import { NO_ANSWER } from "./visit.js";
 
 /**
@@ -25,11 +25,7 @@ export function form(
     const problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     const look = danger ? "rs-button rs-danger" : "rs-button rs-primary";
     const yes = confirm ? el("button", { type: "submit", class: look }, confirm) : null;
-    const back = el(
-      "button",
-      { type: "button", class: "rs-button", onclick: () => dialog.close() },
-      confirm ? "Go back" : "Close",
-    );
+    const back = pushButton("rs-button", confirm ? "Go back" : "Close", () => dialog.close());
     const node = el(
       "form",
       {

@@ -1,5 +1,5 @@
 // The poll of a page, and the notice that the connection is lost: on every page the same.
-import { el, setText, show } from "./dom.js";
+import { el, pushButton, setText, show } from "./dom.js";
 import { clock } from "./format.js";
 import { Poll } from "./poll.js";
 import { isOnScreen, whenShown } from "./visit.js";
@@ -13,11 +13,11 @@ class LostNotice {
     this.wait = el("span", { class: "rs-lost-wait" });
     this.node = el(
       "div",
-      { class: "rs-lost", hidden: true },
+      { class: "rs-lost rs-flow", hidden: true },
       el("i", { "aria-hidden": "true" }),
       this.text,
       this.wait,
-      el("button", { type: "button", class: "rs-button rs-small", onclick: retry }, "Try now"),
+      pushButton("rs-button rs-small", "Try now", retry),
     );
   }
 

@@ -1,5 +1,5 @@
 // What a person takes along from a page: a text as a file, or in the clipboard.
-import { el, setText } from "./dom.js";
+import { el, pushButton, setText } from "./dom.js";
 
 const KEPT = 10000; // milliseconds for which a browser may take to begin with a file
 const TOLD = 2000; // milliseconds for which a button says what became of a click
@@ -28,7 +28,7 @@ export function copyButton(text, source = null, look = "rs-quiet") {
     }
     setTimeout(() => setText(button, "Copy"), TOLD);
   };
-  const button = el("button", { type: "button", class: look, onclick: copy }, "Copy");
+  const button = pushButton(look, "Copy", copy);
   return button;
 }
 

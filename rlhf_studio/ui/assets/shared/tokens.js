@@ -1,6 +1,6 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
 import { markPointed } from "../classroom/pointing.js";
-import { el, fill, show, each } from "./dom.js";
+import { each, el, fill, show } from "./dom.js";
 import { lower, number, pieces, readable, spoken } from "./format.js";
 
 const CHUNK = 400;

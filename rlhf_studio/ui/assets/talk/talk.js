@@ -1,7 +1,7 @@
 // The Talk page: two policies answer one prompt side by side, token by token.
 import { address } from "../shared/address.js";
 import { RewardPlayground } from "../playground/playground.js";
-import { el, fill, memory, setText, show, pushButton } from "../shared/dom.js";
+import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { pagePoll } from "../shared/lost.js";
 import { ColourChoice } from "../shared/answers.js";
 import { Segments } from "../shared/segments.js";

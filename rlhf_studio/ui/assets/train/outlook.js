@@ -1,7 +1,7 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
 import { pageLink } from "../shared/links.js";
 import { copyButton } from "../shared/take.js";
-import { el, fill, newTab, setText, show, each, elEach, pushButton } from "../shared/dom.js";
+import { each, el, elEach, fill, newTab, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { MemoryPlan } from "./plan.js";
 
@@ -138,7 +138,7 @@ export class Outlook {
     this.problems = el("div", { class: "rs-problems", role: "status", hidden: true });
     this.command = el("code", { tabindex: 0 });
     const copy = copyButton(() => this.last.command, this.command);
-    this.button = el("button", { type: "button", class: "rs-start", onclick: onstart }, "Start run");
+    this.button = pushButton("rs-start", "Start run", onstart);
     this.queue = el("p", { class: "rs-help", hidden: true });
     this.commandBox = el(
       "div",

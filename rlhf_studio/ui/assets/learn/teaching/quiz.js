@@ -1,6 +1,6 @@
 // Questions with numbers that a seed drew: a quiz that ends with a code, and the one question before a lesson.
 import { copyButton } from "../../shared/take.js";
-import { el, fill, memory, setText, show, pushButton } from "../../shared/dom.js";
+import { el, fill, memory, pushButton, setText, show } from "../../shared/dom.js";
 import { Prediction } from "../lesson/prediction.js";
 import { contextOf, readingOf } from "./sheet.js";
 import { leadOf } from "../lesson/text.js";
