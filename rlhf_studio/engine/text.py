@@ -76,9 +76,9 @@ def response_pieces(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch, row:
 def _added(before: str, after: str, marks: int) -> str:
     """What ``after`` has beyond ``before``, less the marks that stand in the pieces already: bytes that never made a character."""
     settled = before.rstrip(PARTIAL)
-    shown = len(before) - len(settled) + marks
+    marks_before = len(before) - len(settled) + marks
     new = after[len(settled) :]
-    return new[min(shown, len(new) - len(new.lstrip(PARTIAL))) :]
+    return new[min(marks_before, len(new) - len(new.lstrip(PARTIAL))) :]
 
 
 def text_as_read(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:

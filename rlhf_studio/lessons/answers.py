@@ -42,9 +42,9 @@ def _run(_: Asked) -> Any:
 
 
 def _record(asked: Asked) -> Any:
-    from rlhf_studio.lessons.record import opened
+    from rlhf_studio.lessons.record import bundled_record, opened
 
-    return opened(Path(asked.folder), asked.as_of) if asked.folder else _run(asked).record
+    return opened(Path(asked.folder), asked.as_of) if asked.folder else bundled_record()
 
 
 LOADERS: dict[str, Callable[[Asked], Any]] = {"run": _run, "world": _world, "record": _record}

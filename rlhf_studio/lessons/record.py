@@ -5,20 +5,16 @@ while it trains.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import islice
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rlhf_studio.lessons.kit.scene import CannotAsk
+from rlhf_studio.lessons.run import LessonRun, lesson_run, tokens_of
 from rlhf_studio.lessons.what_if import Recorded, recorded, with_critic
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import StepEpisodes
-
-if TYPE_CHECKING:
-    from rlhf_studio.lessons.run import LessonRun
 
 MOST_STEPS_KEPT, MOST_RUNS_KEPT, MOST_REMEMBERED = 40, 4, 1000
 Found = TypeVar("Found")
@@ -37,14 +33,6 @@ class Response:
     score: float
     gold: float | None
     stopped: bool
-
-
-def tokens_of(episodes: StepEpisodes) -> Iterator[tuple[list[int], list[str]]]:
-    """The ids and the texts of each episode's tokens, one episode after the other."""
-    ids = iter(episodes.response_ids.tolist())
-    for length in episodes.lengths.tolist():
-        own = list(islice(ids, length))
-        yield own, [episodes.pieces.get(token, "\ufffd") for token in own]
 
 
 class Record:
@@ -97,6 +85,13 @@ class Record:
             gold = None if episodes.gold is None else float(episodes.gold[row])
             found.append(Response(prompt, ids, pieces, float(episodes.scores[row]), gold, bool(episodes.stopped[row])))
         return found
+
+
+@cache
+def bundled_record() -> Record:
+    """The record of the bundled run. Raises :class:`~rlhf_studio.runs.finding.unpack.DamagedBundle`."""
+    run = lesson_run()
+    return Record(run.reader, run)
 
 
 _OPENED: OrderedDict[Path, tuple[str, Record]] = OrderedDict()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ from rlhf_studio.engine.padding import pad_left, pad_right
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.types import ForwardOutput, TokenBatch
-from rlhf_studio.lessons.record import Record, tokens_of
 from rlhf_studio.lessons.what_if import Recorded, recorded
 from rlhf_studio.ppo.logprobs import log_distribution
 from rlhf_studio.runs.finding.unpack import Bundle, unpack
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StepEpisodes
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,14 @@ class Sample:
     score: float
     gold: float
     stopped: bool
+
+
+def tokens_of(episodes: StepEpisodes) -> Iterator[tuple[list[int], list[str]]]:
+    """The ids and the texts of each episode's tokens, one episode after the other."""
+    ids = iter(episodes.response_ids.tolist())
+    for length in episodes.lengths.tolist():
+        own = list(islice(ids, length))
+        yield own, [episodes.pieces.get(token, "\ufffd") for token in own]
 
 
 @cache
@@ -72,11 +81,6 @@ class LessonRun:
         self.steps = config.ppo.steps
         self._weights = load_file(folder / ADAPTERS)
         self._compute = Compute(torch.device("cpu"), torch.float32)
-
-    @cached_property
-    def record(self) -> Record:
-        """The run as the microscope reads any run."""
-        return Record(self.reader, self)
 
     # --- what was recorded ---------------------------------------------------------------------------------------------------
 

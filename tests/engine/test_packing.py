@@ -44,7 +44,7 @@ def test_episodes_lie_end_to_end_without_their_last_tokens() -> None:
     assert row.ids.tolist() == [[5, 6, 3, 4, 7, 8, 9, 10]]
     assert row.positions.tolist() == [[0, 1, 0, 1, 0, 1, 2, 3]]
     assert row.groups == [(2, 2), (1, 4)]
-    assert row.wanted.tolist() == [6, 7, 0, 1, 3]  # before 10, 11, 6, 12 and 13
+    assert row.used.tolist() == [6, 7, 0, 1, 3]  # before 10, 11, 6, 12 and 13
     assert row.predicting(torch.arange(8.0)[None, :, None]).squeeze(1).tolist() == [6, 7, 0, 1, 3]
 
 
@@ -53,14 +53,14 @@ def test_texts_lie_end_to_end_and_are_read_at_their_ends() -> None:
     assert row.ids.tolist() == [[7, 11, 4, 5, 6, 8, 9, 10]]
     assert row.positions.tolist() == [[0, 0, 0, 1, 2, 0, 1, 2]]
     assert row.groups == [(2, 1), (2, 3)]
-    assert row.wanted.tolist() == [4, 0, 7, 1]
+    assert row.used.tolist() == [4, 0, 7, 1]
 
 
 def test_what_two_texts_begin_with_stands_in_the_row_once() -> None:
     """The pairs are 4 5 6 with 4 5 7 8, and 9 with 9 3."""
     row = pack_twins([[4, 5, 6], [9], [4, 5, 7, 8], [9, 3]], CPU, [[2], [0], [1, 3], [1]])
     assert row.ids.tolist() == [[4, 5, 6, 9, 7, 8, 3]] and row.positions.tolist() == [[0, 1, 2, 0, 2, 3, 1]]
-    assert row.wanted.tolist() == [2, 3, 1, 5, 6]
+    assert row.used.tolist() == [2, 3, 1, 5, 6]
     assert row.groups == [(1, 1), (1, 2), (1, 3), (1, 4)]
     assert row.starts is not None
     texts = row.starts.to_texts(row.ids[0].double()).tolist()

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.bundled import ASSETS
-from rlhf_studio.jobs.export import merging, places
+from rlhf_studio.jobs.export import merging, targets
 from rlhf_studio.jobs.export.weights import choose, write_generation
 from rlhf_studio.lessons.faults.wording import broken_on_purpose
 from rlhf_studio.runs import paths
@@ -265,7 +265,7 @@ def test_the_same_export_gives_the_same_zip(made: SimpleNamespace, tmp_path: Pat
     with zipfile.ZipFile(first) as archive:
         names = archive.namelist()
         assert names == sorted(names) and all(name.startswith("my-model/") for name in names)
-        assert {entry.date_time for entry in archive.infolist()} == {places.LONG_AGO} and archive.testzip() is None
+        assert {entry.date_time for entry in archive.infolist()} == {targets.LONG_AGO} and archive.testzip() is None
     assert main(["export", str(made.folder), "--merged", str(tmp_path / "both"), "--zip"]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"one", "two", "both", "both.zip"}
 
@@ -276,10 +276,10 @@ def test_names_that_could_lead_out_of_a_zip(name: str, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "file").write_text("x")
     with pytest.raises(ValueError, match="cannot be put into a zip"):
-        places.write_zip(folder, name, tmp_path / "zip")
+        targets.write_zip(folder, name, tmp_path / "zip")
     (folder / "link").symlink_to("/etc/passwd")
     with pytest.raises(ValueError, match="link"):
-        places.write_zip(folder, "top", tmp_path / "other")
+        targets.write_zip(folder, "top", tmp_path / "other")
 
 
 def test_nothing_is_overwritten_and_a_full_disk_is_told_before(made: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip  # noqa: E501
@@ -291,7 +291,7 @@ def test_nothing_is_overwritten_and_a_full_disk_is_told_before(made: SimpleNames
     assert main(["export", str(made.folder), "--merged", str(tmp_path / "empty")]) == 0
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     assert main(["export", str(made.folder), "--csv", str(tmp_path / "link"), "--replace"]) == 2
-    monkeypatch.setattr(places.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr(targets.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     assert main(["export", str(made.folder), "--merged", str(tmp_path / "new")]) == 2
     assert "disk is too full" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"taken", "empty", "link"}

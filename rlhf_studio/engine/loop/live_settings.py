@@ -47,8 +47,8 @@ class LiveSettings:
 
     def overruled(self) -> list[str]:
         """The settings whose recorded changes, after the checkpoint that the run went on from, are not made again."""
-        kept = {change.setting for change in self.recorded}
-        return [setting for setting in LIVE_SETTINGS if setting not in kept]
+        repeated = {change.setting for change in self.recorded}
+        return [setting for setting in LIVE_SETTINGS if setting not in repeated]
 
     def to_record(self, changes: list[SettingChange]) -> list[SettingChange]:
         """The changes of a step, together with those that a resume brought: they are in force since this step as well."""

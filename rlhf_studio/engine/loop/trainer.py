@@ -44,8 +44,8 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a step keeps for people beside its metrics, as in :class:`StepRecord`; nothing on ranks that write nothing."""
+class StepDetails:
+    """What people can look at beside the metrics of a step; see :class:`StepRecord`. Empty on ranks that write nothing."""
 
     rollouts: list[RolloutRecord] = field(default_factory=list)
     watched: list[WatchRecord] = field(default_factory=list)
@@ -124,13 +124,25 @@ class Trainer:
             self.models.reference.follow(ppo.reference_ema)
         self.progress.step += 1
         with costs("record"):
-            kept = self.record(rollout, stats)
+            details = self.record(rollout, stats)
         if stats:
             metrics |= update_metrics(stats, self.updater.learning_rate, has_critic=ppo.has_critic)
         metrics |= self._costs(costs, rollout)
-        events = [*change_events(changes), *parity_events, *kept.events, *self.health.events(metrics["objective/kl"], stats, problems)]
+        events = [
+            *change_events(changes),
+            *parity_events,
+            *details.events,
+            *self.health.events(metrics["objective/kl"], stats, problems),
+        ]
         return StepRecord(
-            self.progress.step, metrics, kept.rollouts, kept.watched, events, kept.episodes, kept.probes, self.live.to_record(changes)
+            self.progress.step,
+            metrics,
+            details.rollouts,
+            details.watched,
+            events,
+            details.episodes,
+            details.probes,
+            self.live.to_record(changes),
         )
 
     def change_settings(self) -> list[SettingChange]:
@@ -173,23 +185,23 @@ class Trainer:
         if math.isfinite(kl):
             self.controller.update(kl, episodes)
 
-    def record(self, rollout: Rollout, stats: UpdateStats | None) -> Kept:
+    def record(self, rollout: Rollout, stats: UpdateStats | None) -> StepDetails:
         """What people look at. Made by rank 0, which writes it; the other ranks go on and wait for it where they meet next.
 
         Where weights are sharded, the other ranks go along: each of the policy's forward passes needs them.
         """
         ranks = self.compute.ranks
         if not (ranks.is_main or ranks.sharded):
-            return Kept()
+            return StepDetails()
         due = self.finished or self.progress.step % self.config.engine.watch_every == 0
         watched, events = self.watched() if due else ([], [])
         probes = self.probes.scores() if self.probes else []
         if not ranks.is_main:
-            return Kept()
+            return StepDetails()
         logprobs = stats.logprobs if stats else rollout.logprobs
         rollouts = self._recorder.rollouts(rollout, logprobs[: rollout.recorded])
-        shown = self.probes.shown_ids(probes) if self.probes else []
-        return Kept(rollouts, watched, events, self._recorder.episodes(rollout, shown), probes)
+        token_ids = self.probes.shown_ids(probes) if self.probes else []
+        return StepDetails(rollouts, watched, events, self._recorder.episodes(rollout, token_ids), probes)
 
     def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
         """The step's recorded episodes with what is known of them after ``phase``."""

@@ -113,10 +113,10 @@ def _no_cache(model: Any) -> dict[str, bool]:
 def score_head(model: Any) -> nn.Linear:
     """The linear layer behind the trunk that gives the one score. Raises ValueError when there is no such layer."""
     trunk = set(model.base_model.modules())
-    found = [module for module in model.modules() if module not in trunk and isinstance(module, nn.Linear) and module.out_features == 1]
-    if len(found) != 1:
+    heads = [module for module in model.modules() if module not in trunk and isinstance(module, nn.Linear) and module.out_features == 1]
+    if len(heads) != 1:
         raise ValueError(f"{type(model).__name__} has no linear layer with one output behind its trunk")
-    return found[0]
+    return heads[0]
 
 
 @torch.no_grad()

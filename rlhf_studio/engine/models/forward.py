@@ -70,12 +70,12 @@ class ForwardPass:
         ``read`` gets the log-probabilities (n, V), float32, of the whole vocabulary at n response tokens, and the places (n,) of those
         tokens among all response tokens, in the order of ``tokens.mask``.
         """
-        places = torch.arange(int(tokens.mask.sum()), device=tokens.mask.device).split(tokens.lengths.tolist())
+        indices = torch.arange(int(tokens.mask.sum()), device=tokens.mask.device).split(tokens.lengths.tolist())
 
         def micro_batch(index: Tensor) -> Result:
             with self.compute.autocast():
                 logits, _ = model(tokens.rows(index))
-            return read(log_distribution(logits, self.temperature), torch.cat([places[row] for row in index.tolist()]))
+            return read(log_distribution(logits, self.temperature), torch.cat([indices[row] for row in index.tolist()]))
 
         return self.compute.lanes.map(micro_batch, self._micro_batches(tokens))
 

@@ -70,8 +70,8 @@ def _beyond(tolerance: Tolerance, difference: Tensor, mask: Tensor, scale_and_no
     ``scale_and_noise`` are those of :func:`check_first_rollout`. Twice the tolerance of :func:`check_parity` is allowed, because many more
     rows are compared.
     """
-    found = [tolerance.measure(row[kept], *scale_and_noise) for row, kept in zip(difference.cpu(), mask.cpu(), strict=True)]
-    size, allowed = max(found, key=lambda pair: pair[0] / pair[1] if pair[0] == pair[0] else math.inf)
+    measured = [tolerance.measure(row[real], *scale_and_noise) for row, real in zip(difference.cpu(), mask.cpu(), strict=True)]
+    size, allowed = max(measured, key=lambda pair: pair[0] / pair[1] if pair[0] == pair[0] else math.inf)
     return "" if size <= 2 * allowed else f"log-probabilities differ by {size:.2g}, and rounding explains {2 * allowed:.2g} at most"
 
 

@@ -50,15 +50,15 @@ class RatingDesk:
         """The ratings of each episode. Raises StopRequested, :class:`NotRated`, and :class:`ComponentError`."""
         task_id = f"{self._run}-{field.rpartition('.')[2]}"
         step = self._step()
-        asked = [
+        new_items = [
             NewItem(prompt, (response if response.strip() else ALONE,), (f"{self._run}, step {step}",), step=step)
             for prompt, response in zip(episodes.prompts, episodes.responses, strict=True)
         ]
         try:
-            found = self._feedback.ask(task_id, self._run, self._task(settings), asked, time() + 60 * settings.time_limit)
+            asked = self._feedback.ask(task_id, self._run, self._task(settings), new_items, time() + 60 * settings.time_limit)
         except ValueError as error:
             raise ComponentError(f"people cannot be asked: {error}") from error
-        task_id, items = found.task, [found.items[item_key(item)] for item in asked]
+        task_id, items = asked.task, [asked.items[item_key(item)] for item in new_items]
         used = False
         try:
             ratings = self._until_rated(task_id, settings, sorted(set(items)))
@@ -85,26 +85,26 @@ class RatingDesk:
 
     def _until_rated(self, task_id: str, settings: HumanReward, items: list[int]) -> dict[int, list[int]]:
         """The ratings, all of them or, after the time limit, those that there are."""
-        step, waited, told = self._step(), 0.0, ""
-        wanted = len(items) * settings.raters
+        step, waited, last_text = self._step(), 0.0, ""
+        needed = len(items) * settings.raters
         while True:
             ratings = self._feedback.ratings(task_id, step, settings.raters)
             given = sum(len(ratings.get(item, ())) for item in items)
-            if given == wanted:
+            if given == needed:
                 taken = self._feedback.take_ratings(task_id, step, settings.raters, items, all_of_them=True)
                 if taken is not None:  # else somebody took a rating back just now
                     return taken
             if waited >= 60 * settings.time_limit:
-                return self._without(task_id, settings, items, wanted - given)
-            text = f"{WAITING_FOR_RATINGS}: {given} of {wanted}"
-            if text != told:
-                self._writer.set_state("running", phase=text, fraction=given / wanted)
-                told = text
+                return self._without(task_id, settings, items, needed - given)
+            text = f"{WAITING_FOR_RATINGS}: {given} of {needed}"
+            if text != last_text:
+                self._writer.set_state("running", phase=text, fraction=given / needed)
+                last_text = text
             before = monotonic()
             paused = self._control.while_rating()
             sleep(POLL_SECONDS)
             if paused:
-                told = ""
+                last_text = ""
                 self._feedback.set_deadline(task_id, time() + max(0.0, 60 * settings.time_limit - waited))
             else:
                 waited += monotonic() - before

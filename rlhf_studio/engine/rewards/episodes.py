@@ -78,8 +78,8 @@ def worst_reading(readings: Iterable[Tensor | None]) -> Tensor | None:
 
 def reading_note(reading: Tensor | None, who: str) -> str:
     """One sentence for a single text of which ``reading`` (1, 2) tells that it lost its beginning; empty when it did not."""
-    read, whole = (0, 0) if reading is None else reading[0].tolist()
-    return f"{who} read only the last {read:,} of the text's {whole:,} tokens: its beginning was cut off." if read < whole else ""
+    read, total = (0, 0) if reading is None else reading[0].tolist()
+    return f"{who} read only the last {read:,} of the text's {total:,} tokens: its beginning was cut off." if read < total else ""
 
 
 def cut_share(reading: Tensor | None) -> float:

@@ -17,15 +17,15 @@ def readable(text: str, limit: int = 4000) -> str:
 
     What comes out is valid UTF-8: half a surrogate pair is written as its code too.
     """
-    shown: list[str] = []
+    characters: list[str] = []
     marks = 0
     for character in text[:limit]:
         marks = marks + 1 if unicodedata.combining(character) else 0
         if marks > MOST_MARKS:
             continue
-        shown.append(character)
+        characters.append(character)
     rest = len(text) - limit
-    return visible("".join(shown)) + (f"\u2026 (+{rest} characters)" if rest > 0 else "")
+    return visible("".join(characters)) + (f"\u2026 (+{rest} characters)" if rest > 0 else "")
 
 
 def cell(text: str) -> str:

@@ -106,12 +106,12 @@ def settings_of(run_dir: Path) -> RunConfig:
         raise
     except ValueError as error:
         raise CannotTalk(f"There is nothing to talk to: {error}.") from error
-    here = {"processes": 1, "accelerate_config": "", "threads": 0}
+    changes = {"processes": 1, "accelerate_config": "", "threads": 0}
     if not torch.cuda.is_available() or (config.engine.gpu_index or 0) >= torch.cuda.device_count():
-        here["device"] = "cpu"  # a run on a GPU is talked to on the CPU when there is no GPU, or when it is not for us
+        changes["device"] = "cpu"  # a run on a GPU is talked to on the CPU when there is no GPU, or when it is not for us
     elif config.engine.device == "cuda":
-        here["device"] = "auto"
-    return config.model_copy(update={"engine": config.engine.model_copy(update=here)})
+        changes["device"] = "auto"
+    return config.model_copy(update={"engine": config.engine.model_copy(update=changes)})
 
 
 def load_start(run_dir: Path, config: RunConfig, permissions: Permissions, report: OnProgress) -> Start:
@@ -156,12 +156,12 @@ def load_talker(start: Start, step: int | None) -> Talker:
         policy = Policy(model, head).to(compute.device)
         reference = Reference(policy, compute.dtype, _reference_model(start, folder))
     has_values, notes = False, []
-    whole = folder is not None and folder == checkpoint_dir(start.run_dir, step or 0)  # a snapshot has the policy's weights alone
+    is_checkpoint = folder is not None and folder == checkpoint_dir(start.run_dir, step or 0)  # a snapshot has the policy's weights alone
     if folder is not None:
         restore_language_model(folder, policy)
         has_head = (folder / "value_head.safetensors").is_file()  # only PPO trains one
-        has_values = whole and has_head and config.critic.kind == "shared" and _restore_value_head(folder, policy)
-        if config.ppo.reference_ema and whole:
+        has_values = is_checkpoint and has_head and config.critic.kind == "shared" and _restore_value_head(folder, policy)
+        if config.ppo.reference_ema and is_checkpoint:
             restore_reference(folder, reference)
         elif config.ppo.reference_ema:
             notes.append(MOVED_REFERENCE)
@@ -184,7 +184,7 @@ def load_talker(start: Start, step: int | None) -> Talker:
     elif folder is None:
         coefficient = config.ppo.kl_coef
     else:
-        coefficient = _kl_coef(folder) if whole else _recorded_kl_coef(start.run_dir, step or 0)
+        coefficient = _kl_coef(folder) if is_checkpoint else _recorded_kl_coef(start.run_dir, step or 0)
     threads = 1 if better_with_one_thread(policy) else THREADS
     return Talker(models, step, coefficient, has_values, start.no_score, start.max_positions, threads, tuple(notes))
 

@@ -81,8 +81,8 @@ class Judge:
                 stop.set()
 
         with ThreadPoolExecutor(self._settings.concurrency) as pool:
-            asked = [pool.submit(ask, digest, row) for digest, row in rows.items()]
-        for future in asked:
+            futures = [pool.submit(ask, digest, row) for digest, row in rows.items()]
+        for future in futures:
             future.result()  # raises what is no ComponentError
         if failed:
             self._remember(grades)

@@ -33,7 +33,7 @@ class _Key:
     weights: int
 
 
-class Held:
+class LoadedPolicies:
     """Loads policies when they are asked for, and keeps the last ones."""
 
     def __init__(self, permissions: Permissions, report: OnProgress):
@@ -119,4 +119,4 @@ def _own_bytes(config: RunConfig, step: int | None) -> int:
         return 0
 
 
-__all__ = ["CannotTalk", "Held"]
+__all__ = ["CannotTalk", "LoadedPolicies"]
