@@ -134,8 +134,8 @@ def test_threads_read_rows_of_their_own(tmp_path: Path) -> None:
         model.enable_packing()
         with ThreadPoolExecutor(3) as pool:
             for _ in range(20):
-                for found, logits in zip(pool.map(lambda part: model(part)[0].detach(), parts), expected, strict=True):
-                    torch.testing.assert_close(found, logits, atol=1e-5, rtol=1e-5)
+                for actual, logits in zip(pool.map(lambda part: model(part)[0].detach(), parts), expected, strict=True):
+                    torch.testing.assert_close(actual, logits, atol=1e-5, rtol=1e-5)
 
 
 def test_a_packed_model_still_reads_plain_batches(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_reward_models_score_as_transformers_scores_each_text(
     save_reward_model(tmp_path / family, family)
     with torch.no_grad():
         model = AutoModelForSequenceClassification.from_pretrained(tmp_path / family).eval()
-    words = [[2 + (place * place + row) % 27 for place in range(1 + row % 5)] for row in range(20)]
+    words = [[2 + (index * index + row) % 27 for index in range(1 + row % 5)] for row in range(20)]
     with torch.no_grad():
         expected = [float(model(input_ids=torch.tensor([row])).logits[0, 0]) for row in words]
     compute = Compute(CPU, torch.float32, lanes=Lanes(lanes))
@@ -174,8 +174,8 @@ def test_reward_models_score_as_transformers_scores_each_text(
     parts: list[int] = []
     monkeypatch.setattr("rlhf_studio.engine.rewards.kinds.reward_model.pack_texts", lambda texts, device: note(parts, texts, device))
     texts = [" ".join(f"w{token - 2}" for token in row) for row in words]
-    found = scorer(Episodes([""] * 20, texts, [True] * 20, [1] * 20)).raw
-    torch.testing.assert_close(found, torch.tensor(expected), atol=1e-5, rtol=1e-5)
+    actual = scorer(Episodes([""] * 20, texts, [True] * 20, [1] * 20)).raw
+    torch.testing.assert_close(actual, torch.tensor(expected), atol=1e-5, rtol=1e-5)
     assert sorted(parts) == [20 // lanes] * lanes  # packed, and shared among the lanes
 
 

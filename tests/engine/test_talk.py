@@ -93,14 +93,14 @@ def check(events: list[dict[str, Any]], prompt: list[int], policy: Any, referenc
     assert end["last_reward"] == pytest.approx(tokens[-1]["reward"] + end["score"], abs=1e-6)
     ours = plain_logprobs(policy, prompt + ids, len(ids), temperature)
     theirs = plain_logprobs(reference, prompt + ids, len(ids), temperature)
-    for place, token in enumerate(tokens):
-        assert token["logprob"] == pytest.approx(float(ours[place, token["id"]]), abs=1e-5)
-        assert token["ref_logprob"] == pytest.approx(float(theirs[place, token["id"]]), abs=1e-5)
+    for index, token in enumerate(tokens):
+        assert token["logprob"] == pytest.approx(float(ours[index, token["id"]]), abs=1e-5)
+        assert token["ref_logprob"] == pytest.approx(float(theirs[index, token["id"]]), abs=1e-5)
         assert token["kl"] == pytest.approx(token["logprob"] - token["ref_logprob"], abs=1e-6)  # k1
-        assert token["chance"] == pytest.approx(float(ours[place, token["id"]].exp()), abs=1e-5)
-        assert token["ref_chance"] == pytest.approx(float(theirs[place, token["id"]].exp()), abs=1e-5)
-        assert token["entropy"] == pytest.approx(float(-(ours[place].exp() * ours[place]).sum()), abs=1e-5)
-        for top, expected in (("top", ours[place]), ("ref_top", theirs[place])):
+        assert token["chance"] == pytest.approx(float(ours[index, token["id"]].exp()), abs=1e-5)
+        assert token["ref_chance"] == pytest.approx(float(theirs[index, token["id"]].exp()), abs=1e-5)
+        assert token["entropy"] == pytest.approx(float(-(ours[index].exp() * ours[index]).sum()), abs=1e-5)
+        for top, expected in (("top", ours[index]), ("ref_top", theirs[index])):
             best = expected.topk(5)
             assert [row[2] for row in token[top]] == pytest.approx(best.values.exp().tolist(), abs=1e-5)
             assert token[top][0][0] == int(best.indices[0])
@@ -149,9 +149,9 @@ def test_the_sides_of_a_pair_keep_their_own_number_formats(tmp_path: Path, held:
     alone = [list(answer(held.get(run, None), ask())) for run in runs]
     assert alone[0] != alone[1], "both formats give the same numbers, so this test could not fail"
     for order in ((0, 1), (1, 0)):
-        sides = [answer(held.get(runs[place], None), ask()) for place in order]
+        sides = [answer(held.get(runs[index], None), ask()) for index in order]
         in_turn = [event for events in itertools.zip_longest(*sides) for event in events]
-        assert [[event for event in in_turn[side::2] if event] for side in (0, 1)] == [alone[place] for place in order]
+        assert [[event for event in in_turn[side::2] if event] for side in (0, 1)] == [alone[index] for index in order]
         assert not torch.is_autocast_enabled("cpu")
 
 
@@ -253,20 +253,20 @@ def test_a_checkpoint_that_is_gone_costs_one_side(tmp_path: Path, run: Path, tal
 
 def test_a_snapshot_is_the_checkpoint_without_its_values(tmp_path: Path, run: Path, held: LoadedPolicies) -> None:
     copied = as_snapshot(shutil.copytree(run, tmp_path / "run"), 3)
-    (*_, whole), (begin, *_, end) = (list(answer(held.get(place, 3), ask())) for place in (run, copied))
+    (*_, whole), (begin, *_, end) = (list(answer(held.get(folder, 3), ask())) for folder in (run, copied))
     assert end == whole
     assert begin["kl_coef"] == held.get(run, 3).kl_coef and begin["notes"] == []
-    values = [[event["value"] for event in answer(held.get(place, 3), ask()) if event["event"] == "token"] for place in (run, copied)]
+    values = [[event["value"] for event in answer(held.get(folder, 3), ask()) if event["event"] == "token"] for folder in (run, copied)]
     assert None not in values[0] and set(values[1]) == {None}
     assert main(["generate", str(snapshot_dir(copied, 3)), "--prompt", "w1"]) == 0
 
 
 def test_the_kl_coefficient_of_a_snapshot_is_the_recorded_one(tmp_path: Path, held: LoadedPolicies) -> None:
     folder = trained(tmp_path, ppo={"steps": 2, "schedule": "2 ppo.kl_coef 0.5"}, engine={"snapshot_every": 1})
-    found = {step: held.get(folder, step).kl_coef for step in (None, 1, 2)}
-    assert found == {None: RunReader(folder).config().ppo.kl_coef, 1: RunReader(folder).config().ppo.kl_coef, 2: 0.5}
+    actual = {step: held.get(folder, step).kl_coef for step in (None, 1, 2)}
+    assert actual == {None: RunReader(folder).config().ppo.kl_coef, 1: RunReader(folder).config().ppo.kl_coef, 2: 0.5}
     kept = {step: settings_of(RunReader(folder), snapshot_dir(folder, step)) for step in (1, 2)}
-    assert {step: config.ppo.kl_coef for step, config in kept.items()} == {1: found[1], 2: 0.5} and kept[1] == RunReader(folder).config()
+    assert {step: config.ppo.kl_coef for step, config in kept.items()} == {1: actual[1], 2: 0.5} and kept[1] == RunReader(folder).config()
 
 
 def test_a_reference_that_moved_is_said_of_a_snapshot(tmp_path: Path, held: LoadedPolicies) -> None:
@@ -318,8 +318,8 @@ def test_the_command_gives_the_same_answers(run: Path, held: LoadedPolicies, tmp
     assert main(["generate", str(run), "--prompt", "w1", "--prompts", str(tmp_path / "prompts.txt"), *options]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["typed"] for row in rows] == ["w1", "w4", "w5 w6"]
-    for place, row in enumerate(rows):
-        expected = list(answer(held.get(run, 3), ask(row["typed"], seed=2 + place, temperature=0.8, response_length=5)))
+    for index, row in enumerate(rows):
+        expected = list(answer(held.get(run, 3), ask(row["typed"], seed=2 + index, temperature=0.8, response_length=5)))
         assert row["response"] == expected[-1]["response"] and row["score"] == expected[-1]["score"]
         assert [token["logprob"] for token in row["tokens"]] == [token["logprob"] for token in expected[1:-1]]
     assert main(["generate", str(checkpoint_dir(run, 2)), "--prompt", "w1"]) == 0

@@ -25,7 +25,7 @@ def add_gradients(
     Each lane sums its own gradients; the lanes' sums are added in a fixed order.
 
     Args:
-        work: computes a part's loss, and whatever else is wanted of it.
+        work: computes a part's loss, and a result that is returned.
     """
     if lanes.count == 1 or len(parts) == 1:
         results = []

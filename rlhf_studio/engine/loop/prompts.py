@@ -46,7 +46,7 @@ class TokenizerEncoder:
 
 
 def prepare_prompts(prompts: Prompts, tokenizer: PreTrainedTokenizerBase, config: RunConfig, report: OnProgress) -> Prepared:
-    """Make the prompts what the policy reads. Raises :class:`PromptsError`, also when none is left."""
+    """The prompts as the policy reads them. Raises :class:`PromptsError`, also when no prompt is left."""
     data = config.data
     report("Encoding the prompts", None)
     chat = chat_template(tokenizer) if data.chat_template else None
@@ -68,10 +68,10 @@ class PlainEncoder(TokenizerEncoder):
 def prepare_typed(
     prompts: Prompts, data: DataConfig, tokenizer: PreTrainedTokenizerBase, most: int, *, as_read: bool
 ) -> tuple[Prepared, DataConfig]:
-    """A person's own prompts, written and read as the run with this ``data`` does with its own; and the settings that held for them.
+    """A person's own prompts, prepared as the run prepares its own; and the settings of ``data`` that were used for them.
 
-    A run may draw its prompts' lengths, or leave out prompts that are too short or too long; what a person gives is only cut, at the
-    side at which the run cuts, to ``most`` tokens. ``as_read``: the texts are what the policy reads, with nothing written around them.
+    A run may draw its prompts' lengths, or leave out prompts that are too short or too long. A person's prompts are only cut to ``most``
+    tokens, at the side at which the run cuts. ``as_read``: the policy reads the texts as they are, and nothing is written around them.
     Raises :class:`PromptsError` for a text that the chat template refuses.
     """
     typed: dict[str, Any] = {"max_prompt_tokens": most, "query_tokens_min": 0, "query_tokens_max": 0, "min_prompt_tokens": 0}
@@ -157,11 +157,11 @@ class PromptStream:
         return {**where, "count": len(self._prompts.ids), "sha256": self._fingerprint, "aside": self._aside}
 
     def restore(self, state: dict[str, Any]) -> list[str]:
-        """Go on where ``state`` was taken. Returns what may differ from before: a clause when the prompts are not the same.
+        """Go on from a saved ``state``. Returns clauses for people about what differs from before; none when the prompts are the same.
 
-        While the prompts are the same, the prompts that were held out stay held out: the saved position is one in the order of the
-        prompts that training draws, which would be another order with others held out. A state of an earlier version held none out,
-        and training goes on with all prompts.
+        When the prompts are the same, those that were held out stay held out. The saved position belongs to the order of the prompts
+        that training draws, and this order would change if others were held out. An earlier version held no prompts out: from its state,
+        training goes on with all prompts.
         """
         self._pass, self._position = int(state["pass"]), int(state["place"])
         before, now = f"{state.get('count', 0):,}", f"{len(self._prompts.ids):,}"

@@ -65,9 +65,9 @@ class ForwardPass:
 
     @torch.no_grad()
     def read_distributions(self, model: ResponseModel, tokens: TokenBatch, read: Callable[[Tensor, Tensor], Result]) -> list[Result]:
-        """What ``read`` finds in the distributions of each micro-batch, in order; the whole batch's need not fit into memory.
+        """The results of ``read`` for each micro-batch, in order. The distributions of one micro-batch are in memory at a time.
 
-        ``read`` gets the log-probabilities (n, V), float32, of the whole vocabulary at n response tokens, and the places (n,) of those
+        ``read`` takes the log-probabilities (n, V), float32, of the whole vocabulary at n response tokens, and the numbers (n,) of these
         tokens among all response tokens, in the order of ``tokens.mask``.
         """
         indices = torch.arange(int(tokens.mask.sum()), device=tokens.mask.device).split(tokens.lengths.tolist())

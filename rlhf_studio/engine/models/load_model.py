@@ -166,7 +166,7 @@ def load_causal_lm(
     if adapters and "quantization_config" in (options or {}):
         message = f"{name} is a LoRA adapter, which cannot be merged into a quantized base; merge it into a model first, or use none"
         raise ConfigError([Problem("model.quantization", message)])
-    model = _load_whole(base_name, folder, dtype, report, field, options or {})
+    model = _load_full(base_name, folder, dtype, report, field, options or {})
     for adapter, where in reversed(adapters):
         model = merge_adapter(model, where, adapter, field)
     with_tokenizer = next((where for _, where in adapters if (where / "tokenizer_config.json").is_file()), folder)
@@ -181,7 +181,7 @@ def load_causal_lm(
     return LoadedModel(model.eval(), tokenizer, notes, [adapter for adapter, _ in adapters])
 
 
-def _load_whole(name: str, folder: Path, dtype: torch.dtype, report: OnProgress, field: str, options: dict[str, Any]) -> PreTrainedModel:
+def _load_full(name: str, folder: Path, dtype: torch.dtype, report: OnProgress, field: str, options: dict[str, Any]) -> PreTrainedModel:
     report(f"Loading {name}", None)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(

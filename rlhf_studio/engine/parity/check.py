@@ -343,7 +343,7 @@ def _random_adapters(models: Models) -> Iterator[None]:
 
 
 def _factors(layer: LoraLayer) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """The policy's two factors in a layer, second the one that is initialised with 0, and the wanted product of their sizes.
+    """The policy's two factors in a layer (the second is the one that starts at 0), and what the product of their sizes shall be.
 
     The size of scaling · B A is about scaling · sqrt(r) · size(A) · size(B) for random factors of rank r.
     """

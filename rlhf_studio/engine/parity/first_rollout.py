@@ -26,8 +26,8 @@ def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: f
         at_start: the run starts, and is not resumed.
 
     Returns:
-        A warning for people when a start of LoRA that splits the base's matrices keeps the KL from beginning at 0, because what is split
-        is rounded anew, in half precision by much. It says how large the offset is; nothing is subtracted for it. Empty when all is well.
+        A warning for people when the KL does not begin at 0, and how large it is; empty when all is well. This happens when LoRA starts
+        by splitting the base's matrices (PiSSA, OLoRA): the parts are rounded again, in half precision by much. Nothing is subtracted.
 
     Raises:
         ParityError: on all ranks, for any other difference.

@@ -55,10 +55,10 @@ class RatingDesk:
             for prompt, response in zip(episodes.prompts, episodes.responses, strict=True)
         ]
         try:
-            asked = self._feedback.ask(task_id, self._run, self._task(settings), new_items, time() + 60 * settings.time_limit)
+            task = self._feedback.ask(task_id, self._run, self._task(settings), new_items, time() + 60 * settings.time_limit)
         except ValueError as error:
             raise ComponentError(f"people cannot be asked: {error}") from error
-        task_id, items = asked.task, [asked.items[item_key(item)] for item in new_items]
+        task_id, items = task.task, [task.items[item_key(item)] for item in new_items]
         used = False
         try:
             ratings = self._until_rated(task_id, settings, sorted(set(items)))
@@ -73,7 +73,7 @@ class RatingDesk:
         return [ratings.get(item, []) for item in items]
 
     def _stop_asking(self, task_id: str, step: int) -> None:
-        """Close the task. A run that stops has stopped, also where that cannot be written: nobody is asked for a run that does not work."""
+        """Close the task: nobody rates for a run that does not work. The run stops even when this cannot be written."""
         try:
             self._feedback.stop_asking(task_id, step)
         except StoreError as error:
@@ -84,7 +84,7 @@ class RatingDesk:
         return NewTask(name, "rating", settings.guidelines, annotators=settings.raters, points=settings.points, ask_confidence=False)
 
     def _until_rated(self, task_id: str, settings: HumanReward, items: list[int]) -> dict[int, list[int]]:
-        """The ratings, all of them or, after the time limit, those that there are."""
+        """All ratings; after the time limit, those that there are."""
         step, waited, last_text = self._step(), 0.0, ""
         needed = len(items) * settings.raters
         while True:

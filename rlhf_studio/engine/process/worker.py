@@ -73,7 +73,7 @@ class Session:
 
 
 def _settings(run_dir: Path, mode: StartMode) -> StageConfig:
-    """The run's settings. One that begins takes the models of other runs as they are now, and says so in its settings."""
+    """The run's settings. A new run takes the models of other runs as they are now, and writes into its settings which these are."""
     reader = RunReader(run_dir)
     config = reader.config()
     if mode == "train" and (in_full := pinned(config, reader.working_folder())) != config:
@@ -147,7 +147,7 @@ class Worker:
         self.trackers = Trackers([], TrackedRun.of(self._run_dir, self._config, None), writer.event)  # the run's own once it is loaded
 
     def run(self) -> int:
-        """Load, train, end. However it ends, the run folder has the state and, where something went wrong, the cause."""
+        """Load, train, end. Whatever happens, the run folder has the state at the end and, after a failure, the cause."""
         try:
             self._train(self._load())
         except StopRequested as stop:
@@ -206,7 +206,7 @@ class Worker:
         end_process()
 
     def _prepare(self) -> StageRun:
-        """A run that is loaded, checked against the models' own forward pass and, where it goes on, at its checkpoint."""
+        """Load the run, restore its checkpoint when it goes on, and check it against the models' own forward pass."""
         refuse(self._config, self._session.permissions)
         if self._config.planned_steps:
             self._writer.plan(self._config.planned_steps)

@@ -13,13 +13,19 @@ LOWEST_KL = -1.0  # nats per response
 
 
 class Health:
-    """Makes the events. Some are reported once per run: ``reported`` holds their names and belongs into a checkpoint."""
+    """Makes the events. Some are reported once per run: ``reported`` has their names, and a checkpoint has to keep it."""
 
     def __init__(self, dtype: torch.dtype, reported: set[str] | None = None):
         self._dtype, self.reported = dtype, reported or set()
 
     def events(self, kl: float, stats: UpdateStats | None, problems: list[str]) -> list[EventRecord]:
-        """``kl`` is ``objective/kl``; ``stats`` is None where nothing was learned; ``problems`` are why minibatches were left out."""
+        """The events of a step.
+
+        Args:
+            kl: ``objective/kl``.
+            stats: None when nothing was learned.
+            problems: why minibatches were left out.
+        """
         due: list[EventRecord | None] = []
         if problems:
             what = "This update was" if stats is None else "1 minibatch was" if len(problems) == 1 else f"{len(problems)} minibatches were"

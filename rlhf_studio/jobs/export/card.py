@@ -41,7 +41,7 @@ class Exported:
 
     Attributes:
         adapter: whether the folder holds an adapter and not a whole model.
-        base: the adapter's base, also where it was added in; None for a policy whose weights were all trained.
+        base: the adapter's base, also when the adapter was merged into it; None for a policy whose weights were all trained.
         dtype: the number format of a merged model; empty otherwise.
         title: the name on the card, also of the folder.
         generation: how the run sampled at this step; None for a model that judges.
@@ -165,7 +165,7 @@ def _reward(component: Component) -> str:
 
 
 def snippet(exported: Exported, data: Any) -> str:
-    """Python that loads the folder and writes one answer to a prompt that is written as those of ``data``, the run's settings."""
+    """Python code that loads the folder and answers a prompt, in the form that the run's settings ``data`` give to prompts."""
     name = repr(exported.title)
     if exported.generation is None:
         return _scoring(name, exported.judge)
@@ -195,7 +195,7 @@ def snippet(exported: Exported, data: Any) -> str:
 
 
 def _scoring(name: str, judge: RewardFile) -> str:
-    """Python that loads a reward model and scores one text, written as those are that it was trained on."""
+    """Python code that loads a reward model and scores one text, in the form of the texts that it was trained on."""
     trained = judge.trained_on or TrainedText()
     written = "tokenizer.eos_token" if trained.end_id is None else f"tokenizer.decode([{trained.end_id}])"
     end = f" + {written}" if judge.append_eos else ""

@@ -61,7 +61,7 @@ def explained(report: Report, refers: str, written: Callable[[str, int], str], l
 
     Args:
         refers: what KL and perplexity refer to; empty where nothing says so.
-        written: makes a name harmless where it will stand; takes the name and the most characters.
+        written: makes a name safe for the place where it will stand. Takes the name and the most characters that it may have.
         left: a sentence about what has not been answered yet.
     """
     sentences = f"{report.prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts."

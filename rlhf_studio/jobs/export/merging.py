@@ -19,7 +19,7 @@ from rlhf_studio.jobs.export.weights import Base, Chosen, OnProgress, write_gene
 def write_merged(chosen: Chosen, base: Base, folder: Path, config: StageConfig, device: str, on_progress: OnProgress) -> str:
     """Add the adapter into the base in float32, then round to the run's number format. Returns that format's name.
 
-    The merged model is compared with the adapter on its base, and what was written with the merged model, by a forward pass each.
+    A forward pass compares the merged model with the adapter on its base; another one compares the written model with the merged one.
 
     Raises ConfigError when the base cannot be loaded, the adapter does not fit it, or a forward pass gives other numbers.
     """
@@ -55,7 +55,7 @@ def _refuse(what: str, base: Base, error: Exception) -> ConfigError:
 
 @torch.no_grad()
 def _rounded(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """The model with all that is saved of it rounded to ``dtype``, still in float32."""
+    """The model in float32, with every saved number rounded to ``dtype``."""
     for tensor in model.state_dict().values():
         if tensor.is_floating_point():
             tensor.copy_(tensor.to(dtype))

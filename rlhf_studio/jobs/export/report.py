@@ -90,7 +90,7 @@ def _verdict(story: Story) -> Html:
 def _finding(finding: Finding) -> Html:
     head = tag("summary", tag("span", finding.level, class_="level"), " ", finding.title, tag("span", f" {finding.when}",
                                                                                           class_="quiet"))  # fmt: skip
-    facts = [("Rule", finding.threshold), ("Seen", [tag("div", _place(item)) for item in finding.evidence])]
+    facts = [("Rule", finding.threshold), ("Seen", [tag("div", _evidence_text(item)) for item in finding.evidence])]
     facts += [("Cause", finding.cause), ("What to do", finding.advice)]
     if finding.changes:
         facts.append(("To try", ", ".join(f"{name} = {value}" for name, value in finding.changes.items())))
@@ -98,7 +98,7 @@ def _finding(finding: Finding) -> Html:
     return tag("details", head, body, data_level=finding.level, open=finding.level != "note")
 
 
-def _place(evidence: Evidence) -> str:
+def _evidence_text(evidence: Evidence) -> str:
     position = {"step": evidence.step, "response": evidence.sample, "token": evidence.token}
     where = ", ".join(f"{name} {value}" for name, value in position.items() if value is not None)
     return f"{evidence.text} ({where})" if where else evidence.text

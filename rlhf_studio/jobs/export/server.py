@@ -1,4 +1,4 @@
-"""What "Take it home" asks for, result in a child process (:mod:`rlhf_studio.child_process.serving`).
+"""The requests of "Take it home", carried out in a child process (:mod:`rlhf_studio.child_process.serving`).
 
 A request is ``{"run_dir", "what", "target", "at", "push", "public"}``. The event ``result`` has ``files``, their names, and the ``address``
 on the hub, empty for none.

@@ -1,4 +1,4 @@
-"""What a run has to tell, read once and as plain data: the report and the model card are written from it."""
+"""The facts of a run, read once and as plain data: the report and the model card are written from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a watched prompt was answered: by the starting policy, or the first time, and the last time; each with its step."""
+    """The first and the last answer to a watched prompt, each with its step. The first is the starting policy's where it is recorded."""
 
     prompt: str
     before: tuple[int, WatchRecord]
@@ -45,7 +45,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Story:
-    """Everything that is told.
+    """All facts of a run for its report and its card.
 
     Attributes:
         program: version of this program that created the run.
@@ -126,7 +126,7 @@ def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def sentence_of(verdict: Verdict) -> str:
-    """The verdict's sentence, for where its kind stands in front of it already."""
+    """The verdict's sentence without its kind, which stands in front of it already."""
     sentence = verdict.sentence.removeprefix(f"{verdict.kind.capitalize()}: ")
     return sentence[:1].upper() + sentence[1:]
 

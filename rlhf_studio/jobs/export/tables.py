@@ -35,7 +35,7 @@ def write_csv(reader: RunReader, file: TextIO, on_progress: Callable[[float], No
 
 
 def _names(reader: RunReader) -> list[str]:
-    """All metrics of the run, those that the program knows first and in the order of its table."""
+    """All metrics of the run: first those that the program knows, in the order of its table."""
     order = {metric.name: index for index, metric in enumerate(METRICS)}
     names: set[str] = set()
     step = 0

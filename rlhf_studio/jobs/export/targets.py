@@ -20,7 +20,7 @@ CHUNK = 1 << 20
 
 
 def refuse(message: str) -> ConfigError:
-    """A sentence for the person who gave the wrong target."""
+    """An error with a sentence for the person who gave the wrong target."""
     return ConfigError([Problem("", message)])
 
 
@@ -44,7 +44,7 @@ def check_outside_runs(target: Path) -> None:
 
 
 def make_folders(target: Path, run_dir: Path) -> None:
-    """Make the folders above the target. The run's own is not made again, should somebody have deleted it. Raises StoreError."""
+    """Make the folders above the target. A run's own folder that somebody has deleted is not made again. Raises StoreError."""
     above, run = target.resolve().parent, run_dir.resolve()
     try:
         if above.is_relative_to(run):

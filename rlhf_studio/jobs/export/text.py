@@ -1,4 +1,4 @@
-"""Text of models, data and people, as files that others open may hold it: nothing in it acts, and nothing in it is hidden."""
+"""Text of models, data and people, made safe for files that others open: nothing in it acts, and nothing in it is hidden."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def readable(text: str, limit: int = 4000) -> str:
 
 
 def cell(text: str) -> str:
-    """A text as a cell of a table that spreadsheets open: what would be taken for a formula gets an apostrophe in front.
+    """A text as a cell of a table for spreadsheets. A text that a spreadsheet would take for a formula gets an apostrophe in front.
 
     Also behind a semicolon, a comma, a bar, a tab or a new line: some spreadsheets begin a new cell there.
     After https://owasp.org/www-community/attacks/CSV_Injection.

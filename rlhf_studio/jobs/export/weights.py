@@ -1,4 +1,4 @@
-"""A checkpoint or snapshot as an ordinary transformers or peft folder: what its manifest names, checked, with the run's sampling."""
+"""A checkpoint or snapshot as an ordinary transformers or peft folder: the files of its manifest, checked, with the run's sampling."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Base:
     Attributes:
         name: as others may see it: a hub id, or a short name.
         location: a path on this machine or a hub id, from which it is loaded.
-        on_hub: whether ``name`` is a hub id. Any other base lies on this machine, and has to travel with the adapter.
-        files: the names, below ``location``, of what travels.
+        on_hub: whether ``name`` is a hub id. Any other base is on this machine, and is exported with the adapter.
+        files: names, below ``location``, of the files that are exported with the adapter.
     """
 
     name: str

@@ -67,7 +67,7 @@ def _without(event: Json) -> Json:
 
 
 def as_text(row: Json) -> str:
-    """An answer for people: the text, then its figures, and below what there is to know."""
+    """An answer for people: the text, then its figures, then notes."""
     figures = [f"{name} {round(row[name], 4) + 0.0:.4f}" for name in ("score", "gold", "kl") if row[name] is not None]
     ending = "" if row["stopped"] else ", cut at the limit"
     lines = [f"{row['prompt']}{row['response']}", f"  {', '.join(figures)}, {row['length']} tokens{ending}"]

@@ -1,7 +1,7 @@
 """From a run folder and a step to a policy that can be talked to, with its reference and the run's rewards.
 
 Two policies of one run share what is equal: the frozen base under LoRA, the reference, and a starting policy that is the reference.
-The weights that :class:`Start` holds are never written to; whoever needs other weights gets a copy.
+Nothing changes the weights of a :class:`Start`; a policy with other weights gets a copy.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Talker:
     Attributes:
         models: the policy, its reference, and the run's rewards.
         step: of its checkpoint; None is the starting policy.
-        kl_coef: β as it was at this step: what a token's reward is made with; 0 where the loss charges the KL.
+        kl_coef: β at this step, for the rewards of tokens; 0 where the loss charges the KL.
         has_values: whether the value head that shares the policy's trunk was loaded.
         threads: of a CPU, for one operation.
         notes: what people should know of its answers.
@@ -137,7 +137,7 @@ def load_start(run_dir: Path, config: RunConfig, permissions: Permissions, repor
 
 
 def _starting_policy(run_dir: Path, config: RunConfig, dtype: torch.dtype, options: dict[str, Any], report: OnProgress) -> LoadedModel:
-    """The policy's model as the run began with it: of an untrained start the same new weights are drawn again."""
+    """The policy's model as the run began with it. For an untrained start the same new weights are drawn again."""
     own = RunReader(run_dir).config()
     if isinstance(own, SFTRunConfig) and own.model.fresh:
         return draw_model(own.model.policy, own.model.revision, own.engine.seed, dtype, report)
@@ -239,7 +239,7 @@ def _recorded_kl_coef(run_dir: Path, step: int) -> float:
 
 @contextlib.contextmanager
 def _where_it_began(run_dir: Path) -> Iterator[None]:
-    """Relative paths in a run's settings start at the folder from which the run was started."""
+    """Inside, the working folder is that from which the run was started: relative paths in its settings start there."""
     folder = RunReader(run_dir).working_folder()
     with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():
         yield

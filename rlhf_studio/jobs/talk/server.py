@@ -27,7 +27,7 @@ from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.errors import StoreError
 
 MESSAGES = (CannotTalk, ConfigError, PromptsError, CheckpointError, StoreError, NonFiniteError)
-"""What people did, or what became of a run: the message is enough."""
+"""Errors that a person or a run's state causes: the message is enough, without a trace."""
 
 
 def handler(waits: Callable[[], bool]) -> Handler:
@@ -74,7 +74,7 @@ class Conversation:
         return event is not None
 
     def _guard(self, side: int, step: Callable[[], bool]) -> bool:
-        """Do the work of one side; what goes wrong there is told, and leaves the other side alone."""
+        """Do the work of one side. An error there is sent as an event, and does not disturb the other side."""
         done: list[bool] = []
         work(lambda *_: done.append(step()), {}, lambda event: self._tell({**event, "side": side}), lambda: False, MESSAGES)
         return done == [True]

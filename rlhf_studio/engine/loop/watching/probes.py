@@ -63,8 +63,8 @@ class Probes:
         return [] if self._start is None else self._by_probe([self._read(self._start, torch.arange(len(self._start)))])
 
     def keep_start(self, recorded: Sequence[ProbeScore]) -> None:
-        """Go on with what is on record of the starting policy: with its likeliest tokens, by whose places the steps are compared, and its
-        numbers for them and for the probes' own tokens. ``recorded``: :meth:`of_start` as it was when the run began."""
+        """Go on with the recorded numbers of the starting policy: its likeliest tokens, to which all steps are compared, and the
+        log-probabilities of these and of the probes' own tokens. ``recorded``: :meth:`of_start` as it was when the run began."""
         if self._start is None:
             return
         arrays = [[getattr(score, name) for score in recorded] for name in ("top_ids", "top_logprobs", "logprobs")]
@@ -83,7 +83,7 @@ class Probes:
         return [score.top_ids for score in scores] + ([] if self._start_top is None else [self._start_top.numpy()])
 
     def _read(self, now: Tensor, indices: Tensor) -> dict[str, Tensor]:
-        """Arrays of :class:`ProbeScore` from the log-probabilities (n, V) of some step's policy at these places among the M tokens."""
+        """Arrays of :class:`ProbeScore` from the log-probabilities (n, V) of a step's policy at the tokens ``indices`` (n,) of the M."""
         if self._start is None or self._start_top is None:
             return {}
         at = indices.cpu()
@@ -153,7 +153,7 @@ def restored_probes(models: Models, state: dict[str, Any] | None, start: Tensor 
 
 
 def _forward_pass(models: Models, temperature: float) -> ForwardPass:
-    """Few short texts make one batch: in lanes of their own they would wait for each other longer than they work."""
+    """A forward pass without lanes: for few short texts, lanes would wait for each other longer than they work."""
     return replace(models.forward_pass, temperature=temperature, compute=replace(models.compute, lanes=ONE_LANE))
 
 

@@ -1,4 +1,4 @@
-"""Whether the final answer of a response is the right one: that of the reference text of its row."""
+"""Whether the final answer of a response is the answer of its reference text."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ OwnChat = Callable[[Episodes], list[str]]
 
 
 def own_chat(loaded: LoadedRewardModel, name: str, settings: ClassifierReward, field: str) -> OwnChat | None:
-    """What writes the conversations for this model, or None when it reads the policy's text.
+    """The function that writes the conversations for this model; None when it reads the policy's text.
 
     Raises :class:`ConfigError` when the model has no template, or one that does not work, and for a form that it was not trained on.
     """

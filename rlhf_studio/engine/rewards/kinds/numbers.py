@@ -154,7 +154,7 @@ def _normalised(text: str) -> str:
 
 
 def _value(text: str, token: re.Match[str]) -> Fraction | None:
-    """What the token says; None when it is ambiguous."""
+    """The token's number; None when it is ambiguous."""
     start, end = token.span()
     if end - start > _MAX_CHARACTERS:
         return None

@@ -34,7 +34,7 @@ class TextTokens:
 
     Attributes:
         ids: its tokens.
-        first: place of the first token that belongs to the response, in whole or in part.
+        first: index of the first token that belongs to the response, in full or in part.
         cut: tokens that were cut off at the beginning.
         ended: whether the end token was put behind it.
     """
@@ -49,12 +49,12 @@ class TextTokens:
 class _Text:
     """One text as the model reads it: L token ids, and L token types (BERT's segments), or None where there are none.
 
-    ``whole`` counts its tokens before it was cut to what the model reads.
+    ``uncut_length`` counts its tokens before it was cut to what the model reads.
     """
 
     ids: list[int]
     types: list[int] | None
-    whole: int
+    uncut_length: int
 
 
 class RewardModelScorer:
@@ -101,7 +101,7 @@ class RewardModelScorer:
     def answer(self, episodes: Episodes) -> Answer:
         """Scores, and how much of each text was read. Raises :class:`ComponentError` for a conversation that the template refuses."""
         texts = [self._encode(text, stopped) for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True)]
-        return Answer(self._scores(texts), reading=torch.tensor([[len(text.ids), text.whole] for text in texts]))
+        return Answer(self._scores(texts), reading=torch.tensor([[len(text.ids), text.uncut_length] for text in texts]))
 
     def _scores(self, texts: list[_Text]) -> Tensor:
         scores, pad = torch.empty(len(texts)), None
