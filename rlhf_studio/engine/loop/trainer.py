@@ -222,7 +222,7 @@ class Trainer:
         return self._scored(answers)
 
     def _scored(self, answers: Answers | None) -> tuple[list[WatchRecord], list[EventRecord]]:
-        if answers is None or not self.compute.ranks.is_main:  # the other ranks have gone along for the answers alone
+        if answers is None or not self.compute.ranks.is_main:  # the other ranks took part only to compute the answers
             return [], []
         try:
             return score_watched(self.models, answers), []

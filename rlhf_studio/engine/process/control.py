@@ -90,7 +90,7 @@ class Control:
                 if command.id not in self._later and command.id not in self._changes:
                     self._carry_out(command)
                 if self._going in ("step", "phase"):
-                    return  # what was asked after it is for where the run waits next
+                    return  # later requests are for the next point at which the run waits
             if self._going != "paused":
                 return
             self._run.compute.ranks.broadcast(WAIT)

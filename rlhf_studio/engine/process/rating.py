@@ -22,7 +22,7 @@ from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter
 
 POLL_SECONDS = 0.5
-ALONE = "(no response)"  # what people see of an empty one, which the store would refuse
+ALONE = "(no response)"  # the text that people see for an empty response, which the store would refuse
 
 
 def ask_people(run: StageRun, run_dir: Path, writer: RunWriter, control: Control) -> None:
@@ -67,7 +67,7 @@ class RatingDesk:
             used = True
             raise
         finally:
-            if not used:  # a stop, or a failure: what was answered waits for the resume
+            if not used:  # a stop, or a failure: the ratings given so far wait for the resume
                 self._stop_asking(task_id, step)
         self._writer.set_state("running")
         return [ratings.get(item, []) for item in items]

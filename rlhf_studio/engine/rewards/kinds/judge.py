@@ -35,7 +35,7 @@ class Judge:
 
         self._settings = settings
         self._client = connect(settings, permissions, field, connections=settings.concurrency, sleep=sleep)
-        self._grades: OrderedDict[bytes, float] = OrderedDict()  # by the digest of what was asked; the longest unused goes first
+        self._grades: OrderedDict[bytes, float] = OrderedDict()  # by the digest of the question; the longest unused is dropped first
 
     def __call__(self, episodes: Episodes) -> Answer:
         """The grades. Raises :class:`ComponentError`."""

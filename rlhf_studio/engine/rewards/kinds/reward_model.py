@@ -212,7 +212,7 @@ class RewardModelScorer:
         if self._begins_twice(ids):
             ids, types = ids[1:], None if types is None else types[1:]
         eos, trained = self._tokenizer.eos_token_id, self._trained
-        if trained is not None:  # a chat is closed behind a response that was cut off too
+        if trained is not None:  # a chat is closed also behind a response that was cut off
             eos, stopped = eos if trained.end_id is None else trained.end_id, stopped or trained.chat_template
         if self._settings.append_eos and stopped and eos is not None and ids[-1:] != [eos]:
             ids, types = [*ids, eos], None if types is None else [*types, *types[-1:]]

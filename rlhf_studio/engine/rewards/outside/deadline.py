@@ -14,7 +14,7 @@ from typing import Any
 
 import httpcore
 
-WRITTEN_AT_ONCE = 16_384  # bytes; the time that is left is looked at between
+WRITTEN_AT_ONCE = 16_384  # bytes; the time that is left is checked in between
 
 
 class Deadline(httpcore.NetworkBackend):
