@@ -33,7 +33,7 @@ from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
-from rlhf_studio.engine.rewards.outside.python_child import shown
+from rlhf_studio.engine.rewards.outside.python_child import short_repr
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.types import PromptBatch, Samples, Scores
 from rlhf_studio.inputs.families import family_problem
@@ -168,17 +168,17 @@ class PPOTrainer:
         return self.trainer.models.scorer.shape(raw, episodes)
 
     def _batch(self, prompts: Iterable[str]) -> PromptBatch:
-        config, models, found = self.trainer.config, self.trainer.models, _prompts(prompts)
-        if len(found) != config.ppo.batch_size:
-            raise ValueError(f"a step takes ppo.batch_size = {config.ppo.batch_size} prompts, but there are {len(found)}")
+        config, models, read = self.trainer.config, self.trainer.models, _prompts(prompts)
+        if len(read) != config.ppo.batch_size:
+            raise ValueError(f"a step takes ppo.batch_size = {config.ppo.batch_size} prompts, but there are {len(read)}")
         group = config.ppo.responses_per_prompt
-        if not config.ppo.has_critic and any(text != found.texts[row - row % group] for row, text in enumerate(found.texts)):
+        if not config.ppo.has_critic and any(text != read.texts[row - row % group] for row, text in enumerate(read.texts)):
             compared = f"with ppo.advantage {config.ppo.advantage} the {group} responses to a prompt are compared with each other"
             raise ValueError(f"{compared}: give each prompt {group} times in a row (ppo.responses_per_prompt)")
-        prepared = prepare_prompts(found, models.tokenizer, config, _silent)
-        if len(prepared.ids) != len(found):
-            raise ValueError(f"data leaves {len(found) - len(prepared.ids)} of the prompts out; change its settings, or the prompts")
-        return batch_of(prepared, list(range(len(found))), models.pad_id)
+        prepared = prepare_prompts(read, models.tokenizer, config, _silent)
+        if len(prepared.ids) != len(read):
+            raise ValueError(f"data leaves {len(read) - len(prepared.ids)} of the prompts out; change its settings, or the prompts")
+        return batch_of(prepared, list(range(len(read))), models.pad_id)
 
 
 class _FunctionReward:
@@ -207,7 +207,7 @@ def _number(score: Any, row: int) -> float:
             raise TypeError
         return float(score)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several numbers
-        raise ComponentError(f"it gave {shown(score)}, which is not a number", row) from None
+        raise ComponentError(f"it gave {short_repr(score)}, which is not a number", row) from None
 
 
 def _config(model: PreTrainedModel, settings: Mapping[str, Any]) -> RunConfig:

@@ -9,6 +9,6 @@ from rlhf_studio.runs.records import PHASES, TOKEN_QUANTITIES
 def test_the_table_of_phases_fits_metrics_and_records() -> None:
     timed = {metric.name for metric in METRICS if metric.name.startswith("time/")} - {"time/total", "time/elapsed", "time/left"}
     assert {f"time/{phase.name}" for phase in PHASES.values() if phase.timed} == timed
-    found = [name for phase in PHASES.values() for name in phase.finds]
-    assert sorted(found) == sorted(TOKEN_QUANTITIES), "each number of a token is found in one phase"
+    actual = [name for phase in PHASES.values() for name in phase.finds]
+    assert sorted(actual) == sorted(TOKEN_QUANTITIES), "each number of a token is found in one phase"
     assert [phase.name for phase in PHASES.values() if not phase.done] == ["record"] == list(PHASES)[-1:]

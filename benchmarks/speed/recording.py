@@ -38,12 +38,12 @@ RECIPES = ("world", "world-lora")
 @contextlib.contextmanager
 def unrecorded(trainer: Any) -> Iterator[None]:
     """Inside, a step keeps nothing: one episode's likeliest tokens are noted, since there must be one, and dropped."""
-    from rlhf_studio.engine.loop.trainer import Kept
+    from rlhf_studio.engine.loop.trainer import StepDetails
 
     models, record = trainer.models, trainer.record
     engine = models.config.engine.model_copy(update={"record_samples": 1})
     trainer.models = replace(models, config=models.config.model_copy(update={"engine": engine}))
-    trainer.record = lambda rollout, stats: Kept()
+    trainer.record = lambda rollout, stats: StepDetails()
     try:
         yield
     finally:

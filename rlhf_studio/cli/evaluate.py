@@ -145,14 +145,14 @@ def as_text(run_dir: Path) -> str:
     """The table for a terminal: a line for each number, a column for each policy."""
     from rlhf_studio.analysis.evaluation.report import report_of
     from rlhf_studio.analysis.evaluation.table import table_of
-    from rlhf_studio.jobs.export.evaluation import explained, shown
+    from rlhf_studio.jobs.export.evaluation import cell_text, explained
     from rlhf_studio.jobs.export.text import readable
 
     reader = RunReader(run_dir)
     report, status = report_of(reader), reader.status()
     table = table_of(report)
     lines = [["", *(readable(name, 40) for name, _ in table.rows)]]
-    lines += [[column.title, *(shown(cells[index], column) for _, cells in table.rows)] for index, column in enumerate(table.columns)]
+    lines += [[column.title, *(cell_text(cells[index], column) for _, cells in table.rows)] for index, column in enumerate(table.columns)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     drawn = [
         "  ".join([line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))])

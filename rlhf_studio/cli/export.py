@@ -40,14 +40,14 @@ def add_commands(commands: Subcommands) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import before_torch
-    from rlhf_studio.jobs.export.command import Wanted, export
+    from rlhf_studio.jobs.export.command import ExportRequest, export
 
     before_torch()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     targets = {kind: path for kind in KINDS if (path := getattr(options, kind)) is not None}
     at = "" if options.at in ("newest", "latest") else options.at
-    request = Wanted(targets, at, options.zip, options.push, options.public, options.replace)  # type: ignore[arg-type]
+    request = ExportRequest(targets, at, options.zip, options.push, options.public, options.replace)  # type: ignore[arg-type]
     report_progress = _Teller() if options.json else _only_the_upload
     try:
         made = export(options.folder, request, report_progress)

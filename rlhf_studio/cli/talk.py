@@ -74,9 +74,9 @@ def _generate(options: argparse.Namespace) -> int:
     sampling = {**config.generation.model_dump(mode="json"), "response_length_min": 0, **given}
     settings = parse_ppo({"generation": sampling, "engine": {"seed": options.seed}}).generation
     before_torch()
-    from rlhf_studio.jobs.talk.command import Wanted, generate_texts  # torch and transformers load here, after the cheap checks
+    from rlhf_studio.jobs.talk.command import GenerateRequest, generate_texts  # torch and transformers load here, after the cheap checks
 
-    return generate_texts(Wanted(run_dir, step, prompts, options.as_read, settings, options.seed, options.json), permissions)
+    return generate_texts(GenerateRequest(run_dir, step, prompts, options.as_read, settings, options.seed, options.json), permissions)
 
 
 def _generate_file(options: argparse.Namespace) -> int:

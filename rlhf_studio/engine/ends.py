@@ -1,4 +1,4 @@
-"""The tokens that end what a loaded model writes, and how it samples, as other programs that load it will read it."""
+"""Which tokens end a response, and how a saved model tells other programs to sample."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stop_ids(settings: GenerationConfig, ends: Ends, model: Any) -> tuple[int, .
 
 
 def sample_as(model: Any, settings: GenerationConfig, stops: tuple[int, ...]) -> None:
-    """Have the model saved with this way of sampling, so that whoever loads it with transformers samples as the run did."""
+    """Set the sampling that is saved with the model, so that a person who loads it with transformers samples as the run did."""
     known = model.generation_config
     if known is not None:
         model.generation_config = SavedSampling.from_dict(saved_sampling(known.to_dict(), settings, stops))

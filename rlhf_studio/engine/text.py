@@ -1,4 +1,4 @@
-"""What tokens say: the text of single tokens for people to look at, where a text is cut, and the tokenizer's own form for chats."""
+"""Texts and tokens: the text of single tokens for people to look at, how a text is cut, and the tokenizer's own template for chats."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_REMEMBERED = 65_536  # pairs of tokens: some ten megabytes
 
 @lru_cache(maxsize=2)
 def remembering_decoder(tokenizer: PreTrainedTokenizerBase) -> Decoder:
-    """A decoder that remembers what it decoded last: the same pairs of tokens come again and again in a run. One for each tokenizer."""
+    """A decoder with a memory, one for each tokenizer: the same pairs of tokens come again and again in a run."""
     return lru_cache(maxsize=MOST_REMEMBERED)(lambda ids: _decode(tokenizer, list(ids)))
 
 
@@ -74,15 +74,15 @@ def response_pieces(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch, row:
 
 
 def _added(before: str, after: str, marks: int) -> str:
-    """What ``after`` has beyond ``before``, less the marks that stand in the pieces already: bytes that never made a character."""
+    """The text that ``after`` has beyond ``before``, without the marks that earlier pieces show for bytes that never made a character."""
     settled = before.rstrip(PARTIAL)
-    shown = len(before) - len(settled) + marks
+    marks_before = len(before) - len(settled) + marks
     new = after[len(settled) :]
-    return new[min(shown, len(new) - len(new.lstrip(PARTIAL))) :]
+    return new[min(marks_before, len(new) - len(new.lstrip(PARTIAL))) :]
 
 
 def text_as_read(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """The text of ids with its special tokens: in a chat they tell who says what.
+    """The text of ids with its special tokens: in a chat they show who says what.
 
     A beginning-of-text or class token is left out where the tokenizer itself puts it in front of every text.
     """

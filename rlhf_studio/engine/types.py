@@ -1,7 +1,7 @@
 """The frozen records that travel between the phases of a PPO step.
 
 Shapes: B episodes, P prompt length (left-padded), T response length (right-padded), V vocabulary. ``mask`` is True for a
-token that the policy sampled, up to and including the first stop token. What lies under False may hold anything.
+token that the policy sampled, up to and including the first stop token. Numbers under False have no meaning.
 """
 
 from __future__ import annotations

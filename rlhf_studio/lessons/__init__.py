@@ -1,4 +1,4 @@
-"""Lessons: PPO explained by its own running code. Every number on these pages is computed when it is shown, by what the engine uses.
+"""Lessons: PPO explained by its own running code. Every number on these pages is computed when it is shown, by the engine's functions.
 
 - :mod:`.pages`: the lessons. Each is a module with its scenes, and beside it a text per language (``clip.py``, ``clip.en.md``).
 - :mod:`.tour`: stations along a step of the engine, in the same form.

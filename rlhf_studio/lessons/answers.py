@@ -19,48 +19,48 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is looked at: the folder of a run, and a text that changes whenever the run does. Without a folder it is the bundled run."""
+class ChosenRun:
+    """The run that a scene shows: its folder, and a text that changes whenever the run does. Without a folder it is the bundled run."""
 
     folder: str = ""
     as_of: str = ""
 
 
-BUNDLED = Asked()
+BUNDLED = ChosenRun()
 
 
-def _world(_: Asked) -> Any:
+def _world(_: ChosenRun) -> Any:
     from rlhf_studio.lessons.world import load_world  # loads torch and the bundled models
 
     return load_world()
 
 
-def _run(_: Asked) -> Any:
+def _run(_: ChosenRun) -> Any:
     from rlhf_studio.lessons.run import lesson_run  # the same, and the recorded run
 
     return lesson_run()
 
 
-def _record(asked: Asked) -> Any:
-    from rlhf_studio.lessons.record import opened
+def _record(run: ChosenRun) -> Any:
+    from rlhf_studio.lessons.record import bundled_record, opened
 
-    return opened(Path(asked.folder), asked.as_of) if asked.folder else _run(asked).record
+    return opened(Path(run.folder), run.as_of) if run.folder else bundled_record()
 
 
-LOADERS: dict[str, Callable[[Asked], Any]] = {"run": _run, "world": _world, "record": _record}
-"""What a scene may need, by name; each is loaded once, when it is first needed. A record is of the run that is looked at."""
+LOADERS: dict[str, Callable[[ChosenRun], Any]] = {"run": _run, "world": _world, "record": _record}
+"""What a scene may need, by name; each is loaded once, when it is first needed. A record is of the run that the reader has chosen."""
 
 
 class NoScene(LookupError):
     """The lesson has no such scene, or the scene no such control."""
 
 
-def beginning(lesson: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> Json:
+def beginning(lesson: str, values: Mapping[str, Any], language: str = "en", run: ChosenRun = BUNDLED) -> Json:
     """The controls of every scene of a lesson and what each shows at the start, by the scenes' names.
 
-    Slow ones show nothing yet, and those for which something must be loaded first do not wait for it.
+    Slow scenes show nothing yet. Neither do scenes for which something must be loaded first: the page asks for them afterwards.
 
-    ``values`` are those that the scenes share. ``problem`` is a sentence where no scene can be shown.
+    ``values``: of the controls that the scenes share. ``problem`` is a sentence where no scene can be shown.
     """
     scenes = {}
     for name, scene in scenes_of(lesson).items():
@@ -69,73 +69,73 @@ def beginning(lesson: str, values: Mapping[str, Any], language: str = "en", aske
         from_run = any(isinstance(control, FromRun) for control in scene.controls)
         at_once = not scene.slow and (from_run or ready(scene))  # what a run makes cannot be described before it is read
         if at_once or from_run:
-            shown = _computed(scene, start, slots_of(lesson, name, language), asked, show=at_once)
+            content = _computed(scene, start, slots_of(lesson, name, language), run, show=at_once)
         else:
-            shown = {"made": [control.described() for control in scene.controls if not isinstance(control, FromRun)]}
-        scenes[name] = {"controls": shown.pop("made"), "slow": scene.slow, "shown": shown if at_once else None}
+            content = {"made": [control.described() for control in scene.controls if not isinstance(control, FromRun)]}
+        scenes[name] = {"controls": content.pop("made"), "slow": scene.slow, "shown": content if at_once else None}
     problems = {str((scene["shown"] or {}).get("problem", "")) for scene in scenes.values()}
     return {"scenes": scenes, **({"problem": problems.pop()} if len(problems) == 1 and problems != {""} else {})}
 
 
-def computed(lesson: str, scene: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> Json:
+def computed(lesson: str, scene: str, values: Mapping[str, Any], language: str = "en", run: ChosenRun = BUNDLED) -> Json:
     """What the page shows for these values. Raises :class:`NoScene`, and ValueError for a value that a control cannot have.
 
     Beside ``slots`` and ``pictures`` there are the ``controls`` that are made from a run, as they are now. Where there are no numbers,
     ``problem`` is a sentence that says why.
     """
-    answer = _computed(find(lesson, scene), values, slots_of(lesson, scene, language), asked)
+    answer = _computed(find(lesson, scene), values, slots_of(lesson, scene, language), run)
     del answer["made"]
     return answer
 
 
-def swept(lesson: str, scene: str, control: str, values: Mapping[str, Any], language: str = "en", asked: Asked = BUNDLED) -> list[Json]:
-    """What the page shows for each value of one control, in order, the others being as they are."""
-    found = find(lesson, scene)
-    of = next((one for one, _ in found.made(values, needed_by(found, asked)) if one.name == control), None)
+def swept(lesson: str, scene: str, control: str, values: Mapping[str, Any], language: str = "en", run: ChosenRun = BUNDLED) -> list[Json]:
+    """What the page shows for each value of one control, in order. The other controls keep their values."""
+    target = find(lesson, scene)
+    of = next((candidate for candidate, _ in target.made(values, needed_by(target, run)) if candidate.name == control), None)
     if of is None:
         raise NoScene(f"The scene {scene} has no control {control!r}.")
     if not of.described().get("swept", True):
         raise ValueError(f"{control} is not swept")
-    return [computed(lesson, scene, {**values, control: value}, language, asked) for value in of.values()]
+    return [computed(lesson, scene, {**values, control: value}, language, run) for value in of.values()]
 
 
-def drawn(lesson: str, scene: str, seed: int, asked: Asked = BUNDLED) -> Json:
+def drawn(lesson: str, scene: str, seed: int, run: ChosenRun = BUNDLED) -> Json:
     """Values of the controls that are drawn at random, for another question: the same seed, the same values."""
-    draw, found, values = random.Random(f"{lesson} {scene} {seed}"), find(lesson, scene), dict[str, Any]()
-    needed = needed_by(found, asked)
-    for one in found.controls:
-        control = one.make(needed, values) if isinstance(one, FromRun) else one
-        values[one.name] = draw.choice(control.values())
+    draw, target, values = random.Random(f"{lesson} {scene} {seed}"), find(lesson, scene), dict[str, Any]()
+    needed = needed_by(target, run)
+    for declared in target.controls:
+        control = declared.make(needed, values) if isinstance(declared, FromRun) else declared
+        values[declared.name] = draw.choice(control.values())
     return values
 
 
 # --- what these are made of --------------------------------------------------------------------------------------------------
 
 
-def _computed(scene: Scene, values: Mapping[str, Any], slots: Mapping[str, tuple[str, str]], asked: Asked, *, show: bool = True) -> Json:
-    """As :func:`computed`, and as ``made`` all controls."""
+def _computed(scene: Scene, values: Mapping[str, Any], slots: Mapping[str, tuple[str, str]], run: ChosenRun, *, show: bool = True) -> Json:
+    """As :func:`computed`, with all controls in ``made``."""
     made: list[tuple[Control, Any]] = []
-    from_run = {one.name: one for one in scene.controls if isinstance(one, FromRun)}
+    from_run = {control.name: control for control in scene.controls if isinstance(control, FromRun)}
     answer: Json = {}
     try:
-        needed = needed_by(scene, asked)
+        needed = needed_by(scene, run)
         made = scene.made(values, needed)
         if show:
             chosen = {control.name: value for control, value in made}
-            answer = shown(scene, {**chosen, **scene.numbers(**{name: needed[name] for name in scene.needs}, **chosen)}, slots)
+            answer = scene_content(scene, {**chosen, **scene.numbers(**{name: needed[name] for name in scene.needs}, **chosen)}, slots)
     except CannotAsk as error:
         answer = {"problem": str(error)}
     if from_run and made:
-        answer["controls"] = [_described(*one, from_run[one[0].name], again=True) for one in made if one[0].name in from_run]
-    return {**answer, "made": [_described(*one, from_run.get(one[0].name)) for one in made]}
+        answer["controls"] = [_described(*pair, from_run[pair[0].name], again=True) for pair in made if pair[0].name in from_run]
+    return {**answer, "made": [_described(*pair, from_run.get(pair[0].name)) for pair in made]}
 
 
 def _described(control: Control, value: Any, made_by: FromRun | None, *, again: bool = False) -> Json:
-    """A control for the page; what it is told ``again`` leaves out what never changes."""
+    """A control for the page. When it is sent ``again``, what never changes is left out."""
     if made_by is None:
         return control.described()
-    whole = {} if again and made_by.fixed else control.described()
-    return {**whole, "name": control.name, "value": value, "shared": made_by.shared, "own": made_by.own, "made": True}
+    description = {} if again and made_by.fixed else control.described()
+    return {**description, "name": control.name, "value": value, "shared": made_by.shared, "own": made_by.own, "made": True}
 
 
 @cache
@@ -146,15 +146,15 @@ def scenes_of(lesson: str) -> dict[str, Scene]:
 
 def find(lesson: str, scene: str) -> Scene:
     """A scene. Raises :class:`NoScene`."""
-    found = scenes_of(lesson).get(scene)
-    if found is None:
+    match = scenes_of(lesson).get(scene)
+    if match is None:
         raise NoScene(f"The lesson {lesson} has no scene {scene!r}.")
-    return found
+    return match
 
 
-def needed_by(scene: Scene, asked: Asked = BUNDLED) -> dict[str, Any]:
+def needed_by(scene: Scene, run: ChosenRun = BUNDLED) -> dict[str, Any]:
     """What a scene needs, loaded. Raises StoreError where a run cannot be read."""
-    return {name: _loaded(name, asked if name == "record" else BUNDLED) for name in scene.needs}
+    return {name: _loaded(name, run if name == "record" else BUNDLED) for name in scene.needs}
 
 
 def ready(scene: Scene) -> bool:
@@ -162,11 +162,11 @@ def ready(scene: Scene) -> bool:
     return all(name in _LOADED for name in scene.needs)
 
 
-def _loaded(name: str, asked: Asked) -> Any:
-    if asked.folder:
-        return LOADERS[name](asked)
+def _loaded(name: str, run: ChosenRun) -> Any:
+    if run.folder:
+        return LOADERS[name](run)
     if name not in _LOADED:
-        _LOADED[name] = LOADERS[name](asked)
+        _LOADED[name] = LOADERS[name](run)
     return _LOADED[name]
 
 
@@ -175,10 +175,10 @@ _LOADED: dict[str, Any] = {}
 
 def slots_of(lesson: str, scene: str, language: str) -> Mapping[str, tuple[str, str]]:
     """The slots that a lesson's text has in a scene: the number and the format of each."""
-    return next((found.slots for found in text_of(lesson, language).scenes if found.name == scene), {})
+    return next((text.slots for text in text_of(lesson, language).scenes if text.name == scene), {})
 
 
-def shown(scene: Scene, numbers: Numbers, slots: Mapping[str, tuple[str, str]]) -> Json:
+def scene_content(scene: Scene, numbers: Numbers, slots: Mapping[str, tuple[str, str]]) -> Json:
     """Numbers as the page shows them. Raises ValueError when a slot or a picture has a number that is not finite."""
     return {
         "slots": {key: slot_text(numbers, name, form) for key, (name, form) in slots.items()},
@@ -187,7 +187,7 @@ def shown(scene: Scene, numbers: Numbers, slots: Mapping[str, tuple[str, str]]) 
 
 
 def slot_text(numbers: Numbers, name: str, form: str) -> str:
-    """What stands in a slot: a number in its format, yes or no, a text as :func:`marked` gives it."""
+    """The text of a slot: a number in its format, yes or no, or a text as :func:`marked` gives it."""
     if name not in numbers:
         raise ValueError(f"there is no number {name!r}; there are {', '.join(numbers)}")
     value = numbers[name]
@@ -204,7 +204,7 @@ def slot_text(numbers: Numbers, name: str, form: str) -> str:
 
 
 def marked(text: str) -> str:
-    """``@`` and the name of a word; any other text as it is, but that an ``@`` at its beginning is doubled."""
+    """``@`` and the name of a word; any other text as it is, except that an ``@`` at its beginning is doubled."""
     return f"@{text}" if isinstance(text, Word) or text.startswith("@") else text
 
 

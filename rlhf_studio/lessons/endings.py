@@ -48,13 +48,13 @@ def endings(run: LessonRun, step: int, prompt: str, begun: tuple[int, ...], coun
     ids: list[list[int]] = [[] for _ in range(count)]
     logprobs: list[list[float]] = [[] for _ in range(count)]
     if left and begun[-1:] != (stop_id,):
-        asked = torch.tensor([[*prompt_ids, *begun]]).expand(count, -1).contiguous()
+        inputs = torch.tensor([[*prompt_ids, *begun]]).expand(count, -1).contiguous()
         uniforms = torch.rand(count, settings.response_length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         limits = torch.full((count,), left)
         tokens, output = sample_responses(
             run.policy(step),
-            asked,
-            torch.ones_like(asked, dtype=torch.bool),
+            inputs,
+            torch.ones_like(inputs, dtype=torch.bool),
             settings,
             uniforms=uniforms,
             stop_ids=(stop_id,),
@@ -63,10 +63,10 @@ def endings(run: LessonRun, step: int, prompt: str, begun: tuple[int, ...], coun
         )
         ids = [row[keep].tolist() for row, keep in zip(tokens.response_ids, tokens.mask, strict=True)]
         logprobs = [row[keep].tolist() for row, keep in zip(output.logprobs, tokens.mask, strict=True)]
-    whole = [[*begun, *ending] for ending in ids]
-    texts = response_texts(run.tokenizer, run.batch([prompt_ids] * count, whole))
-    stopped = [row[-1] == stop_id for row in whole]
-    episodes = Episodes([prompt] * count, texts, stopped, [len(row) for row in whole])
+    responses = [[*begun, *ending] for ending in ids]
+    texts = response_texts(run.tokenizer, run.batch([prompt_ids] * count, responses))
+    stopped = [row[-1] == stop_id for row in responses]
+    episodes = Episodes([prompt] * count, texts, stopped, [len(row) for row in responses])
     scores = torch.stack(list(run.scorer.parts(episodes).values())).sum(dim=0)
     gold = run.scorer.gold(episodes)
     assert gold is not None  # the world has one

@@ -1,35 +1,26 @@
-"""A recorded run of PPO as the microscope reads it: the bundled one, or one of a workspace. It is only read, and nothing is asked of it
-while it trains.
-"""
+"""A recorded run of PPO as the microscope reads it: the bundled run, or a run of a workspace, which is never changed."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import islice
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rlhf_studio.lessons.kit.scene import CannotAsk
-from rlhf_studio.lessons.what_if import Recorded, recorded, with_critic
+from rlhf_studio.lessons.run import LessonRun, lesson_run, tokens_of
+from rlhf_studio.lessons.what_if import RecordedStep, recorded, with_critic
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import StepEpisodes
-
-if TYPE_CHECKING:
-    from rlhf_studio.lessons.run import LessonRun
 
 MOST_STEPS_KEPT, MOST_RUNS_KEPT, MOST_REMEMBERED = 40, 4, 1000
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Response:
-    """What every run has on record of any response of a step. ``prompt`` is None for those whose texts were not recorded.
-
-    ``gold`` is None where there is no gold score.
-    """
+    """A response as every run records it. ``prompt`` is None where its text was not recorded, ``gold`` where there is no gold score."""
 
     prompt: str | None
     ids: list[int]
@@ -39,25 +30,17 @@ class Response:
     stopped: bool
 
 
-def tokens_of(episodes: StepEpisodes) -> Iterator[tuple[list[int], list[str]]]:
-    """The ids and the texts of each episode's tokens, one episode after the other."""
-    ids = iter(episodes.response_ids.tolist())
-    for length in episodes.lengths.tolist():
-        own = list(islice(ids, length))
-        yield own, [episodes.pieces.get(token, "\ufffd") for token in own]
-
-
-class Record:
-    """A run on record. Every method raises StoreError where the run cannot be read.
+class RecordedRun:
+    """A recorded run. Every method raises StoreError where the run cannot be read.
 
     Args:
         reader: of the run.
-        models: the bundled run with its policies; None for all other runs, whose policies are not asked.
+        models: the bundled run with its policies; None for all other runs, whose policies are not loaded.
     """
 
     def __init__(self, reader: RunReader, models: LessonRun | None = None):
         self.reader, self.models = reader, models
-        self._recorded: OrderedDict[int, Recorded] = OrderedDict()
+        self._recorded: OrderedDict[int, RecordedStep] = OrderedDict()
         self._responses: OrderedDict[int, list[Response]] = OrderedDict()
         self._known: OrderedDict[Any, Any] = OrderedDict()
 
@@ -65,25 +48,25 @@ class Record:
     def steps(self) -> list[int]:
         """The steps that have responses on record. Raises CannotAsk for a run without any, without a critic, or of another stage."""
         with_critic(self.reader.config())
-        found = self.reader.rollout_steps()
-        if not found:
+        steps = self.reader.rollout_steps()
+        if not steps:
             raise CannotAsk("This run has no responses on record yet. Come back when its first step is done.")
-        return found
+        return steps
 
-    def recorded(self, step: int) -> Recorded:
+    def recorded(self, step: int) -> RecordedStep:
         """The numbers of all episodes of a step, and its settings. Raises :class:`CannotAsk`."""
         if self.models is not None:
             return self.models.recorded(step)
-        return _kept(self._recorded, step, lambda: recorded(self.reader, step))
+        return _remembered(self._recorded, step, lambda: recorded(self.reader, step))
 
     def responses(self, step: int) -> list[Response]:
         """All responses of a step, in their order. Raises :class:`CannotAsk`."""
-        return _kept(self._responses, step, lambda: self._read(step))
+        return _remembered(self._responses, step, lambda: self._read(step))
 
-    def remember(self, key: Any, ask: Callable[[], Found]) -> Found:
-        """What ``ask`` gives, kept for as long as there is room. For what follows from the record and takes long."""
-        found: Found = _kept(self._known, key, ask, MOST_REMEMBERED)
-        return found
+    def remember(self, key: Any, ask: Callable[[], Result]) -> Result:
+        """The result of ``ask``, remembered under ``key``; the oldest results are forgotten. For results that take long to compute."""
+        result: Result = _remembered(self._known, key, ask, MOST_REMEMBERED)
+        return result
 
     def _read(self, step: int) -> list[Response]:
         with self.reader.snapshot():
@@ -91,28 +74,35 @@ class Record:
             rollouts = {rollout.sample: rollout for rollout in self.reader.rollouts(step)}
         if episodes is None:
             raise CannotAsk(f"Step {step} has no record of all its responses. It is from an earlier version of this program.")
-        found = []
+        responses = []
         for row, (ids, pieces) in enumerate(tokens_of(episodes)):
             prompt = rollouts[row].prompt if row in rollouts else None
             gold = None if episodes.gold is None else float(episodes.gold[row])
-            found.append(Response(prompt, ids, pieces, float(episodes.scores[row]), gold, bool(episodes.stopped[row])))
-        return found
+            responses.append(Response(prompt, ids, pieces, float(episodes.scores[row]), gold, bool(episodes.stopped[row])))
+        return responses
 
 
-_OPENED: OrderedDict[Path, tuple[str, Record]] = OrderedDict()
+@cache
+def bundled_record() -> RecordedRun:
+    """The record of the bundled run. Raises :class:`~rlhf_studio.runs.finding.unpack.DamagedBundle`."""
+    run = lesson_run()
+    return RecordedRun(run.reader, run)
 
 
-def opened(folder: Path, as_of: str) -> Record:
+_OPENED: OrderedDict[Path, tuple[str, RecordedRun]] = OrderedDict()
+
+
+def opened(folder: Path, as_of: str) -> RecordedRun:
     """The record of a run of a workspace. ``as_of`` changes whenever the run does: then it is read anew."""
     if folder not in _OPENED or _OPENED[folder][0] != as_of:
-        _OPENED[folder] = (as_of, Record(RunReader(folder)))
+        _OPENED[folder] = (as_of, RecordedRun(RunReader(folder)))
     _OPENED.move_to_end(folder)
     while len(_OPENED) > MOST_RUNS_KEPT:
         _OPENED.popitem(last=False)
     return _OPENED[folder][1]
 
 
-def _kept(memory: OrderedDict[Any, Found], key: Any, read: Callable[[], Found], most: int = MOST_STEPS_KEPT) -> Found:
+def _remembered(memory: OrderedDict[Any, Result], key: Any, read: Callable[[], Result], most: int = MOST_STEPS_KEPT) -> Result:
     if key not in memory:
         memory[key] = read()
     memory.move_to_end(key)

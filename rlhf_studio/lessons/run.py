@@ -1,10 +1,11 @@
-"""The lesson run, unpacked and loaded: a recorded PPO run, and the policy of each of its steps, which can be asked anything."""
+"""The lesson run, unpacked and loaded: a recorded PPO run with the policy of each of its steps, which can read any text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ from rlhf_studio.engine.padding import pad_left, pad_right
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.types import ForwardOutput, TokenBatch
-from rlhf_studio.lessons.record import Record, tokens_of
-from rlhf_studio.lessons.what_if import Recorded, recorded
+from rlhf_studio.lessons.what_if import RecordedStep, recorded
 from rlhf_studio.ppo.logprobs import log_distribution
 from rlhf_studio.runs.finding.unpack import Bundle, unpack
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StepEpisodes
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,14 @@ class Sample:
     score: float
     gold: float
     stopped: bool
+
+
+def tokens_of(episodes: StepEpisodes) -> Iterator[tuple[list[int], list[str]]]:
+    """The ids and the texts of each episode's tokens, one episode after the other."""
+    ids = iter(episodes.response_ids.tolist())
+    for length in episodes.lengths.tolist():
+        own = list(islice(ids, length))
+        yield own, [episodes.pieces.get(token, "\ufffd") for token in own]
 
 
 @cache
@@ -73,15 +82,10 @@ class LessonRun:
         self._weights = load_file(folder / ADAPTERS)
         self._compute = Compute(torch.device("cpu"), torch.float32)
 
-    @cached_property
-    def record(self) -> Record:
-        """The run as the microscope reads any run."""
-        return Record(self.reader, self)
-
     # --- what was recorded ---------------------------------------------------------------------------------------------------
 
     @cache  # noqa: B019 - there is one run, for the life of the process
-    def recorded(self, step: int, *, without_kl: bool = False) -> Recorded:
+    def recorded(self, step: int, *, without_kl: bool = False) -> RecordedStep:
         """The numbers of all episodes of a step, 1 to ``steps``, and its settings."""
         return recorded(self.without_kl if without_kl else self.reader, step)
 
@@ -90,12 +94,12 @@ class LessonRun:
         """All episodes of a step, as texts and tokens."""
         reader = self.without_kl if without_kl else self.reader
         episodes, rollouts = reader.episodes(step)[step], reader.rollouts(step)
-        found = []
+        samples = []
         for rollout, (ids, pieces), stopped in zip(rollouts, tokens_of(episodes), episodes.stopped.tolist(), strict=True):
             prompt_ids = self.prompt_ids(rollout.prompt)
             gold = float("nan") if rollout.gold is None else rollout.gold
-            found.append(Sample(rollout.prompt, rollout.response, prompt_ids, ids, pieces, rollout.score, gold, stopped))
-        return found
+            samples.append(Sample(rollout.prompt, rollout.response, prompt_ids, ids, pieces, rollout.score, gold, stopped))
+        return samples
 
     def curve(self, metric: str, *, without_kl: bool = False) -> list[float]:
         """A metric of each step, such as ``gold/score``."""
@@ -147,13 +151,13 @@ class LessonRun:
         policy.value_head.load_state_dict(heads)
 
     @cached_property
-    def _asked(self) -> Policy:
+    def _reused_policy(self) -> Policy:
         return self._new_policy()
 
     def _at(self, step: int) -> Policy:
-        """One policy for all questions, which takes the weights of the step that is asked: quicker than a new one."""
-        self._set(self._asked, step)
-        return self._asked
+        """The policy of a step. One policy serves all steps and takes over the weights of each: quicker than a new one."""
+        self._set(self._reused_policy, step)
+        return self._reused_policy
 
     def prompt_ids(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -26,11 +26,11 @@ from importlib import import_module
 from typing import Any
 
 from rlhf_studio.child_process.serving import Handler, IsCancelled, Json, Tell
-from rlhf_studio.lessons.answers import Asked, NoScene, beginning, computed, drawn, swept
+from rlhf_studio.lessons.answers import ChosenRun, NoScene, beginning, computed, drawn, swept
 from rlhf_studio.lessons.kit import CannotAsk
 from rlhf_studio.lessons.shelf import NoLesson
 from rlhf_studio.lessons.teaching.questions import question_of
-from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
+from rlhf_studio.lessons.teaching.sheets import opening, question_data, sheet
 from rlhf_studio.runs.errors import StoreError
 
 LIBRARIES = ("rlhf_studio.ppo", "transformers.modeling_utils", "rlhf_studio.lessons.run")
@@ -57,11 +57,11 @@ def handler(waits: Callable[[], bool]) -> Handler:
 
 
 def answer(request: Json) -> Any:
-    """What is asked for. Raises NoLesson, NoScene, CannotAsk, StoreError, and ValueError for values that do not fit."""
+    """The answer to a request. Raises NoLesson, NoScene, CannotAsk, StoreError, and ValueError for values that do not fit."""
     lesson, language, op = str(request.get("lesson")), str(request.get("language", "en")), request.get("op")
     if op in ("sheet", "opening", "asked"):
         return _of_teaching(request, lesson, language)
-    values, whose = request.get("values"), Asked(str(request.get("folder", "")), str(request.get("as_of", "")))
+    values, whose = request.get("values"), ChosenRun(str(request.get("folder", "")), str(request.get("as_of", "")))
     if op == "describe":
         return beginning(lesson, values if isinstance(values, dict) else {}, language, whose)
     scene = str(request.get("scene"))
@@ -82,7 +82,7 @@ def _of_teaching(request: Json, lesson: str, language: str) -> Json:
     if request.get("op") == "opening":
         return {"question": opening(lesson, seed, language)}
     if request.get("op") == "asked":
-        return asked(question_of(lesson, str(request.get("scene"))), seed, language=language)
+        return question_data(question_of(lesson, str(request.get("scene"))), seed, language=language)
     return sheet(
         request.get("lessons", ()), request.get("each", 0), seed, with_answers=request.get("with_answers") is True, language=language
     )

@@ -43,15 +43,15 @@ class Entry:
 @cache
 def entries(language: str = "en", shelf: str = LESSONS) -> tuple[Entry, ...]:
     """All lessons, or all stations of the tour, in order."""
-    found = []
+    rows = []
     for name in _names(shelf):
         module = file_of(name, "py").read_text(encoding="utf-8")
         number = _NUMBER.search(module)
         if number is None:
             continue  # it has no text: what several stations share
         title = _TITLE.search(_source(name, language))  # the whole text is read when it is opened
-        found.append(Entry(name, int(number[1]), title[1].strip() if title else "", bool(_ANY_RUN.search(module))))
-    return tuple(sorted(found, key=lambda entry: entry.number))
+        rows.append(Entry(name, int(number[1]), title[1].strip() if title else "", bool(_ANY_RUN.search(module))))
+    return tuple(sorted(rows, key=lambda entry: entry.number))
 
 
 @cache
@@ -64,8 +64,8 @@ def known_languages() -> frozenset[str]:
 def languages(name: str) -> tuple[str, ...]:
     """In which languages there is a text, English first."""
     text = file_of(name, "md")
-    found = sorted(path.name.split(".")[1] for path in text.parent.glob(f"{text.stem}.*.md"))
-    return tuple(sorted(found, key=lambda language: language != "en"))
+    available = sorted(path.name.split(".")[1] for path in text.parent.glob(f"{text.stem}.*.md"))
+    return tuple(sorted(available, key=lambda language: language != "en"))
 
 
 @cache
@@ -77,7 +77,7 @@ def text_of(name: str, language: str = "en") -> LessonText:
 
 
 def prepared(name: str, language: str = "en") -> dict[str, Any] | None:
-    """What a lesson shows at its start, computed when it was written: the page shows it until the app has computed its own.
+    """What a lesson shows at its start, computed in advance: the page shows it until the app has computed the numbers itself.
 
     As :func:`rlhf_studio.lessons.answers.beginning`, with the numbers of all scenes but the slow ones. None for a station of the tour.
     ``python -m tools.prepared_numbers`` writes the files; a test compares them with what is computed.

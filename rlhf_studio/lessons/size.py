@@ -1,4 +1,4 @@
-"""How many steps the bundled lesson run has, and how many responses each of them: from its settings, without loading or unpacking it."""
+"""How many steps the bundled lesson run has, and how many responses a step: from its settings, without loading or unpacking the run."""
 
 from __future__ import annotations
 

@@ -81,13 +81,13 @@ def adapted_layers(name: str, targets: str, rank: int) -> tuple[Adapted, ...]:
     config = ARCHITECTURES[name]()
     config.num_hidden_layers = 1
     adapted = add_lora(without_weights(config), LoraConfig(enabled=True, r=rank, target_modules=targets))
-    found = []
+    layers = []
     for path, layer in adapted.named_modules():
         if isinstance(layer, LoraLayer):
             down, up = factors(layer)
             values = sum(factor.numel() for factor in (down, up) if factor.requires_grad)
-            found.append(Adapted(".".join(path.split(".")[-2:]), down.shape[1], up.shape[0], values))
-    return tuple(found)
+            layers.append(Adapted(".".join(path.split(".")[-2:]), down.shape[1], up.shape[0], values))
+    return tuple(layers)
 
 
 @cache

@@ -1,10 +1,11 @@
 """What a recorded step would have given with other settings: computed again from all of its episodes, by the engine's own functions.
 
-From the recorded log-probabilities of policy and reference, the values and the scores follow the KL of each token, the rewards, the
-surprises, the advantages, the whitened ones, and the returns. These are exact: with the settings of the run they are what it recorded.
+The inputs are the recorded log-probabilities of policy and reference, the values and the scores. From these follow the KL of each token,
+the rewards, the surprises, the advantages before and after whitening, and the returns. They are exact: with the run's own settings they
+are the recorded ones.
 
-The ratios are those of the step's last pass, as it was. Other settings would have changed the update too, and so the ratios; what is
-asked here is how the loss would have looked at these.
+The ratios are those of the recorded update's last pass. Other settings would have changed the update too, and so the ratios. The question
+answered here is what the loss would be at the recorded ratios.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ OF_LAST_PASS = ("ratio", "clipped", "policy_loss", "push")
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be asked for another value, named as in the configuration's section ``ppo``; 0 means none there too."""
+    """The settings that a reader can change, named as in the configuration's section ``ppo``; 0 means none, as there."""
 
     kl_coef: float
     kl_estimator: str
@@ -52,12 +53,12 @@ class Settings:
 
     @classmethod
     def of(cls, ppo: PPOConfig, kl_coef: float) -> Settings:
-        """Those of a run; β is that of a step."""
+        """The settings of a run, with the β of a step."""
         return cls(**{field.name: getattr(ppo, field.name) for field in fields(cls)} | {"kl_coef": kl_coef})
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedStep:
     """All B episodes of a step. Numbers by token are float64 (B, T) and 0 behind the mask.
 
     Attributes:
@@ -110,11 +111,11 @@ class WhatIf:
 
     def of_episode(self, row: int) -> dict[str, list[float] | None]:
         """The numbers of each token of one episode by name; None for those of the last pass where they are not on record."""
-        keep, found = self.mask[row], dict[str, list[float] | None]()
+        keep, numbers = self.mask[row], dict[str, list[float] | None]()
         for name in ("kl", "rewards", "deltas", "advantages", "whitened_advantages", "returns", *OF_LAST_PASS):
             known = name not in OF_LAST_PASS or bool(self.last_pass[row])
-            found[name] = getattr(self, name)[row][keep].double().tolist() if known else None
-        return found
+            numbers[name] = getattr(self, name)[row][keep].double().tolist() if known else None
+        return numbers
 
 
 def with_critic(config: StageConfig) -> RunConfig:
@@ -126,7 +127,7 @@ def with_critic(config: StageConfig) -> RunConfig:
     return config
 
 
-def recorded(reader: RunReader, step: int) -> Recorded:
+def recorded(reader: RunReader, step: int) -> RecordedStep:
     """A step of a run. Raises :class:`CannotAsk` when it cannot be computed again, and StoreError."""
     config = with_critic(reader.config())
     episodes = reader.episodes(step).get(step)
@@ -135,12 +136,12 @@ def recorded(reader: RunReader, step: int) -> Recorded:
     lengths = torch.from_numpy(np.asarray(episodes.lengths, dtype=np.int64))
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
     by_token = {name: _padded(array, mask) for name, array in episodes.tokens.items()}
-    kept = _kept(reader, step)
+    rollouts = _rollouts_with_tokens(reader, step)
     settings = Settings.of(config.ppo, _kl_coef(reader, step, config))
-    if (tokens := next(iter(kept.values())).tokens if kept else None) is not None:
+    if (tokens := next(iter(rollouts.values())).tokens if rollouts else None) is not None:
         settings = replace(settings, gamma=tokens.gamma, lam=tokens.lam, kl_coef=tokens.kl_coef)
-    new, last_pass = _last_pass(by_token, episodes, kept, mask)
-    found = Recorded(
+    new, last_pass = _last_pass(by_token, episodes, rollouts, mask)
+    result = RecordedStep(
         step=step,
         mask=mask,
         ids=_padded(episodes.response_ids, mask).long(),
@@ -151,11 +152,11 @@ def recorded(reader: RunReader, step: int) -> Recorded:
         settings=settings,
         **{name: by_token[name] for name in ("logprobs", "ref_logprobs", "values")},
     )
-    _check(found, kept)
-    return found
+    _check(result, rollouts)
+    return result
 
 
-def recompute(of: Recorded, settings: Settings | None = None, scores: Mapping[int, float] | None = None) -> WhatIf:
+def recompute(of: RecordedStep, settings: Settings | None = None, scores: Mapping[int, float] | None = None) -> WhatIf:
     """The step with other settings, and with other scores for some of its episodes (by number).
 
     Raises :class:`CannotAsk` for the KL estimator ``full`` where the run has not measured it, and ValueError for settings that make no
@@ -168,9 +169,9 @@ def recompute(of: Recorded, settings: Settings | None = None, scores: Mapping[in
     kl = _kl(of, chosen)
     kl_coef = chosen.kl_coef if chosen.kl_placement == "reward" else 0.0
     rewards = shape_rewards(kl, earned, mask, kl_coef, unit_variance=chosen.whiten_rewards)
-    found = estimate_advantages(rewards, of.values, mask, chosen.gamma, chosen.lam, whitening=chosen.whiten_advantages)
-    assert found.returns is not None and found.deltas is not None  # there is a critic
-    ratio, clipped, loss, push = _surrogate(of, found.whitened, chosen)
+    estimated = estimate_advantages(rewards, of.values, mask, chosen.gamma, chosen.lam, whitening=chosen.whiten_advantages)
+    assert estimated.returns is not None and estimated.deltas is not None  # there is a critic
+    ratio, clipped, loss, push = _surrogate(of, estimated.whitened, chosen)
     return WhatIf(
         settings=chosen,
         mask=mask,
@@ -178,10 +179,10 @@ def recompute(of: Recorded, settings: Settings | None = None, scores: Mapping[in
         scores=earned,
         kl=masked_select(kl, mask),
         rewards=rewards,
-        deltas=found.deltas,
-        advantages=found.advantages,
-        whitened_advantages=found.whitened,
-        returns=found.returns,
+        deltas=estimated.deltas,
+        advantages=estimated.advantages,
+        whitened_advantages=estimated.whitened,
+        returns=estimated.returns,
         ratio=ratio,
         clipped=clipped,
         policy_loss=loss,
@@ -196,26 +197,26 @@ def _padded(flat: np.ndarray, mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape, dtype=torch.float64).masked_scatter(mask, torch.from_numpy(np.asarray(flat, dtype=np.float64)))
 
 
-def _kept(reader: RunReader, step: int) -> dict[int, RolloutRecord]:
+def _rollouts_with_tokens(reader: RunReader, step: int) -> dict[int, RolloutRecord]:
     """The responses whose every token is on record, by number."""
-    whole = [entry.sample for entry in reader.response_tokens(step, 2**31) if entry.ids is not None]
-    return {sample: reader.rollout(step, sample) for sample in whole}
+    samples = [entry.sample for entry in reader.response_tokens(step, 2**31) if entry.ids is not None]
+    return {sample: reader.rollout(step, sample) for sample in samples}
 
 
 def _kl_coef(reader: RunReader, step: int, config: RunConfig) -> float:
     metrics = dict(reader.metrics_since(step - 1, 1)).get(step, {})
-    found = metrics.get("objective/kl_coef")
-    return config.ppo.kl_coef if found is None else float(found)
+    coefficient = metrics.get("objective/kl_coef")
+    return config.ppo.kl_coef if coefficient is None else float(coefficient)
 
 
 def _last_pass(
-    by_token: Mapping[str, Tensor], episodes: StepEpisodes, kept: Mapping[int, RolloutRecord], mask: Tensor
+    by_token: Mapping[str, Tensor], episodes: StepEpisodes, rollouts: Mapping[int, RolloutRecord], mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(new log-probabilities (B, T), for which episodes they are known (B,))."""
     if NEW_LOGPROBS in by_token:
         return by_token[NEW_LOGPROBS], torch.ones(len(mask), dtype=torch.bool)
     new, known = by_token["logprobs"].clone(), torch.zeros(len(mask), dtype=torch.bool)
-    for sample, rollout in kept.items():
+    for sample, rollout in rollouts.items():
         arrays: Mapping[str, Any] = {} if rollout.tokens is None else rollout.tokens.arrays
         if NEW_LOGPROBS in arrays and len(arrays[NEW_LOGPROBS]) == int(episodes.lengths[sample]):
             new[sample, mask[sample]] = torch.from_numpy(np.asarray(arrays[NEW_LOGPROBS], dtype=np.float64))
@@ -223,7 +224,7 @@ def _last_pass(
     return new, known
 
 
-def _kl(of: Recorded, settings: Settings) -> Tensor:
+def _kl(of: RecordedStep, settings: Settings) -> Tensor:
     if settings.kl_estimator != "full":
         return kl_per_token(of.logprobs, of.ref_logprobs, settings.kl_estimator)
     if of.full_kl is None:
@@ -231,7 +232,7 @@ def _kl(of: Recorded, settings: Settings) -> Tensor:
     return of.full_kl
 
 
-def _surrogate(of: Recorded, advantages: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _surrogate(of: RecordedStep, advantages: Tensor, settings: Settings) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Ratio, whether clipping decided, the loss of each token, and the push on its log-probability."""
     ppo = PPOConfig.model_construct(**{name: getattr(settings, name) for name in ("cliprange", "cliprange_high", "dual_clip")})
     clipping = objective_settings(ppo, settings.kl_coef)
@@ -239,22 +240,22 @@ def _surrogate(of: Recorded, advantages: Tensor, settings: Settings) -> tuple[Te
     new = of.new_logprobs.clone().requires_grad_()
     surrogate = policy_loss(new, of.logprobs, advantages, of.mask, *limits)
     (gradient,) = torch.autograd.grad(surrogate.loss_sum, new)
-    one = torch.ones(1, 1, dtype=torch.bool)
+    mask = torch.ones(1, 1, dtype=torch.bool)
 
     def of_token(new: Tensor, old: Tensor, advantage: Tensor) -> Tensor:
-        return policy_loss(new.reshape(1, 1), old.reshape(1, 1), advantage.reshape(1, 1), one, *limits).loss_sum
+        return policy_loss(new.reshape(1, 1), old.reshape(1, 1), advantage.reshape(1, 1), mask, *limits).loss_sum
 
     flat = torch.vmap(of_token)(*(x[of.mask] for x in (of.new_logprobs, of.logprobs, advantages)))
     loss = torch.zeros_like(of.values).masked_scatter(of.mask, flat)
     return surrogate.ratio.detach(), surrogate.clipped & of.mask, loss, masked_select(-gradient, of.mask)
 
 
-def _check(of: Recorded, kept: Mapping[int, RolloutRecord]) -> None:
+def _check(of: RecordedStep, rollouts: Mapping[int, RolloutRecord]) -> None:
     """Raises :class:`CannotAsk` when the settings do not give what was recorded, which happens where a resume has changed them."""
-    if not kept:
+    if not rollouts:
         return
     again = recompute(of)
-    for sample, rollout in kept.items():
+    for sample, rollout in rollouts.items():
         arrays: Mapping[str, Any] = {} if rollout.tokens is None else rollout.tokens.arrays
         for name in ("kl", "rewards", "whitened_advantages", "returns"):
             if name not in arrays:

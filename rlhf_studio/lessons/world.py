@@ -1,6 +1,6 @@
-"""The bundled review world as the lessons ask it: policy, tokenizer, reward model and gold, loaded by the engine's own functions.
+"""The bundled review world for the lessons: policy, tokenizer, reward model and gold, loaded by the engine's own functions.
 
-Answers are remembered: while a control moves, the same text is asked again and again. Nothing here changes what the models say.
+Results are remembered, because the models read the same text again and again while a control moves. Nothing here changes the models.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class World:
 
         def ask() -> Tensor:
             ids = torch.tensor([self.ids(text)])
-            ones = torch.ones_like(ids)
-            return self.policy.next_logits(ids, ones, ones.cumsum(dim=1) - 1, self.policy.new_cache(ids.shape[1]))[0][0]
+            attention = torch.ones_like(ids)
+            return self.policy.next_logits(ids, attention, attention.cumsum(dim=1) - 1, self.policy.new_cache(ids.shape[1]))[0][0]
 
         return self.remember(("next", text), ask)
 
@@ -75,8 +75,10 @@ class World:
 
         def ask() -> Tensor:
             with torch.no_grad():
-                found: Tensor = self.policy.model(input_ids=ids, attention_mask=mask.long(), position_ids=positions, use_cache=False).logits
-            return found
+                logits: Tensor = self.policy.model(
+                    input_ids=ids, attention_mask=mask.long(), position_ids=positions, use_cache=False
+                ).logits
+            return logits
 
         return self.remember(key, ask)
 
@@ -96,8 +98,8 @@ class World:
         """The reward model's head at every slot of the first of these padded rows (B, L)."""
         network: Any = self.judge.network
         states = network.base_model(input_ids=ids, attention_mask=mask.long(), position_ids=positions, use_cache=False).last_hidden_state
-        found: list[float] = network.score(states)[0, :, 0].tolist()
-        return found
+        scores: list[float] = network.score(states)[0, :, 0].tolist()
+        return scores
 
     @cached_property
     def untrained(self) -> tuple[Any, Tensor, Tensor]:
@@ -118,8 +120,8 @@ class World:
         """(N,) what a head drawn by this seed gives to the preferred responses of the pairs, less what it gives to the others."""
         model, chosen, rejected = self.untrained
         draw_head(model.score, torch.Generator().manual_seed(seed))
-        found: Tensor = (model.score(chosen) - model.score(rejected))[:, 0]
-        return found
+        margins: Tensor = (model.score(chosen) - model.score(rejected))[:, 0]
+        return margins
 
     def gold(self, prompt: str, response: str) -> float:
         """The world's own reward, from -1 to 1."""
@@ -145,11 +147,11 @@ class World:
         return ScoredPairs(scores[0], scores[1], tokens[0], tokens[1], numbers, np.zeros(len(numbers), dtype=bool), groups)
 
     def remember(self, key: Any, ask: Callable[[], Result]) -> Result:
-        """What ``ask`` gives; it is asked once for each key."""
+        """The result of ``ask``, which is called once for each key."""
         if key not in self._known:
             self._known[key] = ask()
-        found: Result = self._known[key]
-        return found
+        result: Result = self._known[key]
+        return result
 
 
 def load_world() -> World:

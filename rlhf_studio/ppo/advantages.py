@@ -1,7 +1,7 @@
 """How much better a token turned out than was expected, and the scaling of that number over a batch.
 
-What was expected is said by a critic, token by token (:func:`gae`); or, without a critic, by the other responses to the same prompt, and
-then every token of a response gets the same number (:func:`rloo_advantages`, :func:`grpo_advantages`).
+A critic predicts what to expect at each token (:func:`gae`). Without a critic, a response is compared with the other responses to its
+prompt, and all of its tokens get the same number (:func:`rloo_advantages`, :func:`grpo_advantages`).
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _in_groups(x: torch.Tensor, responses_per_prompt: int) -> torch.Tensor:
 
 
 def _at_each_token(groups: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(B / G, G) numbers of responses as (B, T): that of its response at each token, 0 behind the mask."""
+    """(B / G, G) numbers, one for each response, as (B, T): each token gets its response's number; 0 behind the mask."""
     return masked_select(groups.flatten().to(mask.device).unsqueeze(1), mask)
 
 
@@ -196,7 +196,7 @@ def scale_to_unit_variance(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _centred_to_unit_variance(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(x − mean) / sqrt(var + 1e-8); the variance of a lone token counts as 0. What it gives behind the mask means nothing."""
+    """(x − mean) / sqrt(var + 1e-8); the variance of a lone token counts as 0. Results behind the mask have no meaning."""
     centred = masked_select(x, mask) - masked_mean(x, mask)
     variance = masked_var(x, mask) if mask.sum() > 1 else centred.new_zeros(())
     return centred * torch.rsqrt(variance + EPSILON)

@@ -1,6 +1,6 @@
 """The quantities that PPO minimises, as sums over tokens.
 
-Every function returns a *sum*, not a mean: a minibatch may be worked off in micro-batches and on several processes with
+Every function returns a *sum*, not a mean. A minibatch may be computed in micro-batches and on several processes with
 different token counts, and a mean of means would weigh their tokens differently. The caller divides each sum by the token
 count of the whole minibatch, so that the split changes nothing.
 
@@ -106,7 +106,7 @@ def policy_loss(
 def value_loss(
     new_values: torch.Tensor, values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor, cliprange_value: float | None
 ) -> ValueLoss:
-    """Half the squared error of the critic, which may move at most ε_v away from what it said at sampling time.
+    """Half the squared error of the critic, whose values may move at most ε_v away from those at sampling time.
 
         loss = ½ Σ max((V − R)², (clip(V, V_old − ε_v, V_old + ε_v) − R)²)
 
@@ -136,7 +136,7 @@ def value_loss(
 
 
 def kl_loss(new_logprobs: torch.Tensor, ref_logprobs: torch.Tensor, mask: torch.Tensor, estimator: str) -> torch.Tensor:
-    """Sum of a KL estimate over the real tokens, for the run that puts β·KL in the loss instead of the reward.
+    """Sum of a KL estimate over the real tokens, for runs that put β·KL in the loss instead of the reward.
 
     Only estimators whose *gradient* pulls the policy back to the reference make sense here. That of k1 is 0 on average: it
     says nothing about the reference at all.

@@ -1,8 +1,8 @@
 """Sums, means and variances over the real tokens of a batch.
 
-Responses end at different places, so every (B, T) tensor has slots that belong to no token. The mask says which slots are
-real, and everything here *selects* them instead of multiplying by 0 and 1: NaN times 0 is NaN, so one bad number behind the
-mask would spoil a product, in the result and again in the gradient. A selected slot spoils neither.
+Responses have different lengths, so every (B, T) tensor has slots that belong to no token. The mask says which slots are
+real, and everything here *selects* them instead of multiplying by 0 and 1. NaN times 0 is NaN, so one bad number behind the
+mask would spoil a product, in the result and again in the gradient. Selecting spoils neither.
 """
 
 from __future__ import annotations

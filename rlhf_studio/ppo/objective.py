@@ -44,7 +44,7 @@ class ObjectiveSettings:
 
 
 class Minibatch(NamedTuple):
-    """What a minibatch holds from the rollout: constants, each (B, T).
+    """The rollout's numbers for a minibatch: constants, each (B, T).
 
     Attributes:
         mask: bool, True = response token.
@@ -63,7 +63,7 @@ class Minibatch(NamedTuple):
 
 
 class NewPass(NamedTuple):
-    """What the model being trained gives for the same tokens, each (B, T); gradients flow into these. Without a critic no ``values``."""
+    """The trained model's numbers for the same tokens, each (B, T); gradients flow into these. No ``values`` without a critic."""
 
     logprobs: torch.Tensor
     values: torch.Tensor | None
@@ -115,7 +115,10 @@ def ppo_objective(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -
 
 
 def _critic_loss(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -> ValueLoss | None:
-    """The critic's loss; None without a critic. Raises ValueError when there are only some of its numbers, or only it is to learn."""
+    """The critic's loss; None without a critic.
+
+    Raises ValueError when only some of the critic's numbers are given, or when only the critic is to learn and there is none.
+    """
     if batch.values is not None and batch.returns is not None and new.values is not None:
         return value_loss(new.values, batch.values, batch.returns, batch.mask, settings.cliprange_value)
     if not (batch.values is None and batch.returns is None and new.values is None):

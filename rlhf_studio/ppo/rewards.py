@@ -28,7 +28,7 @@ def shape_rewards(
         (B, T) rewards in score units; 0 behind the mask.
 
     Raises:
-        ValueError: a response has no token, so that its score has no place.
+        ValueError: a response has no token that could receive its score.
 
     Source: Ziegler et al. 2019, arXiv:1909.08593; Stiennon et al. 2020, arXiv:2009.01325.
     """

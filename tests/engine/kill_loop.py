@@ -72,14 +72,14 @@ def kill_once(config: StageConfig, run_dir: Path, moment: float) -> dict[str, ob
     time.sleep(moment)
     os.kill(child, signal.SIGKILL)
     exit_code(child)
-    asked = time.monotonic()
-    while (status := RunReader(run_dir).status()).state not in ("interrupted", "finished") and time.monotonic() < asked + 5:
+    requested_at = time.monotonic()
+    while (status := RunReader(run_dir).status()).state not in ("interrupted", "finished") and time.monotonic() < requested_at + 5:
         time.sleep(0.05)
-    seen = time.monotonic() - asked
+    seconds = time.monotonic() - requested_at
     # Killed before its first checkpoint: the run can only begin again.
     mode: StartMode = "from-start" if status.step and not RunReader(run_dir).checkpoints() else "resume"
     code = exit_code(fork_engine(run_dir, mode)) if status.state == "interrupted" else 0
-    return {"killed_at": round(moment, 3), "step": status.step, "state": status.state, "seen_after": round(seen, 3), "resume_exit": code}
+    return {"killed_at": round(moment, 3), "step": status.step, "state": status.state, "seen_after": round(seconds, 3), "resume_exit": code}
 
 
 def configured(folder: Path, stage: Stage, seed: int, lora: bool, advantage: str = "gae") -> StageConfig:
@@ -103,13 +103,13 @@ def run_loop(folder: Path, kills: int, seed: int, lora: bool, stage: Stage = "pp
     assert exit_code(fork_engine(folder / "whole", "train")) == 0
     duration = time.monotonic() - started
     steps = RunReader(folder / "whole").status().step
-    wanted, wanted_history = final_weights(folder / "whole", steps), history(folder / "whole")
+    expected, wanted_history = final_weights(folder / "whole", steps), history(folder / "whole")
     moments, results = random.Random(seed), []
     for number in range(kills):
         run_dir = folder / f"killed-{number}"
         result = kill_once(config, run_dir, moments.uniform(0.0, duration))
-        found = final_weights(run_dir, steps)
-        same = bool(wanted) and found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+        actual = final_weights(run_dir, steps)
+        same = bool(expected) and actual.keys() == expected.keys() and all(torch.equal(actual[name], expected[name]) for name in expected)
         results.append({**result, "equal": same, "history_equal": history(run_dir) == wanted_history})
         print(json.dumps(results[-1]), flush=True)
     return results

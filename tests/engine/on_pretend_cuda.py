@@ -16,8 +16,8 @@ from rlhf_studio.engine.compute import allocator
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.evaluating.loading import Policies
-from rlhf_studio.jobs.talk.answer import Question, answer
-from rlhf_studio.jobs.talk.held import Held
+from rlhf_studio.jobs.talk.answer import TypedPrompt, answer
+from rlhf_studio.jobs.talk.loaded_policies import LoadedPolicies
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from tests.engine import pretend_cuda
@@ -84,8 +84,8 @@ def play_all(folder: Path) -> dict[str, Any]:
     same = config.model_dump(include={"model": {"policy"}, "data": {"prompts"}, "reward": True, "generation": True})
     found["runs"]["evaluation"] = play(folder, "evaluation", questions | same)
     found["kept"] = kept
-    talker = Held(NOTHING_ALLOWED, lambda text, share: None).get(folder / "full", 1)
-    question = Question("w1 w2", True, GenerationConfig(response_length=3), seed=0)
+    talker = LoadedPolicies(NOTHING_ALLOWED, lambda text, share: None).get(folder / "full", 1)
+    question = TypedPrompt("w1 w2", True, GenerationConfig(response_length=3), seed=0)
     found["told"] = [event["event"] for event in answer(talker, question)]
     return found
 

@@ -102,9 +102,9 @@ def test_resume_is_exact(make_trainer: Callable[..., Trainer], request: pytest.F
     assert resume(resumed, whole.checkpoints[2]) == []
     for later in (3, 4):
         assert metrics(resumed) == whole.rows[later]
-    found = everything(resumed)
-    assert whole.tensors.keys() == found.keys()
-    assert [key for key, tensor in whole.tensors.items() if not torch.equal(tensor, found[key])] == []
+    actual = everything(resumed)
+    assert whole.tensors.keys() == actual.keys()
+    assert [key for key, tensor in whole.tensors.items() if not torch.equal(tensor, actual[key])] == []
 
 
 def test_other_threads_and_another_device_are_told(full: Course) -> None:
@@ -157,9 +157,9 @@ DAMAGES = [damage_flip, damage_cut, damage_drop, damage_manifest, damage_no_mani
 def test_damaged_checkpoints_are_passed_over(full: Course, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     good, bad = copied(full, tmp_path / "run", 1, 2)
     damage(bad)
-    chosen, told = newest_valid(tmp_path / "run")
+    chosen, problems = newest_valid(tmp_path / "run")
     assert chosen == good
-    assert len(told) == 1 and "step-000002" in told[0]
+    assert len(problems) == 1 and "step-000002" in problems[0]
 
 
 def test_files_that_are_not_named_are_never_loaded(
@@ -181,8 +181,8 @@ def test_files_that_are_not_named_are_never_loaded(
     assert newest_valid(tmp_path / "run") == (folder, [])
     resumed = make_trainer(**SETTINGS)
     assert resume(resumed, folder) == []
-    found = everything(resumed)
-    assert all(torch.equal(tensor, found[name]) for name, tensor in full.tensors.items())
+    actual = everything(resumed)
+    assert all(torch.equal(tensor, actual[name]) for name, tensor in full.tensors.items())
     assert not (tmp_path / "pwned").exists() and all((folder / name).exists() for name in planted)
 
 

@@ -36,10 +36,10 @@ def test_it_starts_as_the_reward_model(make_trainer: Callable[..., Trainer], tmp
     for row in range(len(rollout.tokens)):
         prompt = rollout.tokens.prompt_ids[row][rollout.tokens.prompt_mask[row]]
         response = rollout.tokens.response_ids[row][rollout.tokens.mask[row]]
-        for place in range(len(response)):
+        for index in range(len(response)):
             with torch.no_grad():
-                score = judge(torch.cat([prompt, response[:place]])[None]).logits[0, 0]
-            assert float(rollout.values[row, place]) == pytest.approx(2 * float(score), abs=1e-4)
+                score = judge(torch.cat([prompt, response[:index]])[None]).logits[0, 0]
+            assert float(rollout.values[row, index]) == pytest.approx(2 * float(score), abs=1e-4)
 
 
 @pytest.mark.parametrize("start", ["policy", "model"])

@@ -30,7 +30,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *, gpu: bool, bfloat16: str = "nati
 
 
 def test_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    for gpu, bfloat16, wanted, dtype, expected in (
+    for gpu, bfloat16, requested, dtype, expected in (
         (False, "native", "auto", "auto", ("cpu", torch.float32)),
         (False, "native", "cpu", "bfloat16", ("cpu", torch.bfloat16)),
         (False, "native", "auto", "float32", ("cpu", torch.float32)),
@@ -40,19 +40,19 @@ def test_choices(monkeypatch: pytest.MonkeyPatch) -> None:
         (True, "emulated", "auto", "auto", ("cuda", torch.float32)),
     ):
         pretend(monkeypatch, gpu=gpu, bfloat16=bfloat16)
-        compute = choose_compute(config(wanted, dtype))
-        assert (compute.device.type, compute.dtype) == expected, (gpu, bfloat16, wanted, dtype)
+        compute = choose_compute(config(requested, dtype))
+        assert (compute.device.type, compute.dtype) == expected, (gpu, bfloat16, requested, dtype)
 
 
 def test_what_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for gpu, wanted, dtype, field, part in (
+    for gpu, requested, dtype, field, part in (
         (False, "cuda", "auto", "engine.device", "no CUDA GPU is available here; use cpu or auto"),
         (True, "cuda:2", "auto", "engine.device", "there is no GPU cuda:2; there are cuda:0 to cuda:1"),
         (True, "cuda", "bfloat16", "model.dtype", "no bfloat16; use float32 or auto"),
     ):
         pretend(monkeypatch, gpu=gpu, bfloat16="emulated")
         with pytest.raises(ConfigError, match=part) as caught:
-            choose_compute(config(wanted, dtype))
+            choose_compute(config(requested, dtype))
         assert caught.value.problems[0].field == field
 
 

@@ -42,9 +42,9 @@ def advantages_of(episodes: StepEpisodes, kl: np.ndarray, gamma: float, lam: flo
         rewards[end - 1] += score
         values = [*episodes.tokens["values"][start:end].astype(float), 0.0]
         later = 0.0
-        for place in reversed(range(length)):
-            later = rewards[start + place] + gamma * values[place + 1] - values[place] + gamma * lam * later
-            advantages[start + place] = later
+        for index in reversed(range(length)):
+            later = rewards[start + index] + gamma * values[index + 1] - values[index] + gamma * lam * later
+            advantages[start + index] = later
         start = end
     return rewards, advantages, (advantages - advantages.mean()) / np.sqrt(advantages.var(ddof=1) + 1e-8)
 

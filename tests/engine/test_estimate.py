@@ -52,8 +52,8 @@ def test_the_estimate_is_kept_with_the_run_and_nobody_is_asked_again(tmp_path: P
 
     monkeypatch.setattr(Trainer, "step", step)
     assert main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
-    found = measured(tmp_path / "run")
-    assert expected == (found["low"], found["high"])
+    actual = measured(tmp_path / "run")
+    assert expected == (actual["low"], actual["high"])
 
 
 def long_dialogues(folder: Path, **changes: dict[str, Any]) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def trained(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.long
 def test_long_prompts_stay_within_the_estimate(tmp_path: Path) -> None:
     """A forward pass of 64 of them takes more memory than anything else in this run."""
-    found = trained(tmp_path, long_dialogues(tmp_path))
-    assert found["low"] <= found["peak"] <= found["high"]
+    actual = trained(tmp_path, long_dialogues(tmp_path))
+    assert actual["low"] <= actual["peak"] <= actual["high"]
 
 
 @pytest.mark.long
@@ -107,5 +107,5 @@ def test_other_long_runs_stay_within_the_estimate(tmp_path: Path, changes: dict[
         if component["kind"] == "reward_model":
             words = [f"w{number}" for number in range(998)]
             component["model"] = str(save_reward_model(tmp_path / "judge", words=words, width=128, layers=2, positions=1024))
-    found = trained(tmp_path, settings)
-    assert found["low"] <= found["peak"] <= found["high"]
+    actual = trained(tmp_path, settings)
+    assert actual["low"] <= actual["peak"] <= actual["high"]

@@ -131,10 +131,10 @@ def assert_same_gradients(trainer: Trainer, tokens: TokenBatch, plain: PreTraine
         total = total + distribution.gather(1, response[:, None]).sum() - 0.3 * (distribution.exp() * distribution).sum()
     total.backward()
     expected = {name: parameter.grad for name, parameter in plain.named_parameters() if parameter.grad is not None}
-    found = {name: parameter.grad for name, parameter in policy.model.named_parameters() if parameter.grad is not None}
-    assert found.keys() == expected.keys() and len(found) > 12
+    actual = {name: parameter.grad for name, parameter in policy.model.named_parameters() if parameter.grad is not None}
+    assert actual.keys() == expected.keys() and len(actual) > 12
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, atol=2e-3 * float(gradient.abs().max()) + 1e-5, rtol=1e-3)
+        torch.testing.assert_close(actual[name], gradient, atol=2e-3 * float(gradient.abs().max()) + 1e-5, rtol=1e-3)
 
 
 @torch.no_grad()

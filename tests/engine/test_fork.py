@@ -67,9 +67,9 @@ def test_a_fork_without_changes_is_the_original(original: Path, tmp_path: Path, 
     assert weights(fork, 3) == weights(original, 3) and len(weights(original, 3)) >= 4
     reader = RunReader(fork)
     assert (reader.status().state, reader.status().step, reader.origin().parent_step) == ("finished", 3, 2)
-    said = [event.text for event in reader.newest_events()]
-    assert "Forked from the run ppo after step 2." in said and "Resumed from the checkpoint of step 2." in said
-    assert not any("of step 3" in text for text in said[: said.index("Forked from the run ppo after step 2.")])
+    texts = [event.text for event in reader.newest_events()]
+    assert "Forked from the run ppo after step 2." in texts and "Resumed from the checkpoint of step 2." in texts
+    assert not any("of step 3" in text for text in texts[: texts.index("Forked from the run ppo after step 2.")])
 
 
 def test_a_fork_with_changes_goes_another_way(original: Path, tmp_path: Path) -> None:
@@ -102,11 +102,11 @@ def test_what_is_counted_and_compared_goes_on_in_a_fork_that_computes_otherwise(
         of_start = start[score.probe]
         for name in ("top_ids", "top_logprobs", "logprobs") if step == 0 else ():
             assert np.array_equal(getattr(score, name), getattr(of_start, name))
-        for place, ids in enumerate(score.top_ids):  # a token that is among the likeliest of both has the same numbers in both tables
+        for index, ids in enumerate(score.top_ids):  # a token that is among the likeliest of both has the same numbers in both tables
             for rank, token in enumerate(ids):
-                for at in np.flatnonzero(of_start.top_ids[place] == token):
-                    assert score.logprobs_of_start[place, at] == score.top_logprobs[place, rank]
-                    assert score.start_logprobs[place, rank] == of_start.top_logprobs[place, at]
+                for at in np.flatnonzero(of_start.top_ids[index] == token):
+                    assert score.logprobs_of_start[index, at] == score.top_logprobs[index, rank]
+                    assert score.start_logprobs[index, rank] == of_start.top_logprobs[index, at]
                     met += step == 3
     assert met > 20
 

@@ -48,7 +48,7 @@ def test_consumed_logits_give_the_plain_numbers_and_gradients(
     ids = torch.randint(0, 7, (11,), generator=generator)
     ids[ids == 3] = 4
     weights = torch.randn(2, 11, generator=generator)
-    found = []
+    actual = []
     for way in ("ours", "plain"):
         matrix = torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).requires_grad_()
         impossible = torch.zeros(7).index_fill(0, torch.tensor([3]), -torch.inf)  # a token that cannot be sampled
@@ -60,8 +60,8 @@ def test_consumed_logits_give_the_plain_numbers_and_gradients(
         )
         loss = (weights[0] * logprobs).sum() + ((weights[1] * entropy).sum() if with_entropy else 0.0)
         loss.backward()
-        found.append((logprobs.detach(), entropy.detach() if with_entropy else torch.zeros(11), matrix.grad))
-    for ours, plain in zip(*found, strict=True):
+        actual.append((logprobs.detach(), entropy.detach() if with_entropy else torch.zeros(11), matrix.grad))
+    for ours, plain in zip(*actual, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-5, atol=5e-6)
 
 
@@ -69,7 +69,7 @@ def test_consumed_logits_make_no_second_copy() -> None:
     """The gradient that reaches the output layer lies in the logits' own memory."""
     leaf = torch.randn(6, 9).requires_grad_()
     logits = leaf * 1.0
-    seen = []
-    logits.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
+    recorded = []
+    logits.register_hook(lambda gradient: recorded.append(gradient.data_ptr()))
     consume_logits(logits, torch.zeros(6, dtype=torch.long), 1.0)[0].sum().backward()
-    assert seen == [logits.data_ptr()]
+    assert recorded == [logits.data_ptr()]

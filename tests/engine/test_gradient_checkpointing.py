@@ -40,10 +40,10 @@ def test_the_gradients_are_the_same(family: str, lora: bool) -> None:
     model = make_model(family, lora)
     expected = gradients(model)
     assert enable_gradient_checkpointing(model) == 2
-    found = gradients(model)
-    assert found.keys() == expected.keys() and len(found) > 4
+    actual = gradients(model)
+    assert actual.keys() == expected.keys() and len(actual) > 4
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(actual[name], gradient, atol=1e-6, rtol=1e-5)
     assert not any(module.training for module in model.modules())  # dropout stays off
 
 
@@ -76,10 +76,10 @@ def test_a_run_is_the_same_with_and_without(make_trainer: Callable[..., Trainer]
     plain = make_trainer("gpt2", lora=lora)
     saving = make_trainer("gpt2", lora=lora, model={"gradient_checkpointing": True})
     for _ in range(2):
-        expected, found = plain.step().metrics, saving.step().metrics
+        expected, actual = plain.step().metrics, saving.step().metrics
         for name in expected:
             if not name.startswith(("time/", "speed/", "memory/")):
-                assert found[name] == pytest.approx(expected[name], abs=2e-5, nan_ok=True), name
+                assert actual[name] == pytest.approx(expected[name], abs=2e-5, nan_ok=True), name
 
 
 def test_a_model_whose_layers_cannot_be_computed_again(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:

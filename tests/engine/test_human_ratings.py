@@ -53,19 +53,19 @@ def rate_one(workspace: Path, name: str = "Anna", opinion: Callable[[str], int] 
     feedback = Feedback(workspace)
     task = task_of(workspace)
     feedback.sign_in(name, "", trusted=True)
-    shown = feedback.turn(task.id, name).shown
-    if shown is not None:
-        vote = NewVote(f"{name} {shown.item.id} {os.urandom(4).hex()}", shown.item.id, "rating", opinion(shown.item.responses[0]))
+    item = feedback.turn(task.id, name).shown
+    if item is not None:
+        vote = NewVote(f"{name} {item.item.id} {os.urandom(4).hex()}", item.item.id, "rating", opinion(item.item.responses[0]))
         feedback.vote(task.id, name, vote)
     feedback.close()
-    return shown is not None
+    return item is not None
 
 
 def rows_of(run_dir: Path) -> list[Any]:
     with sqlite3.connect(f"{(run_dir / 'run.db').as_uri()}?mode=ro", uri=True) as connection:
-        found = connection.execute("SELECT step, sample, prompt, response, score, kl FROM rollouts ORDER BY 1, 2").fetchall()
+        rows = connection.execute("SELECT step, sample, prompt, response, score, kl FROM rollouts ORDER BY 1, 2").fetchall()
     connection.close()
-    return found
+    return rows
 
 
 def at_each_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> list[float]:

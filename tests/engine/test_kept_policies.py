@@ -53,16 +53,16 @@ def test_the_best_checkpoint_is_kept_however_old_it_is(tmp_path: Path, monkeypat
     """Of two that are equally good, the newer one. A step scores the policy that the step before it left, so the newest has no score."""
     scored(monkeypatch)
     run_dir = make(tmp_path, ppo={"steps": 6}, engine={"checkpoint_every": 1, "keep_checkpoints": 1, "keep_best": "objective/scores"})
-    seen: list[list[tuple[int, bool]]] = []
+    recorded: list[list[tuple[int, bool]]] = []
     original = checkpoints.prune
 
     def pruned(*arguments: Any) -> None:
         original(*arguments)
-        seen.append(kept(run_dir))
+        recorded.append(kept(run_dir))
 
     monkeypatch.setattr(checkpoints, "prune", pruned)
     assert run_engine(run_dir, "train") == DONE
-    assert seen == [
+    assert recorded == [
         [(1, False)],
         [(1, True), (2, False)],
         [(1, True), (3, False)],
@@ -120,15 +120,15 @@ def test_snapshots_of_steps_that_were_trained_again(tmp_path: Path, monkeypatch:
     assert run_engine(run_dir, "train") == DONE
     assert kept(run_dir) == [(2, False), (3, False)], "without a metric none is best"
     (run_dir / "snapshots" / ".step-000009.part").mkdir()  # what a killed engine leaves
-    original, seen = Trainer.step, []
+    original, recorded = Trainer.step, []
 
     def stepped(trainer: Trainer) -> StepRecord:
-        seen.append([snapshot.step for snapshot in RunReader(run_dir).snapshots()])
+        recorded.append([snapshot.step for snapshot in RunReader(run_dir).snapshots()])
         return original(trainer)
 
     monkeypatch.setattr(Trainer, "step", stepped)
     assert run_engine(run_dir, "from-start") == DONE
-    assert seen == [[], [1], [1, 2]]
+    assert recorded == [[], [1], [1, 2]]
     assert sorted(path.name for path in (run_dir / "snapshots").iterdir()) == ["step-000001", "step-000002", "step-000003"]
 
 

@@ -89,7 +89,7 @@ def with_lanes(trainer: Trainer, count: int) -> None:
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("changes", [{"lora": LORA}, {"critic": {"kind": "separate"}}], ids=["lora", "critic"])
 def test_two_lanes_give_what_one_gives(make_trainer: Callable[..., Trainer], changes: dict) -> None:
-    found = []
+    actual = []
     for count in (1, 2):
         ppo = {"batch_size": 32, "mini_batch_size": 32, "ppo_epochs": 1, "max_grad_norm": 0.0}
         trainer = make_trainer(
@@ -99,8 +99,8 @@ def test_two_lanes_give_what_one_gives(make_trainer: Callable[..., Trainer], cha
         rollout = play(trainer, size=32)
         index = torch.arange(32)
         backward(trainer, rollout, index)
-        found.append((rollout, trainer.updater.gradients.present(), trainer.watched()[0]))
-    (one, gradients, watched), (two, others, watched_again) = found
+        actual.append((rollout, trainer.updater.gradients.present(), trainer.watched()[0]))
+    (one, gradients, watched), (two, others, watched_again) = actual
     assert torch.equal(one.tokens.response_ids[one.tokens.mask], two.tokens.response_ids[two.tokens.mask])
     assert torch.equal(one.tokens.mask, two.tokens.mask) and one.responses == two.responses
     for answer, again in zip(watched, watched_again, strict=True):

@@ -87,10 +87,10 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_in_force_from_the_next_step_on_and_on_record(changed: Path) -> None:
     reader = RunReader(changed)
     metrics = dict(reader.metrics_since(0))
-    found = reader.changes()
-    assert [(change.step, change.setting, change.new) for change in found] == [(c.step, c.setting, c.new) for c in EXPECTED]
-    assert [change.old for change in found[1:]] == [change.old for change in EXPECTED[1:]]
-    assert 0 < found[0].old < 0.1, "β as the controller had lowered it, not as config.yaml says"
+    actual = reader.changes()
+    assert [(change.step, change.setting, change.new) for change in actual] == [(c.step, c.setting, c.new) for c in EXPECTED]
+    assert [change.old for change in actual[1:]] == [change.old for change in EXPECTED[1:]]
+    assert 0 < actual[0].old < 0.1, "β as the controller had lowered it, not as config.yaml says"
     assert metrics[1]["objective/kl_coef"] == pytest.approx(0.1) and metrics[2]["objective/kl_coef"] == pytest.approx(0.25)
     fall = {1: 0.5, 2: 1.0, 3: 0.8, 4: 0.6, 5: 0.4, 6: 0.2}  # one step of warm-up, then a straight line over five steps
     for step, share in fall.items():
@@ -194,8 +194,8 @@ def test_beginning_again_forgets_the_changes(tmp_path: Path, monkeypatch: pytest
     assert [change.step for change in RunReader(run_dir).changes()] == [2]
     assert run_engine(run_dir, "from-start") == DONE
     assert RunReader(run_dir).changes(later_too=True) == []
-    said = [event.text for event in RunReader(run_dir).events_since(0) if event.kind == "resume"]
-    assert said == ["The run starts again from step 0. Changes of settings that are not made again: KL coefficient to 0.9 in step 2."]
+    texts = [event.text for event in RunReader(run_dir).events_since(0) if event.kind == "resume"]
+    assert texts == ["The run starts again from step 0. Changes of settings that are not made again: KL coefficient to 0.9 in step 2."]
 
 
 def test_what_was_asked_for_before_the_first_step_is_made_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,8 +207,8 @@ def test_a_wrong_label_lists_the_labels(tmp_path: Path) -> None:
 def test_labels_by_name_and_number(tmp_path: Path) -> None:
     folder = save_reward_model(tmp_path, labels=3)
     edit_config(folder, id2label={"0": "1", "1": "good", "2": "0"}, label2id={"1": 0, "good": 1, "0": 2})
-    found = [load_reward(folder, label).label for label in ("good", "1", "0", "2")]
-    assert found == [1, 0, 2, 2]  # a name counts before a number
+    actual = [load_reward(folder, label).label for label in ("good", "1", "0", "2")]
+    assert actual == [1, 0, 2, 2]  # a name counts before a number
     assert load_reward(save_reward_model(tmp_path / "single")).label == 0
 
 
@@ -246,16 +246,16 @@ def test_weights_that_are_only_a_pickle_come_with_the_command_that_converts_them
 
 def test_a_hub_model_is_downloaded_without_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_policy(tmp_path / "policy")
-    asked: dict[str, Any] = {}
+    requests: dict[str, Any] = {}
 
     def download(name: str, **options: Any) -> str:
-        asked.update(options, name=name)
+        requests.update(options, name=name)
         return str(folder)
 
     monkeypatch.setattr(loading, "snapshot_download", download)
     assert fetch("someone/model", "v2", Reports(), "model.policy") == folder
-    assert (asked["name"], asked["revision"]) == ("someone/model", "v2")
-    assert not any(pattern.endswith((".bin", ".pt", ".pkl", ".py", "*")) for pattern in asked["allow_patterns"])
+    assert (requests["name"], requests["revision"]) == ("someone/model", "v2")
+    assert not any(pattern.endswith((".bin", ".pt", ".pkl", ".py", "*")) for pattern in requests["allow_patterns"])
 
 
 def hub_error(status: int) -> RepositoryNotFoundError:

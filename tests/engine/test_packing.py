@@ -44,7 +44,7 @@ def test_episodes_lie_end_to_end_without_their_last_tokens() -> None:
     assert row.ids.tolist() == [[5, 6, 3, 4, 7, 8, 9, 10]]
     assert row.positions.tolist() == [[0, 1, 0, 1, 0, 1, 2, 3]]
     assert row.groups == [(2, 2), (1, 4)]
-    assert row.wanted.tolist() == [6, 7, 0, 1, 3]  # before 10, 11, 6, 12 and 13
+    assert row.used.tolist() == [6, 7, 0, 1, 3]  # before 10, 11, 6, 12 and 13
     assert row.predicting(torch.arange(8.0)[None, :, None]).squeeze(1).tolist() == [6, 7, 0, 1, 3]
 
 
@@ -53,14 +53,14 @@ def test_texts_lie_end_to_end_and_are_read_at_their_ends() -> None:
     assert row.ids.tolist() == [[7, 11, 4, 5, 6, 8, 9, 10]]
     assert row.positions.tolist() == [[0, 0, 0, 1, 2, 0, 1, 2]]
     assert row.groups == [(2, 1), (2, 3)]
-    assert row.wanted.tolist() == [4, 0, 7, 1]
+    assert row.used.tolist() == [4, 0, 7, 1]
 
 
 def test_what_two_texts_begin_with_stands_in_the_row_once() -> None:
     """The pairs are 4 5 6 with 4 5 7 8, and 9 with 9 3."""
     row = pack_twins([[4, 5, 6], [9], [4, 5, 7, 8], [9, 3]], CPU, [[2], [0], [1, 3], [1]])
     assert row.ids.tolist() == [[4, 5, 6, 9, 7, 8, 3]] and row.positions.tolist() == [[0, 1, 2, 0, 2, 3, 1]]
-    assert row.wanted.tolist() == [2, 3, 1, 5, 6]
+    assert row.used.tolist() == [2, 3, 1, 5, 6]
     assert row.groups == [(1, 1), (1, 2), (1, 3), (1, 4)]
     assert row.starts is not None
     texts = row.starts.to_texts(row.ids[0].double()).tolist()
@@ -134,8 +134,8 @@ def test_threads_read_rows_of_their_own(tmp_path: Path) -> None:
         model.enable_packing()
         with ThreadPoolExecutor(3) as pool:
             for _ in range(20):
-                for found, logits in zip(pool.map(lambda part: model(part)[0].detach(), parts), expected, strict=True):
-                    torch.testing.assert_close(found, logits, atol=1e-5, rtol=1e-5)
+                for actual, logits in zip(pool.map(lambda part: model(part)[0].detach(), parts), expected, strict=True):
+                    torch.testing.assert_close(actual, logits, atol=1e-5, rtol=1e-5)
 
 
 def test_a_packed_model_still_reads_plain_batches(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_reward_models_score_as_transformers_scores_each_text(
     save_reward_model(tmp_path / family, family)
     with torch.no_grad():
         model = AutoModelForSequenceClassification.from_pretrained(tmp_path / family).eval()
-    words = [[2 + (place * place + row) % 27 for place in range(1 + row % 5)] for row in range(20)]
+    words = [[2 + (index * index + row) % 27 for index in range(1 + row % 5)] for row in range(20)]
     with torch.no_grad():
         expected = [float(model(input_ids=torch.tensor([row])).logits[0, 0]) for row in words]
     compute = Compute(CPU, torch.float32, lanes=Lanes(lanes))
@@ -174,8 +174,8 @@ def test_reward_models_score_as_transformers_scores_each_text(
     parts: list[int] = []
     monkeypatch.setattr("rlhf_studio.engine.rewards.kinds.reward_model.pack_texts", lambda texts, device: note(parts, texts, device))
     texts = [" ".join(f"w{token - 2}" for token in row) for row in words]
-    found = scorer(Episodes([""] * 20, texts, [True] * 20, [1] * 20)).raw
-    torch.testing.assert_close(found, torch.tensor(expected), atol=1e-5, rtol=1e-5)
+    actual = scorer(Episodes([""] * 20, texts, [True] * 20, [1] * 20)).raw
+    torch.testing.assert_close(actual, torch.tensor(expected), atol=1e-5, rtol=1e-5)
     assert sorted(parts) == [20 // lanes] * lanes  # packed, and shared among the lanes
 
 

@@ -197,17 +197,17 @@ def test_a_long_plan_is_reached_with_a_longer_prompt(make: Make, monkeypatch: py
     """Only so many tokens are sampled; the positions of the plan are reached all the same."""
     monkeypatch.setattr(parity_check, "MOST_SAMPLED", 4)
     trainer = make(generation={"response_length": 30})
-    asked: list[int] = []
+    requests: list[int] = []
     original = ResponseModel.next_logits
 
     def noting(self: ResponseModel, ids: Tensor, attention: Tensor, positions: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-        asked.append(int(positions.max()))
+        requests.append(int(positions.max()))
         return original(self, ids, attention, positions, *rest)
 
     monkeypatch.setattr(ResponseModel, "next_logits", noting)
     monkeypatch.setattr(trainer, "models", replace(trainer.models, traced_step=None))
     check_parity(trainer.models, trainer.prompts)
-    assert max(asked) == trainer.prompts.lengths[1] + 30 - 2  # the last token is not read to sample another
+    assert max(requests) == trainer.prompts.lengths[1] + 30 - 2  # the last token is not read to sample another
 
 
 def test_half_precision(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +230,8 @@ def test_a_deep_model_in_half_precision_is_held_to_its_own_rounding(
     model = {"policy": str(folder), "dtype": "bfloat16"}
     trainer = make_trainer("gpt2", model=model, lora=lora, generation={"response_length": 20})
     before, weights = torch.get_rng_state(), [weight.clone() for weight in trainer.models.policy.parameters()]
-    found = check_parity(trainer.models, trainer.prompts)
-    assert found.noise > 0 and torch.equal(torch.get_rng_state(), before)
+    actual = check_parity(trainer.models, trainer.prompts)
+    assert actual.noise > 0 and torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(weight, earlier) for weight, earlier in zip(trainer.models.policy.parameters(), weights, strict=True))
     monkeypatch.setattr(Tolerance, "measure", lambda self, *sizes, measure=Tolerance.measure: measure(self, *sizes[:2]))
     with pytest.raises(ParityError):  # without the model's own answer a healthy model was refused

@@ -68,8 +68,8 @@ def assert_own_numbers(trainer: Trainer, folder: Path) -> None:
         prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][tokens.mask[row]]
         logits = model(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1]
         expected = logits.log_softmax(dim=-1).gather(1, response[:, None]).squeeze(1)
-        for found in (rollout.logprobs, rollout.ref_logprobs):
-            torch.testing.assert_close(found[row][: len(response)], expected, atol=1e-5, rtol=0)
+        for actual in (rollout.logprobs, rollout.ref_logprobs):
+            torch.testing.assert_close(actual[row][: len(response)], expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_reward_model_scores_texts_of_one_side_together(make_trainer: Make, tm
     settings.num_labels = 1
     judge = save(tmp_path / "judge", settings, AutoModelForSequenceClassification)
     trainer = make_trainer(reward={"components": [{"kind": "reward_model", "model": str(judge)}]})
-    texts = [" ".join([["w1", "w2", "w3", "w4", "w5", "w6", "w7"][place % 7] for place in range(count)]) for count in range(2, 15)]
+    texts = [" ".join([["w1", "w2", "w3", "w4", "w5", "w6", "w7"][index % 7] for index in range(count)]) for count in range(2, 15)]
     episodes = Episodes([""] * len(texts), texts, [False] * len(texts), [1] * len(texts))
     scores = trainer.models.scorer.parts(episodes)["reward_model"]
     plain, alone = AutoModelForSequenceClassification.from_pretrained(judge, pad_token_id=None).eval(), []

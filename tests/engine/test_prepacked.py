@@ -123,7 +123,7 @@ def test_sampling_gives_the_models_own_numbers_after_updates_too(
     trainer = make_trainer(family, lora=lora, model={"value_head_init": "normal"}, generation=settings)
     step = trainer.models.traced_step
     assert step is not None and len(step._prepacked) > 4
-    batch, seen = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3), []
+    batch, recorded = trainer.prompts.batch([0, 1, 2, 3, 4, 5] * 3), []
     for _ in range(2):
         ours, own = (
             generate(models, batch, trainer.config.generation, torch.Generator().manual_seed(0), recorded=2)
@@ -132,9 +132,9 @@ def test_sampling_gives_the_models_own_numbers_after_updates_too(
         assert torch.equal(ours[0].response_ids, own[0].response_ids)
         for name in ("logprobs", "entropy", "values"):
             torch.testing.assert_close(getattr(ours[1], name), getattr(own[1], name), atol=2e-5, rtol=1e-5)
-        seen.append(ours[1].logprobs[:, 0])
+        recorded.append(ours[1].logprobs[:, 0])
         trainer.step()
-    assert not torch.allclose(*seen, atol=1e-5)  # the update did change what is computed
+    assert not torch.allclose(*recorded, atol=1e-5)  # the update did change what is computed
 
 
 def test_prepacked_again_it_gives_the_same_bits(make_trainer: Callable[..., Trainer], matrices_of_any_size: None) -> None:

@@ -20,8 +20,8 @@ from rlhf_studio.engine.models.adapters import add_lora
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.decode import sample_responses
 from rlhf_studio.inputs.estimate.speed import LAUNCHES_PER_BLOCK, OTHER_LAUNCHES
-from rlhf_studio.jobs.talk.answer import Question, answer
-from rlhf_studio.jobs.talk.held import Held
+from rlhf_studio.jobs.talk.answer import TypedPrompt, answer
+from rlhf_studio.jobs.talk.loaded_policies import LoadedPolicies
 from rlhf_studio.runs.create import create_run
 from tests.engine.conftest import small_config
 from tests.engine.on_pretend_cuda import play_on_pretend_cuda
@@ -123,11 +123,11 @@ def test_keys_are_kept_in_the_format_of_the_values(tmp_path: Path, family: str) 
 def test_talking_converts_no_weights_for_a_token(tmp_path: Path) -> None:
     """Autocast keeps no copies of frozen weights: float32 matrices would be converted for every token, those of the reference too."""
     create_run(tmp_path / "run", small_config(tmp_path, "llama", model={"dtype": "bfloat16"}), name="run", state="loading")
-    talker = Held(NOTHING_ALLOWED, lambda text, share: None).get(tmp_path / "run", None)
+    talker = LoadedPolicies(NOTHING_ALLOWED, lambda text, share: None).get(tmp_path / "run", None)
     weights = sum(weight.numel() for weight in talker.models.policy.model.parameters())
     converted = []
     for tokens in (4, 8):
         with Counting() as counting:
-            list(answer(talker, Question("w1 w2", True, GenerationConfig(response_length=tokens, stop_token="none"), seed=0)))
+            list(answer(talker, TypedPrompt("w1 w2", True, GenerationConfig(response_length=tokens, stop_token="none"), seed=0)))
         converted.append(counting.converted)
     assert (converted[1] - converted[0]) / 4 < weights / 10

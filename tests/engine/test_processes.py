@@ -164,15 +164,15 @@ def check_records(folder: Path, expected_in: Path, steps: int) -> None:
 def everything_recorded(reader: RunReader, steps: int) -> dict[tuple[int, str, int], dict[str, Any]]:
     """By step, kind and sample: the fields of each record, and what its dictionaries hold as fields of their own."""
     probes, scores = reader.probes()
-    records = [(step, "episodes", 0, vars(found)) for step, found in reader.episodes(1, steps).items()]
+    records = [(step, "episodes", 0, vars(actual)) for step, actual in reader.episodes(1, steps).items()]
     records += [(step, "watched", answer.sample, vars(answer)) for step, answer in reader.watched()]
     records += [(step, "probe", score.probe, vars(score)) for step, score in scores]
     assert len(reader.episodes(1, steps)) == steps and len(scores) == (steps + 1) * len(probes) > 0
-    found = {}
+    actual = {}
     for step, kind, sample, record in records:
         inner = {f"{name}/{key}": array for name, value in record.items() if isinstance(value, dict) for key, array in value.items()}
-        found[step, kind, sample] = {name: value for name, value in record.items() if not isinstance(value, dict)} | inner
-    return found
+        actual[step, kind, sample] = {name: value for name, value in record.items() if not isinstance(value, dict)} | inner
+    return actual
 
 
 def on_two_machines(command: str, folder: Path) -> list[str]:
@@ -190,9 +190,9 @@ def on_two_machines(command: str, folder: Path) -> list[str]:
         for rank in range(2)
     ]  # fmt: skip
     try:
-        said = [launcher.communicate(timeout=300)[0] for launcher in launchers]
-        assert [launcher.returncode for launcher in launchers] == [0, 0], said
-        return said
+        outputs = [launcher.communicate(timeout=300)[0] for launcher in launchers]
+        assert [launcher.returncode for launcher in launchers] == [0, 0], outputs
+        return outputs
     finally:
         for pid in engine_processes(folder):  # launchers and what they started carry the folder in their environment
             os.kill(pid, signal.SIGKILL)
@@ -244,8 +244,8 @@ def test_stopping_while_all_load_leaves_nothing_behind(tmp_path: Path, how: str)
 
 def naming(file: Path) -> list[int]:
     """Living processes of ours whose command line names the file, whoever is their parent by now."""
-    found = psutil.process_iter(["cmdline", "status"])
-    return [one.pid for one in found if str(file) in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE]
+    actual = psutil.process_iter(["cmdline", "status"])
+    return [one.pid for one in actual if str(file) in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE]
 
 
 def test_shares_that_do_not_come_out_even(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

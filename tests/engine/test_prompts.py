@@ -136,21 +136,21 @@ def test_prompts_from_elsewhere_are_watched_and_all_of_the_others_drawn() -> Non
 
 def test_which_prompts_are_set_aside() -> None:
     ids = [[row, row % 7] for row in range(1000)]
-    places = set_aside(ids, 0.05, seed=3)
-    assert len(places) == 50 and places == sorted(set(places))
-    assert places == set_aside(ids, 0.05, seed=3) != set_aside(ids, 0.05, seed=4)
-    assert sum(place < 500 for place in places) > 10 < sum(place >= 500 for place in places)
-    fewer = [row for row in ids if row[0] != places[0]]  # one less: the others stay on their sides but for the last to come in
-    assert len({ids[place][0] for place in places[1:]} - {fewer[place][0] for place in set_aside(fewer, 0.05, seed=3)}) <= 1
+    indices = set_aside(ids, 0.05, seed=3)
+    assert len(indices) == 50 and indices == sorted(set(indices))
+    assert indices == set_aside(ids, 0.05, seed=3) != set_aside(ids, 0.05, seed=4)
+    assert sum(index < 500 for index in indices) > 10 < sum(index >= 500 for index in indices)
+    fewer = [row for row in ids if row[0] != indices[0]]  # one less: the others stay on their sides but for the last to come in
+    assert len({ids[index][0] for index in indices[1:]} - {fewer[index][0] for index in set_aside(fewer, 0.05, seed=3)}) <= 1
     assert len(set_aside([[row] for row in range(20_000)], 0.5, seed=0)) == 256
     assert set_aside([[row] for row in range(99)], 0.5, seed=0) == [] == set_aside(ids, 0.0, seed=0)
 
 
 def test_the_same_prompt_is_never_on_both_sides() -> None:
     ids = [[row // 3] for row in range(900)] + [[400]] * 100
-    places = set(set_aside(ids, 0.05, seed=0))
-    inside, outside = ({ids[place][0] for place in range(1000) if (place in places) == side} for side in (True, False))
-    assert len(places) > 40 and not inside & outside
+    indices = set(set_aside(ids, 0.05, seed=0))
+    inside, outside = ({ids[index][0] for index in range(1000) if (index in indices) == side} for side in (True, False))
+    assert len(indices) > 40 and not inside & outside
     assert set_aside([[1]] * 1000, 0.05, seed=0) == []
 
 
@@ -193,12 +193,12 @@ def test_held_out_prompts_of_a_run(tmp_path: Path) -> None:
         prepared = prepare_prompts(rows, tokenizer, config, quiet)
         return hold_out(prepared, read_held_out(config.data, quiet), tokenizer, config, quiet)
 
-    found = held()
-    assert len(found.aside) == 10 and found.notes[0].startswith("10 of 200 prompts are held out: training never draws them")
+    actual = held()
+    assert len(actual.aside) == 10 and actual.notes[0].startswith("10 of 200 prompts are held out: training never draws them")
     (tmp_path / "eval.jsonl").write_text('{"prompt": "w27 w27 w27"}\n{"prompt": "w5 w0"}\n')
-    found = held(eval=str(tmp_path / "eval.jsonl"), max_prompt_tokens=2)
-    assert (found.aside, found.prompts.ids) == ([], [[29, 29], [7, 2]])
-    assert found.notes[1] == "1 of 2 held-out prompts are among those that training draws too."
+    actual = held(eval=str(tmp_path / "eval.jsonl"), max_prompt_tokens=2)
+    assert (actual.aside, actual.prompts.ids) == ([], [[29, 29], [7, 2]])
+    assert actual.notes[1] == "1 of 2 held-out prompts are among those that training draws too."
     for name, settings, field in (("none.jsonl", {}, "data.eval"), ("eval.jsonl", {"min_prompt_tokens": 4, "eval": ""}, "data.min")):
         with pytest.raises(PromptsError, match=field):
             held(**{"eval": str(tmp_path / name), **settings})

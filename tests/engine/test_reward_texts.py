@@ -25,7 +25,7 @@ from tests.engine.small_models import save_reward_model
 from tests.engine.test_rewards_models import save_encoder
 
 CPU = Compute(torch.device("cpu"), torch.float32)
-PROMPTS = [" ".join(f"w{place % 28}" for place in range(count)) + " " for count in (2, 5, 20, 80)]
+PROMPTS = [" ".join(f"w{index % 28}" for index in range(count)) + " " for count in (2, 5, 20, 80)]
 RESPONSES = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10 w11 w12 w13", "w14 w15"]
 
 
@@ -35,8 +35,8 @@ def silent(text: str, fraction: float | None) -> None:
 
 def readings(*components: dict[str, Any]) -> list[list[int]] | None:
     scorer = build_scorer(RewardConfig.model_validate({"components": list(components)}), CPU, silent)
-    found = scorer(Episodes(PROMPTS, RESPONSES, [True] * 4, [3] * 4)).reading
-    return None if found is None else found.tolist()
+    actual = scorer(Episodes(PROMPTS, RESPONSES, [True] * 4, [3] * 4)).reading
+    return None if actual is None else actual.tolist()
 
 
 def by_hand(folder: Path, most: int, texts: list[str]) -> list[list[int]]:
@@ -55,9 +55,9 @@ def test_what_every_reader_cuts_is_counted(tmp_path: Path) -> None:
     assert readings(own) == by_hand(gpt2, 64, texts)  # positions
     assert readings({**own, "reads": "response", "max_tokens": 8}) == by_hand(gpt2, 8, RESPONSES)
     both = {"kind": "ensemble", "models": f"{gpt2},{roberta}", "max_tokens": 16}
-    found = readings(both)  # RoBERTa has two tokens more in every text
-    assert found is not None and [whole - read for read, whole in found] == [whole - read for read, whole in by_hand(roberta, 16, texts)]
-    assert readings(both, {"kind": "length"}) == found
+    actual = readings(both)  # RoBERTa has two tokens more in every text
+    assert actual is not None and [whole - read for read, whole in actual] == [whole - read for read, whole in by_hand(roberta, 16, texts)]
+    assert readings(both, {"kind": "length"}) == actual
     assert readings({"kind": "length"}) is None
     tokenizer = AutoTokenizer.from_pretrained(gpt2)
     tokenizer.model_max_length = 20

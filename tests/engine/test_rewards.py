@@ -149,10 +149,10 @@ def test_the_end_token_is_appended_only_when_asked_and_only_once(tmp_path: Path)
 def test_long_texts_are_cut_on_the_left(tmp_path: Path, length: int, limit: int, kept: int) -> None:
     """By the setting, or by the model's 64 positions when those are fewer."""
     scorer = make_scorer(save_reward_model(tmp_path), max_tokens=limit)
-    words = [f"w{place % 25}" for place in range(length)]
+    words = [f"w{index % 25}" for index in range(length)]
     half = length // 2
-    found = scorer([" ".join(words[:half]) + " "], [" ".join(words[half:])], [True])
-    assert found[0] == pytest.approx(alone(scorer, ids_of(" ".join(words))[-kept:]), abs=1e-5)
+    actual = scorer([" ".join(words[:half]) + " "], [" ".join(words[half:])], [True])
+    assert actual[0] == pytest.approx(alone(scorer, ids_of(" ".join(words))[-kept:]), abs=1e-5)
 
 
 def test_several_labels(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_weighted_sum_of_components() -> None:
 def test_reward_model_as_a_component(tmp_path: Path) -> None:
     folder = save_reward_model(tmp_path)
     scorer = scorer_of({"kind": "reward_model", "model": str(folder), "weight": 3.0})
-    found = scorer(episodes(["w1 w2"], prompt="w3 ")).raw
-    assert found.tolist() == pytest.approx((3 * make_scorer(folder)(["w3 "], ["w1 w2"], [True])).tolist())
+    actual = scorer(episodes(["w1 w2"], prompt="w3 ")).raw
+    assert actual.tolist() == pytest.approx((3 * make_scorer(folder)(["w3 "], ["w1 w2"], [True])).tolist())
 
 
 @pytest.mark.parametrize(

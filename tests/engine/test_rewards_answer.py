@@ -121,8 +121,8 @@ def test_a_fraction_is_read_however_it_is_written(whole: int, over: int, under: 
 @given(st.text("0123456789.,/-+eEx^ $\\frac{}()_*\u00bd\u00b2", max_size=60))
 def test_any_text_has_a_last_number_or_none(text: str) -> None:
     for read in (last_number, only_number):
-        found = read(text)
-        assert found is None or isinstance(found, Fraction)
+        actual = read(text)
+        assert actual is None or isinstance(actual, Fraction)
 
 
 def test_the_time_grows_with_the_length_alone() -> None:

@@ -97,8 +97,8 @@ def test_which_proxy(url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "proxy.example:8")
     monkeypatch.setenv("no_proxy", "near.example,port.example:81")
-    found = http_client._proxy_for(url)
-    assert (None if found is None else bytes(found.url).decode().rstrip("/")) == proxy
+    actual = http_client._proxy_for(url)
+    assert (None if actual is None else bytes(actual.url).decode().rstrip("/")) == proxy
 
 
 @pytest.mark.parametrize(

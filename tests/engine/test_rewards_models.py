@@ -86,20 +86,20 @@ def scores_of(folder: Path, prompts: list[str], responses: list[str], compute: C
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_encoder_scores_a_batch_as_transformers_scores_each_text(tmp_path: Path, family: str) -> None:
     folder = save_encoder(tmp_path, family)
-    found = scores_of(folder, PROMPTS, RESPONSES, batch_size=3)
+    actual = scores_of(folder, PROMPTS, RESPONSES, batch_size=3)
     expected = [plain(folder, prompt + response) for prompt, response in zip(PROMPTS, RESPONSES, strict=True)]
-    assert found == pytest.approx(expected, abs=1e-5)
-    assert statistics.pstdev(found) > 0.01  # the texts do differ
+    assert actual == pytest.approx(expected, abs=1e-5)
+    assert statistics.pstdev(actual) > 0.01  # the texts do differ
 
 
 @pytest.mark.parametrize(("family", "limit"), [("bert", 8), ("roberta", 512)])
 def test_a_long_text_is_cut_in_its_middle_between_class_and_separator(tmp_path: Path, family: str, limit: int) -> None:
     """By the setting, or by the 64 positions that each of the models has; RoBERTa has 66 rows for them."""
     folder = save_encoder(tmp_path, family)
-    words = [f"w{place % 25}" for place in range(100)]
+    words = [f"w{index % 25}" for index in range(100)]
     kept = min(limit, POSITIONS) - 2
-    found = scores_of(folder, ["", "w1 "], [" ".join(words), "w2"], max_tokens=limit)
-    assert found == pytest.approx([plain(folder, " ".join(words[-kept:])), plain(folder, "w1 w2")], abs=1e-5)
+    actual = scores_of(folder, ["", "w1 "], [" ".join(words), "w2"], max_tokens=limit)
+    assert actual == pytest.approx([plain(folder, " ".join(words[-kept:])), plain(folder, "w1 w2")], abs=1e-5)
 
 
 def test_the_response_alone_can_be_read(tmp_path: Path) -> None:
@@ -147,12 +147,12 @@ def test_an_ensemble_of_different_families(tmp_path: Path) -> None:
         "name": "judges",
     }
     scorer = build_scorer(RewardConfig.model_validate({"components": [component]}), CPU, lambda text, fraction: None)
-    found = scorer(Episodes(PROMPTS, RESPONSES, [True] * 4, [1] * 4))
-    assert found.raw.tolist() == pytest.approx([3 * (statistics.fmean(row) - 2 * statistics.pstdev(row)) for row in each], abs=1e-4)
-    assert list(found.parts) == ["judges"]  # the members are shown beside the sum, not in it
-    assert list(found.members) == [f"judges: {family}" for family in FAMILIES]
-    for place, family in enumerate(FAMILIES):
-        assert found.members[f"judges: {family}"].tolist() == pytest.approx([3 * row[place] for row in each], abs=1e-4)
+    actual = scorer(Episodes(PROMPTS, RESPONSES, [True] * 4, [1] * 4))
+    assert actual.raw.tolist() == pytest.approx([3 * (statistics.fmean(row) - 2 * statistics.pstdev(row)) for row in each], abs=1e-4)
+    assert list(actual.parts) == ["judges"]  # the members are shown beside the sum, not in it
+    assert list(actual.members) == [f"judges: {family}" for family in FAMILIES]
+    for index, family in enumerate(FAMILIES):
+        assert actual.members[f"judges: {family}"].tolist() == pytest.approx([3 * row[index] for row in each], abs=1e-4)
 
 
 def test_members_have_curves_of_their_own_in_a_run(make_trainer: Any, tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_members_have_curves_of_their_own_in_a_run(make_trainer: Any, tmp_path: 
 def test_member_curves_can_be_left_out(tmp_path: Path) -> None:
     folders = [save_encoder(tmp_path / name, "bert", seed=seed) for seed, name in enumerate(("one", "two"))]
     component = EnsembleReward(models=f"{folders[0]},{folders[1]}", label="1", member_curves=False)
-    found = build_scorer(RewardConfig(components=[component]), CPU, lambda text, fraction: None)(Episodes(["w1"], ["w2"], [True], [1]))
-    assert found.members == {} and len(found.parts) == 1
+    actual = build_scorer(RewardConfig(components=[component]), CPU, lambda text, fraction: None)(Episodes(["w1"], ["w2"], [True], [1]))
+    assert actual.members == {} and len(actual.parts) == 1
 
 
 def test_a_member_that_cannot_be_loaded_is_named_at_the_setting(tmp_path: Path) -> None:

@@ -93,19 +93,19 @@ def test_the_first_answers_to_the_watched_prompts_cannot_be_scored(
         return working(scorer, episodes)
 
     monkeypatch.setattr(Scorer, "parts", parts)
-    found = {}
+    actual = {}
     for choice in ("stop", "skip"):
         failing, run_dir = iter(range(100)), tmp_path / choice
         config = small_config(tmp_path, reward=LENGTH, ppo={"steps": 1}, engine={"non_finite": choice})
         create_run(run_dir, config, name="run", state="loading")
-        found[choice] = run_engine(run_dir, "train"), RunReader(run_dir).status()
-    code, status = found["stop"]
+        actual[choice] = run_engine(run_dir, "train"), RunReader(run_dir).status()
+    code, status = actual["stop"]
     assert (code, status.state) == (1, "failed")
     assert status.cause == "reward component length: no luck. There is no checkpoint yet: mend the cause and start again"
-    code, status = found["skip"]
-    said = "The answers to the watched prompts were left out: reward component length: no luck."
+    code, status = actual["skip"]
+    text = "The answers to the watched prompts were left out: reward component length: no luck."
     assert (code, status.state, status.step) == (0, "finished", 1)
-    assert said in [event.text for event in RunReader(tmp_path / "skip").events_since(0)] and said in capsys.readouterr().out.splitlines()
+    assert text in [event.text for event in RunReader(tmp_path / "skip").events_since(0)] and text in capsys.readouterr().out.splitlines()
 
 
 FAILS_ONCE = """

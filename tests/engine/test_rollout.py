@@ -31,13 +31,13 @@ def distributions(trainer: Trainer, rollout: Rollout, row: int) -> tuple[Tensor,
     """Log-probabilities (T, V) of one episode under policy and reference, straight from the plain models, unpadded."""
     tokens = rollout.tokens
     prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][tokens.mask[row]]
-    ids, found = torch.cat([prompt, response])[None], []
+    ids, actual = torch.cat([prompt, response])[None], []
     with trainer.models.reference.active() as reference:
         for model in (trainer.models.policy.model, reference.model):
             with torch.no_grad():
                 logits = model(ids).logits[0, len(prompt) - 1 : -1]
-            found.append((logits / trainer.config.generation.temperature).log_softmax(dim=-1))
-    return found[0], found[1]
+            actual.append((logits / trainer.config.generation.temperature).log_softmax(dim=-1))
+    return actual[0], actual[1]
 
 
 @pytest.mark.parametrize(("estimator", "micro"), [("k3", 0), ("full", 2)])
@@ -59,14 +59,14 @@ def by_hand(rollout: Rollout, row: int, kl_coef: float, gamma: float, lam: float
     """Rewards, deltas, advantages and returns of one episode by the formulas, from the last token back."""
     length = int(rollout.tokens.lengths[row])
     kl, values = rollout.kl[row].tolist(), rollout.values[row].tolist()
-    rewards = [-kl_coef * kl[place] for place in range(length)]
+    rewards = [-kl_coef * kl[index] for index in range(length)]
     rewards[-1] += float(rollout.scores.shaped[row])
     deltas, advantages, later, next_value = [0.0] * length, [0.0] * length, 0.0, 0.0
-    for place in reversed(range(length)):
-        deltas[place] = rewards[place] + gamma * next_value - values[place]
-        later = deltas[place] + gamma * lam * later
-        advantages[place], next_value = later, values[place]
-    returns = [advantages[place] + values[place] for place in range(length)]
+    for index in reversed(range(length)):
+        deltas[index] = rewards[index] + gamma * next_value - values[index]
+        later = deltas[index] + gamma * lam * later
+        advantages[index], next_value = later, values[index]
+    returns = [advantages[index] + values[index] for index in range(length)]
     return {"rewards": rewards, "deltas": deltas, "advantages": advantages, "returns": returns}
 
 
@@ -83,12 +83,12 @@ def test_rewards_and_advantages_by_hand(make_trainer: Callable[..., Trainer], pl
 
 def test_whitening(make_trainer: Callable[..., Trainer]) -> None:
     """Whitened advantages have mean 0 and variance 1 over the real tokens; scaled rewards keep their mean."""
-    found = {}
+    actual = {}
     for options in ({}, {"whiten_advantages": False}, {"whiten_rewards": True}):
         trainer = make_trainer(ppo=options)
         move_away(trainer)
-        found[str(options)] = rollout = play(trainer)
-    plain, unwhitened, scaled = found.values()
+        actual[str(options)] = rollout = play(trainer)
+    plain, unwhitened, scaled = actual.values()
     real = rollout.tokens.mask
     assert float(plain.whitened_advantages[real].mean()) == pytest.approx(0, abs=1e-6)
     assert float(plain.whitened_advantages[real].std()) == pytest.approx(1, rel=1e-4)
@@ -125,14 +125,14 @@ def test_references_reach_the_scorer_beside_their_prompts(make_trainer: Callable
     rows = "".join(f"{prompt},{reference}\n" for prompt, reference in pairs.items())
     (tmp_path / "pairs.csv").write_text("prompt,answer\n" + rows)
     trainer = make_trainer(data={"prompts": str(tmp_path / "pairs.csv"), "reference_column": "answer"})
-    seen: list[Episodes] = []
+    recorded: list[Episodes] = []
     component = trainer.models.scorer.components[0]
-    listening = replace(component, source=lambda episodes: (seen.append(episodes), component.source(episodes))[1])
+    listening = replace(component, source=lambda episodes: (recorded.append(episodes), component.source(episodes))[1])
     trainer.models.scorer.components[0] = listening
     play(trainer)
     trainer.watched()[0]
-    assert [len(episodes.prompts) for episodes in seen] == [8, 2]
-    assert all(episodes.references == [pairs[prompt] for prompt in episodes.prompts] for episodes in seen)
+    assert [len(episodes.prompts) for episodes in recorded] == [8, 2]
+    assert all(episodes.references == [pairs[prompt] for prompt in episodes.prompts] for episodes in recorded)
 
 
 def test_rows_leave_out_columns_that_nobody_needs() -> None:
@@ -159,5 +159,5 @@ def test_a_model_reads_rows_that_start_at_the_left_and_are_as_wide_as_the_longes
     assert inputs["input_ids"].tolist() == [[3, 1, 2, 10], [4, 5, 6, 2], [7, 8, 5, 0]]
     assert inputs["position_ids"].tolist() == [[0, 1, 2, 3]] * 3
     assert inputs["attention_mask"].all()  # what stands behind a row is never attended to
-    said = 100 * torch.arange(3)[:, None, None] + torch.arange(4)[None, :, None]  # row and column
-    assert tokens.predicting(said).squeeze(1).tolist() == [0, 1, 2, 102, 201]
+    hidden = 100 * torch.arange(3)[:, None, None] + torch.arange(4)[None, :, None]  # row and column
+    assert tokens.predicting(hidden).squeeze(1).tolist() == [0, 1, 2, 102, 201]

@@ -117,7 +117,7 @@ def test_every_sequence_has_its_exact_probability(temperature: float, top_k: int
 def test_a_response_ends_with_its_first_stop_token() -> None:
     tokens = draw(TableModel(), 500, {"response_length": 6}, stop_ids=(2,))
     for ids, mask, length in zip(tokens.response_ids.tolist(), tokens.mask.tolist(), tokens.lengths.tolist(), strict=True):
-        assert mask == [place < length for place in range(len(mask))]
+        assert mask == [index < length for index in range(len(mask))]
         assert 2 not in ids[: length - 1]
         assert ids[length - 1] == 2 or length == 6
         assert ids[length:] == [PAD] * (len(ids) - length)
@@ -211,15 +211,15 @@ def test_log_probabilities_entropy_and_values_of_the_table() -> None:
     rows = [kept(row, 0.5, 0, 1.0) for row in TABLE]  # of the whole distribution: top-k cuts what is drawn, not the log-probabilities
     for row in range(200):
         last = 0
-        for place, token in enumerate(tokens.response_ids[row][tokens.mask[row]].tolist()):
-            assert float(output.logprobs[row, place]) == pytest.approx(math.log(rows[last][token]), abs=1e-5)
-            assert float(output.entropy[row, place]) == pytest.approx(-sum(p * math.log(p) for p in rows[last]), abs=1e-5)
-            assert float(output.values[row, place]) == last + 10
+        for index, token in enumerate(tokens.response_ids[row][tokens.mask[row]].tolist()):
+            assert float(output.logprobs[row, index]) == pytest.approx(math.log(rows[last][token]), abs=1e-5)
+            assert float(output.entropy[row, index]) == pytest.approx(-sum(p * math.log(p) for p in rows[last]), abs=1e-5)
+            assert float(output.values[row, index]) == last + 10
             if row < 4:
                 assert output.top is not None
                 best = sorted(range(5), key=lambda candidate: -rows[last][candidate])
-                assert sorted(output.top.logprobs[row, place].tolist()) == pytest.approx(sorted(math.log(p) for p in rows[last]), abs=1e-5)
-                assert TABLE[last][output.top.ids[row, place, 0]] == TABLE[last][best[0]]
+                assert sorted(output.top.logprobs[row, index].tolist()) == pytest.approx(sorted(math.log(p) for p in rows[last]), abs=1e-5)
+                assert TABLE[last][output.top.ids[row, index, 0]] == TABLE[last][best[0]]
             last = token
         assert not output.logprobs[row, int(tokens.lengths[row]) :].any()
 
@@ -244,15 +244,15 @@ def test_an_episode_does_not_depend_on_the_others() -> None:
 def test_likely_tokens_stay_with_their_episodes_when_rows_leave() -> None:
     ids, mask = torch.arange(60)[:, None] % 5, torch.ones((60, 1), dtype=torch.bool)
     settings, uniforms = GenerationConfig(response_length=12), numbers(60, 12)
-    found = []
+    actual = []
     for shrinks in (True, False):
         model: Any = TableModel(shrinks=shrinks)
         tokens, output = sample_responses(model, ids, mask, settings, uniforms=uniforms, stop_ids=(2,), pad_id=PAD, top_rows=20)
         assert output.top is not None
         top_mask = tokens.mask[:20]
-        found.append((output.top.ids[top_mask], output.top.logprobs[top_mask]))
+        actual.append((output.top.ids[top_mask], output.top.logprobs[top_mask]))
     assert top_mask[:, 6:].any() and not top_mask[:, 6:].all()  # some of them left early
-    assert all(torch.equal(ours, plain) for ours, plain in zip(*found, strict=True))
+    assert all(torch.equal(ours, plain) for ours, plain in zip(*actual, strict=True))
 
 
 @pytest.mark.usefixtures("traced")

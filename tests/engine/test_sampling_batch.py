@@ -57,10 +57,10 @@ def test_no_more_rows_than_that_are_sampled_at_once(
 ) -> None:
     """Rows of every call to the model, counted at the model, and of all lanes together."""
     trainer = make_trainer(family, generation={**ENDS, "batch_size": together}, engine={"watch_prompts": 6})
-    seen: list[int] = []
-    trainer.models.policy.model.register_forward_pre_hook(lambda _, args, given: seen.append(len(given["input_ids"])), with_kwargs=True)
+    calls: list[int] = []
+    trainer.models.policy.model.register_forward_pre_hook(lambda _, args, given: calls.append(len(given["input_ids"])), with_kwargs=True)
     step = TracedStep.run
-    monkeypatch.setattr(TracedStep, "run", lambda self, inputs: (seen.append(len(inputs.ids)), step(self, inputs))[1])
+    monkeypatch.setattr(TracedStep, "run", lambda self, inputs: (calls.append(len(inputs.ids)), step(self, inputs))[1])
     with_lanes(trainer, lanes)
     own, lock, now, most = generate_module.sample_responses, threading.Lock(), [0], [0]
 
@@ -77,11 +77,11 @@ def test_no_more_rows_than_that_are_sampled_at_once(
     monkeypatch.setattr(generate_module, "sample_responses", counted)
     batch = trainer.prompts.next_batch(40)
     tokens, _ = generate_module.generate(trainer.models, batch, trainer.config.generation, torch.Generator().manual_seed(0))
-    assert len(tokens) == 40 and max(seen) <= together and together // lanes <= max(seen)
+    assert len(tokens) == 40 and max(calls) <= together and together // lanes <= max(calls)
     assert most[0] <= together
-    seen.clear()
+    calls.clear()
     trainer.watched()[0]  # the watched prompts too
-    assert 0 < max(seen) <= together
+    assert 0 < max(calls) <= together
 
 
 def test_first_ratio_is_1_and_kl_0(make_trainer: Callable[..., Trainer]) -> None:

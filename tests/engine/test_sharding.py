@@ -275,8 +275,8 @@ def test_what_cannot_be_split_is_refused(tmp_path: Path, text: str | None, chang
     if text is not None:
         path.write_text(text, encoding="utf-8")
     config = RunConfig.model_validate({"engine": {"accelerate_config": str(path)}, **changes})
-    found = [str(problem) for problem in machine_problems(config, True) if "bitsandbytes" not in str(problem)]
-    assert not found if not problem else any(re.match(problem, text) for text in found), found
+    actual = [str(problem) for problem in machine_problems(config, True) if "bitsandbytes" not in str(problem)]
+    assert not actual if not problem else any(re.match(problem, text) for text in actual), actual
 
 
 @pytest.mark.parametrize("stage", ["sft", "reward_model", "dpo"])
@@ -285,8 +285,8 @@ def test_the_other_stages_do_not_split_weights_and_say_so(tmp_path: Path, stage:
     for kind, split in (("FSDP", True), ("MULTI_GPU", False)):
         path.write_text(f"distributed_type: {kind}", encoding="utf-8")
         config = parse_config({"stage": stage, "engine": {"accelerate_config": str(path)}})
-        found = [problem.message for problem in machine_problems(config, True) if problem.field == "engine.accelerate_config"]
-        assert bool(found) is split and all(f"in the stage {stage} every process would hold the whole model" in text for text in found)
+        actual = [problem.message for problem in machine_problems(config, True) if problem.field == "engine.accelerate_config"]
+        assert bool(actual) is split and all(f"in the stage {stage} every process would hold the whole model" in text for text in actual)
 
 
 def test_the_launchers_word_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,16 +57,16 @@ def rows(run_dir: Path) -> dict[str, list[tuple[Any, ...]]]:
     """What every step left in the store, but for what depends on the clock; read without our own reader."""
     with sqlite3.connect(f"{(run_dir / 'run.db').as_uri()}?mode=ro", uri=True) as connection:
         measured = "name NOT LIKE 'time/%' AND name NOT LIKE 'speed/%' AND name NOT LIKE 'memory/%'"
-        found = {
+        tables = {
             table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
             for table in ("rollouts", "token_texts", "token_arrays", "watched", "step_arrays", "pieces")
         }
-        found["metrics"] = connection.execute(
+        tables["metrics"] = connection.execute(
             f"SELECT step, name, value, flag FROM metrics JOIN metric_names ON id = metric WHERE {measured} ORDER BY 1, 2"
         ).fetchall()
         assert connection.execute("SELECT count(*) FROM scratch").fetchone() == (0,), "what waited is gone with its step"
     connection.close()
-    return found
+    return tables
 
 
 def same(run_dir: Path, other: Path, steps: int = STEPS) -> None:
@@ -203,8 +203,8 @@ def test_a_checkpoint_that_is_asked_for_inside_a_step(
     reader = RunReader(run_dir)
     written = 2 if phases == 5 else 1
     assert [point.step for point in reader.checkpoints()] == [written]
-    said = [event.text for event in reader.events_since(0) if "will be written" in event.text]
-    assert said == (["The checkpoint will be written when step 2 is done."] if phases == 5 else [])
+    texts = [event.text for event in reader.events_since(0) if "will be written" in event.text]
+    assert texts == (["The checkpoint will be written when step 2 is done."] if phases == 5 else [])
     waiting = "reference" if phases == 5 else "advantages"
     assert (reader.status().state, reader.status().step, reader.scratch().phase) == ("interrupted", written, waiting)
     assert run_engine(run_dir, "resume") == DONE

@@ -19,10 +19,10 @@ from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig
 from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.process.worker import run_engine
-from rlhf_studio.jobs.talk import held as held_module
-from rlhf_studio.jobs.talk.answer import Question, answer, read_prompt
-from rlhf_studio.jobs.talk.held import Held
+from rlhf_studio.jobs.talk import loaded_policies
+from rlhf_studio.jobs.talk.answer import TypedPrompt, answer, read_prompt
 from rlhf_studio.jobs.talk.loaded import MOVED_REFERENCE
+from rlhf_studio.jobs.talk.loaded_policies import LoadedPolicies
 from rlhf_studio.jobs.talk.server import Conversation
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.lab.fork import settings_of
@@ -70,12 +70,12 @@ def lora_run(small_runs: Path) -> Path:
 
 
 @pytest.fixture
-def held() -> Held:
-    return Held(NOTHING_ALLOWED, lambda text, fraction: None)
+def held() -> LoadedPolicies:
+    return LoadedPolicies(NOTHING_ALLOWED, lambda text, fraction: None)
 
 
-def ask(prompt: str = "w1 w2 w3", *, seed: int = 5, as_read: bool = False, **settings: Any) -> Question:
-    return Question(prompt, as_read, GenerationConfig(**{"response_length": 8, **settings}), seed)
+def ask(prompt: str = "w1 w2 w3", *, seed: int = 5, as_read: bool = False, **settings: Any) -> TypedPrompt:
+    return TypedPrompt(prompt, as_read, GenerationConfig(**{"response_length": 8, **settings}), seed)
 
 
 def plain_logprobs(model: Any, ids: list[int], responses: int, temperature: float) -> torch.Tensor:
@@ -93,21 +93,21 @@ def check(events: list[dict[str, Any]], prompt: list[int], policy: Any, referenc
     assert end["last_reward"] == pytest.approx(tokens[-1]["reward"] + end["score"], abs=1e-6)
     ours = plain_logprobs(policy, prompt + ids, len(ids), temperature)
     theirs = plain_logprobs(reference, prompt + ids, len(ids), temperature)
-    for place, token in enumerate(tokens):
-        assert token["logprob"] == pytest.approx(float(ours[place, token["id"]]), abs=1e-5)
-        assert token["ref_logprob"] == pytest.approx(float(theirs[place, token["id"]]), abs=1e-5)
+    for index, token in enumerate(tokens):
+        assert token["logprob"] == pytest.approx(float(ours[index, token["id"]]), abs=1e-5)
+        assert token["ref_logprob"] == pytest.approx(float(theirs[index, token["id"]]), abs=1e-5)
         assert token["kl"] == pytest.approx(token["logprob"] - token["ref_logprob"], abs=1e-6)  # k1
-        assert token["chance"] == pytest.approx(float(ours[place, token["id"]].exp()), abs=1e-5)
-        assert token["ref_chance"] == pytest.approx(float(theirs[place, token["id"]].exp()), abs=1e-5)
-        assert token["entropy"] == pytest.approx(float(-(ours[place].exp() * ours[place]).sum()), abs=1e-5)
-        for top, expected in (("top", ours[place]), ("ref_top", theirs[place])):
+        assert token["chance"] == pytest.approx(float(ours[index, token["id"]].exp()), abs=1e-5)
+        assert token["ref_chance"] == pytest.approx(float(theirs[index, token["id"]].exp()), abs=1e-5)
+        assert token["entropy"] == pytest.approx(float(-(ours[index].exp() * ours[index]).sum()), abs=1e-5)
+        for top, expected in (("top", ours[index]), ("ref_top", theirs[index])):
             best = expected.topk(5)
             assert [row[2] for row in token[top]] == pytest.approx(best.values.exp().tolist(), abs=1e-5)
             assert token[top][0][0] == int(best.indices[0])
     assert end["kl"] == pytest.approx(float((ours - theirs)[range(len(ids)), ids].sum()), abs=1e-4)
 
 
-def test_numbers_are_those_of_a_plain_forward_pass(run: Path, held: Held) -> None:
+def test_numbers_are_those_of_a_plain_forward_pass(run: Path, held: LoadedPolicies) -> None:
     talker = held.get(run, 3)
     prompt = talker.models.tokenizer("w1 w2 w3").input_ids
     events = list(answer(talker, ask(temperature=0.7, top_k=4)))
@@ -118,7 +118,7 @@ def test_numbers_are_those_of_a_plain_forward_pass(run: Path, held: Held) -> Non
     assert all(token["value"] is not None for token in events[1:-1])
 
 
-def test_adapters_are_merged_and_the_base_is_the_reference(lora_run: Path, held: Held) -> None:
+def test_adapters_are_merged_and_the_base_is_the_reference(lora_run: Path, held: LoadedPolicies) -> None:
     talker = held.get(lora_run, 2)
     base = AutoModelForCausalLM.from_pretrained(lora_run.parent / "models" / "policy")
     again = AutoModelForCausalLM.from_pretrained(lora_run.parent / "models" / "policy")
@@ -128,7 +128,7 @@ def test_adapters_are_merged_and_the_base_is_the_reference(lora_run: Path, held:
     assert abs(events[-1]["kl"]) > 1e-4
 
 
-def test_both_sides_of_a_run_share_the_base_and_do_not_disturb_each_other(lora_run: Path, held: Held) -> None:
+def test_both_sides_of_a_run_share_the_base_and_do_not_disturb_each_other(lora_run: Path, held: LoadedPolicies) -> None:
     alone = [list(answer(held.get(lora_run, step), ask())) for step in (None, 3)]
     left, right = (answer(held.get(lora_run, step), ask()) for step in (None, 3))
     together: list[list[Any]] = [[], []]
@@ -142,32 +142,32 @@ def test_both_sides_of_a_run_share_the_base_and_do_not_disturb_each_other(lora_r
     assert weights[0].data_ptr() == weights[1].data_ptr()
 
 
-def test_the_sides_of_a_pair_keep_their_own_number_formats(tmp_path: Path, held: Held) -> None:
+def test_the_sides_of_a_pair_keep_their_own_number_formats(tmp_path: Path, held: LoadedPolicies) -> None:
     for dtype in ("float32", "bfloat16"):
         create_run(tmp_path / dtype, small_config(tmp_path, model={"dtype": dtype}), name=dtype, state="loading")
     runs = [tmp_path / "float32", tmp_path / "bfloat16"]
     alone = [list(answer(held.get(run, None), ask())) for run in runs]
     assert alone[0] != alone[1], "both formats give the same numbers, so this test could not fail"
     for order in ((0, 1), (1, 0)):
-        sides = [answer(held.get(runs[place], None), ask()) for place in order]
+        sides = [answer(held.get(runs[index], None), ask()) for index in order]
         in_turn = [event for events in itertools.zip_longest(*sides) for event in events]
-        assert [[event for event in in_turn[side::2] if event] for side in (0, 1)] == [alone[place] for place in order]
+        assert [[event for event in in_turn[side::2] if event] for side in (0, 1)] == [alone[index] for index in order]
         assert not torch.is_autocast_enabled("cpu")
 
 
-def test_the_same_seed_gives_the_engines_own_answer(run: Path, held: Held) -> None:
+def test_the_same_seed_gives_the_engines_own_answer(run: Path, held: LoadedPolicies) -> None:
     talker, seed = held.get(run, 3), 7
     settings = GenerationConfig(response_length=8, temperature=0.9, top_k=6, top_p=0.95)
-    prompts, _ = read_prompt(talker, Question("w4", False, settings, seed))
+    prompts, _ = read_prompt(talker, TypedPrompt("w4", False, settings, seed))
     tokens, output = generate(talker.models, prompts, settings, torch.Generator().manual_seed(seed), recorded=1)
-    events = list(answer(talker, Question("w4", False, settings, seed)))
+    events = list(answer(talker, TypedPrompt("w4", False, settings, seed)))
     length = int(tokens.lengths[0])
     assert [token["id"] for token in events[1:-1]] == tokens.response_ids[0, :length].tolist()
     assert [token["logprob"] for token in events[1:-1]] == pytest.approx(output.logprobs[0, :length].tolist(), abs=1e-6)
     assert "".join(token["piece"] for token in events[1:-1]).strip().startswith(events[-1]["response"].strip()[:2])
 
 
-def test_the_score_is_that_of_the_reward_model(run: Path, held: Held) -> None:
+def test_the_score_is_that_of_the_reward_model(run: Path, held: LoadedPolicies) -> None:
     end = list(answer(held.get(run, 3), ask()))[-1]
     folder = run.parent / "models" / "reward"
     ids = AutoTokenizer.from_pretrained(folder)("w1 w2 w3" + end["response"], return_tensors="pt").input_ids
@@ -177,7 +177,7 @@ def test_the_score_is_that_of_the_reward_model(run: Path, held: Held) -> None:
     assert end["parts"] == {"reward_model": end["score"]}
 
 
-def test_rewards_that_are_not_allowed_leave_the_answer(tmp_path: Path, held: Held) -> None:
+def test_rewards_that_are_not_allowed_leave_the_answer(tmp_path: Path, held: LoadedPolicies) -> None:
     (tmp_path / "mine.py").write_text("def score(prompts, responses, **extra): return [0.0] * len(responses)")
     config = small_config(tmp_path, reward={"components": [{"kind": "python", "file": str(tmp_path / "mine.py")}]})
     create_run(tmp_path / "run", config, name="run", state="loading")
@@ -185,7 +185,7 @@ def test_rewards_that_are_not_allowed_leave_the_answer(tmp_path: Path, held: Hel
     assert end["score"] is None and end["no_score"].startswith("There is no score: ") and end["response"]
 
 
-def test_a_chat_is_written_as_in_training(tmp_path: Path, held: Held) -> None:
+def test_a_chat_is_written_as_in_training(tmp_path: Path, held: LoadedPolicies) -> None:
     small_config(tmp_path)
     settings = tmp_path / "policy" / "tokenizer_config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "chat_template": TEMPLATE}))
@@ -198,14 +198,14 @@ def test_a_chat_is_written_as_in_training(tmp_path: Path, held: Held) -> None:
     assert next(answer(talker, ask(expected, as_read=True)))["prompt"] == expected
 
 
-def test_a_prompt_is_written_in_the_form_of_training(tmp_path: Path, held: Held) -> None:
+def test_a_prompt_is_written_in_the_form_of_training(tmp_path: Path, held: LoadedPolicies) -> None:
     create_run(tmp_path / "run", small_config(tmp_path, data={"prompt_format": "w7 {prompt} w8"}), name="form", state="loading")
     talker = held.get(tmp_path / "run", None)
     assert next(answer(talker, ask("w1 w2")))["prompt"] == "w7 w1 w2 w8"
     assert next(answer(talker, ask("w1 w2", as_read=True)))["prompt"] == "w1 w2"
 
 
-def test_long_and_strange_prompts(run: Path, held: Held) -> None:
+def test_long_and_strange_prompts(run: Path, held: LoadedPolicies) -> None:
     talker = held.get(run, 3)
     begin = next(answer(talker, ask("w1 " * 33_000)))
     assert begin["prompt_tokens"] == 64 - 8
@@ -251,25 +251,25 @@ def test_a_checkpoint_that_is_gone_costs_one_side(tmp_path: Path, run: Path, tal
     assert end["side"] == 1
 
 
-def test_a_snapshot_is_the_checkpoint_without_its_values(tmp_path: Path, run: Path, held: Held) -> None:
+def test_a_snapshot_is_the_checkpoint_without_its_values(tmp_path: Path, run: Path, held: LoadedPolicies) -> None:
     copied = as_snapshot(shutil.copytree(run, tmp_path / "run"), 3)
-    (*_, whole), (begin, *_, end) = (list(answer(held.get(place, 3), ask())) for place in (run, copied))
+    (*_, whole), (begin, *_, end) = (list(answer(held.get(folder, 3), ask())) for folder in (run, copied))
     assert end == whole
     assert begin["kl_coef"] == held.get(run, 3).kl_coef and begin["notes"] == []
-    values = [[event["value"] for event in answer(held.get(place, 3), ask()) if event["event"] == "token"] for place in (run, copied)]
+    values = [[event["value"] for event in answer(held.get(folder, 3), ask()) if event["event"] == "token"] for folder in (run, copied)]
     assert None not in values[0] and set(values[1]) == {None}
     assert main(["generate", str(snapshot_dir(copied, 3)), "--prompt", "w1"]) == 0
 
 
-def test_the_kl_coefficient_of_a_snapshot_is_the_recorded_one(tmp_path: Path, held: Held) -> None:
+def test_the_kl_coefficient_of_a_snapshot_is_the_recorded_one(tmp_path: Path, held: LoadedPolicies) -> None:
     folder = trained(tmp_path, ppo={"steps": 2, "schedule": "2 ppo.kl_coef 0.5"}, engine={"snapshot_every": 1})
-    found = {step: held.get(folder, step).kl_coef for step in (None, 1, 2)}
-    assert found == {None: RunReader(folder).config().ppo.kl_coef, 1: RunReader(folder).config().ppo.kl_coef, 2: 0.5}
+    actual = {step: held.get(folder, step).kl_coef for step in (None, 1, 2)}
+    assert actual == {None: RunReader(folder).config().ppo.kl_coef, 1: RunReader(folder).config().ppo.kl_coef, 2: 0.5}
     kept = {step: settings_of(RunReader(folder), snapshot_dir(folder, step)) for step in (1, 2)}
-    assert {step: config.ppo.kl_coef for step, config in kept.items()} == {1: found[1], 2: 0.5} and kept[1] == RunReader(folder).config()
+    assert {step: config.ppo.kl_coef for step, config in kept.items()} == {1: actual[1], 2: 0.5} and kept[1] == RunReader(folder).config()
 
 
-def test_a_reference_that_moved_is_said_of_a_snapshot(tmp_path: Path, held: Held) -> None:
+def test_a_reference_that_moved_is_said_of_a_snapshot(tmp_path: Path, held: LoadedPolicies) -> None:
     folder = as_snapshot(trained(tmp_path, ppo={"steps": 2, "reference_ema": 0.5}), 2)
     assert held.get(folder, 2).notes == (MOVED_REFERENCE,) and held.get(folder, None).notes == ()
 
@@ -293,15 +293,15 @@ def test_a_request_can_be_cancelled(run: Path, talk: Callable[..., list[dict[str
 def test_what_does_not_fit_is_said(run: Path, talk: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     events = talk(run, [3], response_length=4000)
     assert "This model reads at most 64 tokens" in events[-1]["error"]
-    monkeypatch.setattr(held_module, "_free_bytes", lambda: 1000)
+    monkeypatch.setattr(loaded_policies, "_free_bytes", lambda: 1000)
     (failed,) = (event for event in talk(run, [2]) if event["event"] == "failed")
     assert failed["error"].startswith("This model does not fit: it needs about ")
 
 
-def test_two_pairs_stay_loaded(run: Path, lora_run: Path, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_pairs_stay_loaded(run: Path, lora_run: Path, held: LoadedPolicies, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[Any] = []
-    original = held_module.load_talker
-    monkeypatch.setattr(held_module, "load_talker", lambda start, step: loads.append((start.run_dir, step)) or original(start, step))
+    original = loaded_policies.load_talker
+    monkeypatch.setattr(loaded_policies, "load_talker", lambda start, step: loads.append((start.run_dir, step)) or original(start, step))
     for folder, step in [(run, None), (run, 3), (lora_run, None), (lora_run, 3)] * 2:
         held.get(folder, step)
     assert len(loads) == 4
@@ -312,14 +312,14 @@ def test_two_pairs_stay_loaded(run: Path, lora_run: Path, held: Held, monkeypatc
     assert len(loads) == 6
 
 
-def test_the_command_gives_the_same_answers(run: Path, held: Held, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_gives_the_same_answers(run: Path, held: LoadedPolicies, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "prompts.txt").write_text("w4\n\nw5 w6\n")
     options = ["--temperature", "0.8", "--response-length", "5", "--seed", "2", "--json"]
     assert main(["generate", str(run), "--prompt", "w1", "--prompts", str(tmp_path / "prompts.txt"), *options]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["typed"] for row in rows] == ["w1", "w4", "w5 w6"]
-    for place, row in enumerate(rows):
-        expected = list(answer(held.get(run, 3), ask(row["typed"], seed=2 + place, temperature=0.8, response_length=5)))
+    for index, row in enumerate(rows):
+        expected = list(answer(held.get(run, 3), ask(row["typed"], seed=2 + index, temperature=0.8, response_length=5)))
         assert row["response"] == expected[-1]["response"] and row["score"] == expected[-1]["score"]
         assert [token["logprob"] for token in row["tokens"]] == [token["logprob"] for token in expected[1:-1]]
     assert main(["generate", str(checkpoint_dir(run, 2)), "--prompt", "w1"]) == 0

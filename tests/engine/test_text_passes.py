@@ -38,15 +38,15 @@ def make(kind: Any, family: str, **more: Any) -> Any:
 def test_logprobs_of_the_tokens_that_count(family: str) -> None:
     model = make(AutoModelForCausalLM, family)
     expected = []
-    for text, places in zip(TEXTS, COUNTED, strict=True):
+    for text, indices in zip(TEXTS, COUNTED, strict=True):
         table = model(input_ids=torch.tensor([text])).logits[0].log_softmax(dim=-1)
-        expected.append(torch.tensor([float(table[place - 1, text[place]]) for place in places]))
+        expected.append(torch.tensor([float(table[index - 1, text[index]]) for index in indices]))
     for packed in (False, True):
         assert not packed or enable_packing(model) is (family in TESTED_FAMILIES)
-        found = text_logprobs(model, TEXTS, COUNTED)
-        for ours, alone in zip(found.of_each(), expected, strict=True):
+        actual = text_logprobs(model, TEXTS, COUNTED)
+        for ours, alone in zip(actual.of_each(), expected, strict=True):
             torch.testing.assert_close(ours, alone, **CLOSE)
-        torch.testing.assert_close(found.sums(), torch.stack([one.sum() for one in expected]), **CLOSE)
+        torch.testing.assert_close(actual.sums(), torch.stack([one.sum() for one in expected]), **CLOSE)
 
 
 @pytest.mark.parametrize("pad", [1, None])
@@ -84,7 +84,7 @@ def test_a_shared_start_that_is_read_once_changes_nothing(family: str, kind: str
     texts = [(2, 3, 4, 5, 6), (7, 8, 9), (2, 3, 4, 10, 11, 12), (7, 8, 9, 13)]
     model = make(AutoModelForCausalLM if kind == "logprobs" else AutoModelForSequenceClassification, family)
     assert enable_packing(model)
-    found, read = [], []
+    actual, read = [], []
     for twins in (False, True):
         hook = model.get_input_embeddings().register_forward_pre_hook(lambda _, given: read.append(given[0].numel()))
         model.zero_grad()
@@ -94,7 +94,7 @@ def test_a_shared_start_that_is_read_once_changes_nothing(family: str, kind: str
             values = text_scores(model, texts, None, twins=twins)
         (values * torch.arange(1.0, len(values) + 1)).sum().backward()
         hook.remove()
-        found.append([values.detach(), *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)])
+        actual.append([values.detach(), *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)])
     assert read == ([14, 9] if kind == "logprobs" else [18, 12])
-    for shared, whole in zip(found[1], found[0], strict=True):
+    for shared, whole in zip(actual[1], actual[0], strict=True):
         torch.testing.assert_close(shared, whole, atol=1e-4, rtol=1e-4)

@@ -112,10 +112,10 @@ def critic_error(trainer: Trainer, exact: Exact) -> float:
         batch = every_response(trainer, prompt)
         with torch.no_grad():
             predicted = to_padded(trainer.models.policy.logits_and_values(batch)[1], batch.mask)
-        for place, response in enumerate(RESPONSES):
-            probability = float(exact.policy[prompt, place].exp())
+        for index, response in enumerate(RESPONSES):
+            probability = float(exact.policy[prompt, index].exp())
             for start in range(len(response)):
-                total += probability * (float(predicted[place, start]) - values[prompt, response[:start]]) ** 2
+                total += probability * (float(predicted[index, start]) - values[prompt, response[:start]]) ** 2
                 weight += probability
     return total / weight
 

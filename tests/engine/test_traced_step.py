@@ -52,16 +52,16 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
     config = tmp_path / family / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": None}))  # some have one; without it they are traced
     trainer = make_trainer(model={"policy": str(tmp_path / family)}, lora=lora)
-    policy, seen = trainer.models.policy, []
+    policy, recorded = trainer.models.policy, []
     for _ in range(2):
         with policy.merged(), torch.no_grad():
             step = ready(trainer)
             for rows, length in ((4, 9), (1, 1), (7, 30)):
                 ours = step(_example(policy, rows, length))
                 assert_same(ours, draw_next(policy, trainer.config.generation, _example(policy, rows, length)))
-            seen.append(ours.shifted_logits)
+            recorded.append(ours.shifted_logits)
         trainer.step()
-    assert not torch.allclose(*seen, atol=1e-4)  # the update did change what is computed
+    assert not torch.allclose(*recorded, atol=1e-4)  # the update did change what is computed
 
 
 def test_it_gives_the_same_bits_the_first_time_and_later(make_trainer: Callable[..., Trainer]) -> None:

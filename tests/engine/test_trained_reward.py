@@ -98,8 +98,8 @@ def test_ppo_with_a_reward_model_and_a_critic_of_our_own_training(
     for row in range(len(rollout.tokens)):
         prompt = rollout.tokens.prompt_ids[row][rollout.tokens.prompt_mask[row]]
         response = rollout.tokens.response_ids[row][rollout.tokens.mask[row]]
-        for place in range(len(response)):
-            assert float(rollout.values[row, place]) == pytest.approx(plain(torch.cat([prompt, response[:place]])), abs=1e-4)
+        for index in range(len(response)):
+            assert float(rollout.values[row, index]) == pytest.approx(plain(torch.cat([prompt, response[:index]])), abs=1e-4)
         ids = tokenizer(rollout.prompts[row] + rollout.responses[row])["input_ids"] + ([0] if rollout.stopped[row] else [])
         assert float(rollout.scores.raw[row]) == pytest.approx(plain(torch.tensor(ids)), abs=1e-4)
     assert rollout.stopped.any() and not rollout.stopped.all()

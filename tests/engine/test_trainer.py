@@ -184,11 +184,11 @@ def test_watched_prompts_are_answered_with_the_same_random_numbers(make_trainer:
 
 
 def test_watching_does_not_disturb_the_run(make_trainer: Callable[..., Trainer]) -> None:
-    found = []
+    actual = []
     for watch in (0, 4):
         trainer = make_trainer(engine={"watch_prompts": watch, "watch_every": 1})
-        found.append([trainer.step().metrics["objective/scores"] for _ in range(2)])
-    assert found[0] == found[1]
+        actual.append([trainer.step().metrics["objective/scores"] for _ in range(2)])
+    assert actual[0] == actual[1]
 
 
 def test_when_watched_prompts_are_answered(make_trainer: Callable[..., Trainer]) -> None:
@@ -262,7 +262,7 @@ def test_a_pad_token_that_the_model_has_no_row_for(tmp_path: Path) -> None:
 def test_a_run_does_not_care_which_token_pads(tmp_path: Path) -> None:
     """Without a pad token, which is then the end token: the same run, number for number, as with one of its own."""
     small_config(tmp_path)
-    found = []
+    actual = []
     for choice in ("<pad>", None):
         for folder in ("policy", "reward"):
             save_tokenizer(tmp_path / folder, pad=choice)  # type: ignore[arg-type]
@@ -270,9 +270,9 @@ def test_a_run_does_not_care_which_token_pads(tmp_path: Path) -> None:
         reward = {"components": [{"kind": "length", "target": 3}]}
         trainer, notes = build(tmp_path, generation={"response_length": 6, "temperature": 1.5}, reward=reward)
         rows = [trainer.step().metrics for _ in range(2)]
-        found.append([{name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))} for row in rows])
+        actual.append([{name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))} for row in rows])
     assert any("pad token" in note for note in notes)
-    assert found[0] == found[1]
+    assert actual[0] == actual[1]
 
 
 def test_two_runs_of_one_seed_are_the_same_run(make_trainer: Callable[..., Trainer]) -> None:

@@ -96,14 +96,14 @@ class Batch:
 
     def logprobs(self, model: Any) -> Tensor:
         """(B, T) of the responses by a plain forward pass of each row without padding."""
-        ids, found = self.output["completion_ids"], torch.zeros(self.mask.shape)
+        ids, actual = self.output["completion_ids"], torch.zeros(self.mask.shape)
         rows = []
         for row in range(len(ids)):
             prompt = self.output["prompt_ids"][row][self.output["prompt_mask"][row].bool()]
             response = ids[row][self.mask[row]]
             logits = model(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1] / TEMPERATURE
             own = logits.log_softmax(-1).gather(1, response[:, None])[:, 0]
-            rows.append(torch.cat([own, found.new_zeros(found.shape[1] - len(own))]))
+            rows.append(torch.cat([own, actual.new_zeros(actual.shape[1] - len(own))]))
         return torch.stack(rows)
 
 

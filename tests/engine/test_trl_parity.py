@@ -136,8 +136,8 @@ def test_a_whole_update_with_a_critic_of_its_own(folder: Path) -> None:
 
 def one_slot_more(tokens: TokenBatch) -> TokenBatch:
     """The batch with the slot after a response's end counted in, where there is room: what TRL calls the mask "p1"."""
-    places = torch.arange(tokens.mask.shape[1])
-    return TokenBatch(tokens.prompt_ids, tokens.prompt_mask, tokens.response_ids, places <= tokens.lengths[:, None])
+    indices = torch.arange(tokens.mask.shape[1])
+    return TokenBatch(tokens.prompt_ids, tokens.prompt_mask, tokens.response_ids, indices <= tokens.lengths[:, None])
 
 
 def with_trl_slot(trainer: Trainer, rollout: Rollout) -> tuple[Tensor, ...]:
@@ -227,9 +227,9 @@ def test_mean_of_micro_batch_means(folder: Path) -> None:
     mask = rollout.tokens.mask
     whitened = whiten(advantages, mask)
     # TRL shuffles; each micro-batch's episodes are found again by their log-probabilities (TRL writes 1 behind the mask).
-    found = [[episode_of(row, rollout) for row in part["mb_logprobs"]] for part in run.micro_batches]
-    assert sorted(sum(found, [])) == list(range(8))
-    means = [float(masked_mean(-whitened[index], mask[index])) for index in found]
+    actual = [[episode_of(row, rollout) for row in part["mb_logprobs"]] for part in run.micro_batches]
+    assert sorted(sum(actual, [])) == list(range(8))
+    means = [float(masked_mean(-whitened[index], mask[index])) for index in actual]
     assert [float(part["pg_loss"]) for part in run.micro_batches] == pytest.approx(means, abs=1e-5)
     over_tokens = float(masked_mean(-whitened, mask))
     assert abs(over_tokens) < 1e-5 < 1e-3 < abs(sum(means) / 4)

@@ -29,20 +29,20 @@ def by_hand(trainer: Trainer, rollout: Rollout, kl_coef: float) -> Tensor:
         response = rollout.tokens.response_ids[row][rollout.tokens.mask[row]]
         output = policy.model(torch.cat([prompt, response])[None], output_hidden_states=True)
         hidden = output.hidden_states[-1][0]
-        for place, token in enumerate(response.tolist()):
-            at = len(prompt) - 1 + place
+        for index, token in enumerate(response.tolist()):
+            at = len(prompt) - 1 + index
             distribution = (output.logits[0, at] / temperature).log_softmax(dim=-1)
-            ratio = (distribution[token] - rollout.logprobs[row, place]).exp()
-            advantage = rollout.whitened_advantages[row, place]
+            ratio = (distribution[token] - rollout.logprobs[row, index]).exp()
+            advantage = rollout.whitened_advantages[row, index]
             limited = ratio.clamp(1 - settings.cliprange, 1 + (settings.cliprange_high or settings.cliprange))
             loss = torch.maximum(-advantage * ratio, -advantage * limited)
             value = policy.value_head(hidden[at])[0]
-            target, old = rollout.returns[row, place], rollout.values[row, place]
+            target, old = rollout.returns[row, index], rollout.values[row, index]
             near = old + (value - old).clamp(-settings.cliprange_value, settings.cliprange_value)
             loss = loss + settings.vf_coef * 0.5 * torch.maximum((value - target) ** 2, (near - target) ** 2)
             loss = loss + settings.entropy_coef * (distribution.exp() * distribution).sum()
             if settings.kl_placement == "loss":
-                difference = distribution[token] - rollout.ref_logprobs[row, place]
+                difference = distribution[token] - rollout.ref_logprobs[row, index]
                 k3 = (-difference).exp() - 1 + difference
                 loss = loss + kl_coef * (0.5 * difference**2 if settings.kl_estimator == "k2" else k3)
             total, count = total + loss, count + 1
@@ -74,7 +74,7 @@ def test_gradient_against_a_loss_written_out(make_trainer: Callable[..., Trainer
 def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer]) -> None:
     """Lengths differ, so a mean of means would be off by far more than rounding."""
     ppo = {"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k3"}
-    found = []
+    actual = []
     for size in (4, 1):
         lengths = {"response_length": 6, "response_length_min": 2}
         trainer = make_trainer(ppo={"micro_batch_size": size, **ppo}, generation=lengths)
@@ -83,9 +83,9 @@ def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer]) -> N
         shift(trainer)
         index = torch.tensor([6, 1, 3, 4])
         assert len(set(rollout.tokens.lengths[index].tolist())) > 1
-        found.append((gradients(trainer, rollout, index), backward(trainer, rollout, index)))
-    whole, whole_stats = found[0]
-    for gradient, stats in found[1:]:
+        actual.append((gradients(trainer, rollout, index), backward(trainer, rollout, index)))
+    whole, whole_stats = actual[0]
+    for gradient, stats in actual[1:]:
         assert relative(gradient, whole) < 1e-5
         assert stats.sums.tokens == whole_stats.sums.tokens
         assert stats.sums.policy_loss == pytest.approx(whole_stats.sums.policy_loss, rel=1e-4, abs=1e-4)

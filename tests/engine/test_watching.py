@@ -185,11 +185,11 @@ def test_a_run_stores_its_probes(tmp_path: Path) -> None:
 def test_small_models_answer_with_one_thread(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     """And the step that follows has all its threads again, also when the answers failed."""
     trainer = make_trainer(**settings())
-    own, seen, before = watched_module.generate, [], torch.get_num_threads()
+    own, calls, before = watched_module.generate, [], torch.get_num_threads()
 
     def generate(*arguments: Any) -> Any:
-        seen.append(torch.get_num_threads())
-        if len(seen) == 2:
+        calls.append(torch.get_num_threads())
+        if len(calls) == 2:
             raise RuntimeError("no answer")
         return own(*arguments)
 
@@ -199,9 +199,9 @@ def test_small_models_answer_with_one_thread(make_trainer: Callable[..., Trainer
         assert len(trainer.watched()[0]) == 3 and torch.get_num_threads() == 2
         with pytest.raises(RuntimeError, match="no answer"):
             trainer.watched()
-        assert torch.get_num_threads() == 2 and seen == [1, 1]
+        assert torch.get_num_threads() == 2 and calls == [1, 1]
         monkeypatch.setattr(lanes, "ONE_THREAD_BELOW", 1)  # a model that is not small
         trainer.watched()
-        assert seen == [1, 1, 2]
+        assert calls == [1, 1, 2]
     finally:
         torch.set_num_threads(before)

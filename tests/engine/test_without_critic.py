@@ -40,13 +40,13 @@ def test_advantages_by_hand(make_trainer: Callable[..., Trainer], ppo: dict[str,
         group = records[first : first + GROUP]
         kl = [sum(float(x) for x in one.tokens.arrays["logprobs"] - one.tokens.arrays["ref_logprobs"]) for one in group]
         assert any(abs(x) > 1e-3 for x in kl)
-        for place, record in enumerate(group):
+        for index, record in enumerate(group):
             if ppo is RLOO:
                 earned = [one.score - 0.3 * x for one, x in zip(group, kl, strict=True)]
-                expected = earned[place] - fmean(earned[:place] + earned[place + 1 :])
+                expected = earned[index] - fmean(earned[:index] + earned[index + 1 :])
             else:
                 scores = [one.score for one in group]
-                expected = (scores[place] - fmean(scores)) / (stdev(scores) + 1e-4)
+                expected = (scores[index] - fmean(scores)) / (stdev(scores) + 1e-4)
             for name in ("advantages", "whitened_advantages"):
                 assert record.tokens.arrays[name].tolist() == pytest.approx([expected] * record.length, abs=1e-5)
 
@@ -76,17 +76,17 @@ def test_no_critic_is_built_computed_or_saved(
 
 def test_a_step_that_waits_shows_what_it_has(make_trainer: Callable[..., Trainer]) -> None:
     trainer = make_trainer(ppo=RLOO)
-    found: dict[str, set[str]] = {}
+    actual: dict[str, set[str]] = {}
 
     def look(phase: str, so_far: StepSoFar) -> None:
-        found[phase] = set(trainer.recorded_so_far(phase, so_far)[0].tokens.arrays)
+        actual[phase] = set(trainer.recorded_so_far(phase, so_far)[0].tokens.arrays)
 
     trainer.after_phase = look
     trainer.step()
-    assert found["rollout"] == found["score"] == {"logprobs", "entropy"}
-    assert found["reference"] == found["rollout"] | {"ref_logprobs", "kl"}
-    assert found["advantages"] == found["reference"] | {"rewards", "advantages", "whitened_advantages"}
-    assert found["update"] == set(TOKEN_QUANTITIES) - set(CRITIC_QUANTITIES)
+    assert actual["rollout"] == actual["score"] == {"logprobs", "entropy"}
+    assert actual["reference"] == actual["rollout"] | {"ref_logprobs", "kl"}
+    assert actual["advantages"] == actual["reference"] | {"rewards", "advantages", "whitened_advantages"}
+    assert actual["update"] == set(TOKEN_QUANTITIES) - set(CRITIC_QUANTITIES)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_resume_is_exact(make_trainer: Callable[..., Trainer], tmp_path: Path, p
     resumed = make_trainer(**settings)
     assert resume(resumed, folder) == []
     assert [metrics(resumed) for _ in range(3)] == rows
-    wanted, found = everything(whole), everything(resumed)
-    assert wanted.keys() == found.keys() and all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
-    assert not any("value_head" in name for name in wanted)
+    expected, actual = everything(whole), everything(resumed)
+    assert expected.keys() == actual.keys() and all(torch.equal(actual[name], tensor) for name, tensor in expected.items())
+    assert not any("value_head" in name for name in expected)
 
 
 def test_a_checkpoint_without_a_critic_is_none_for_a_run_with_one(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:

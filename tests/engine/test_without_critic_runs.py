@@ -66,8 +66,8 @@ def test_the_inspector_gets_no_values(trained: Path) -> None:
 
 def test_the_doctor_and_the_report_read_it(trained: Path) -> None:
     reader = RunReader(trained)
-    found = {finding.check for finding in diagnose(reader).findings}
-    assert not found & {"critic-no-use", "value-loss-overflow", "critic-warm-up", "not-finite", "batch"}
+    actual = {finding.check for finding in diagnose(reader).findings}
+    assert not actual & {"critic-no-use", "value-loss-overflow", "critic-warm-up", "not-finite", "batch"}
     shown = report(story_of(reader))
     assert "Explained variance" not in shown
     assert "Clip fraction" in shown

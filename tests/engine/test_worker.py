@@ -188,15 +188,15 @@ def while_loading(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) ->
 def test_a_pause_while_loading_takes_effect_before_the_first_step(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run(ppo={"steps": 1})
     while_loading(monkeypatch, lambda: send_command(run_dir, "pause"))
-    seen: list[tuple[str, int]] = []
+    recorded: list[tuple[str, int]] = []
 
     def woken(seconds: float) -> None:
-        seen.append((RunReader(run_dir).status().state, RunReader(run_dir).status().step))
+        recorded.append((RunReader(run_dir).status().state, RunReader(run_dir).status().step))
         send_command(run_dir, "continue")
 
     monkeypatch.setattr(control, "sleep", woken)
     assert run_engine(run_dir, "train") == DONE
-    assert seen == [("paused", 0)]
+    assert recorded == [("paused", 0)]
 
 
 def test_handlers_are_given_back() -> None:

@@ -25,7 +25,7 @@ def all_responses() -> list[tuple[int, ...]]:
 
 
 RESPONSES = all_responses()
-PLACE = {response: place for place, response in enumerate(RESPONSES)}
+PLACE = {response: index for index, response in enumerate(RESPONSES)}
 
 
 def score_table(seed: int) -> Tensor:
@@ -66,11 +66,11 @@ class Exact:
         weight: dict[tuple[int, tuple[int, ...]], float] = {}
         total: dict[tuple[int, tuple[int, ...]], float] = {}
         for prompt in range(len(PROMPTS)):
-            for place, response in enumerate(RESPONSES):
-                probability = float(self.policy[prompt, place].exp())
+            for index, response in enumerate(RESPONSES):
+                probability = float(self.policy[prompt, index].exp())
                 for start in range(len(response)):
                     key = (prompt, response[:start])
-                    earned = float(charges[prompt, place, start : len(response)].sum() + self.scores[prompt, place])
+                    earned = float(charges[prompt, index, start : len(response)].sum() + self.scores[prompt, index])
                     weight[key] = weight.get(key, 0.0) + probability
                     total[key] = total.get(key, 0.0) + probability * earned
         return {key: total[key] / weight[key] for key in weight}

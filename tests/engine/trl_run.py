@@ -88,7 +88,7 @@ def run_trl(folder: Path, policy: Policy, *, short: bool = False, rows: int = 24
         reward_model=AutoModelForSequenceClassification.from_pretrained(folder / "reward", dtype=torch.float32),
         value_model=_critic(folder, policy),
         train_dataset=Dataset.from_dict(
-            {"input_ids": [[2 + (row * 7 + place) % 28 for place in range(1 + row % 5)] for row in range(rows)]}
+            {"input_ids": [[2 + (row * 7 + index) % 28 for index in range(1 + row % 5)] for row in range(rows)]}
         ),
     )
     run = TrlRun()

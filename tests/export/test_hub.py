@@ -102,18 +102,18 @@ def test_a_push_arrives_whole_and_private(
     run_with_policies(tmp_path / "run", lora=True, steps=1)
     assert main(["export", str(tmp_path / "run"), "--adapter", str(tmp_path / "a"), "--push", "me/model"]) == 0
     assert [is_private(made) for made in hub.created] == [True] and hub.tokens == {f"Bearer {TOKEN}"}
-    here = {path.relative_to(tmp_path / "a").as_posix(): path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
-    assert hub.files == here and "adapter_model.safetensors" in here and "base/model.safetensors" in here
-    assert b"snapshot_download('me/model')" in here["README.md"].replace(b'"', b"'")
-    said = capfd.readouterr()
-    assert "/me/model" in said.out and TOKEN not in said.out + said.err
-    assert "Pushing to the hub as me/model" in said.err
-    assert not any(TOKEN.encode() in content for content in here.values())
+    written = {path.relative_to(tmp_path / "a").as_posix(): path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
+    assert hub.files == written and "adapter_model.safetensors" in written and "base/model.safetensors" in written
+    assert b"snapshot_download('me/model')" in written["README.md"].replace(b'"', b"'")
+    output = capfd.readouterr()
+    assert "/me/model" in output.out and TOKEN not in output.out + output.err
+    assert "Pushing to the hub as me/model" in output.err
+    assert not any(TOKEN.encode() in content for content in written.values())
     monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrong")
-    wanted = ("--adapter", str(tmp_path / "b.zip"), "--csv", str(tmp_path / "m.csv"), "--push", "me/model")
-    assert main(["export", str(tmp_path / "run"), *wanted]) == 2
-    said = capfd.readouterr()
-    assert "HTTP 401" in said.err and f"the export itself is done, and lies in {tmp_path / 'b.zip'}" in said.err
+    options = ("--adapter", str(tmp_path / "b.zip"), "--csv", str(tmp_path / "m.csv"), "--push", "me/model")
+    assert main(["export", str(tmp_path / "run"), *options]) == 2
+    output = capfd.readouterr()
+    assert "HTTP 401" in output.err and f"the export itself is done, and lies in {tmp_path / 'b.zip'}" in output.err
     assert (tmp_path / "b.zip").exists() and (tmp_path / "m.csv").exists() and len(list(tmp_path.iterdir())) == 4
 
 

@@ -64,11 +64,11 @@ def test_the_report_acts_on_nothing_and_loads_nothing(reader: RunReader) -> None
     allowed = "html head meta title style body main header footer section h1 h2 h3 p span ul li details summary dl dt dd div table thead"
     allowed += " tbody tr th td q b code article figure figcaption svg line polyline circle text"
     assert {name for name, _ in page.elements} <= set(allowed.split())
-    attributes = {key for _, found in page.elements for key in found}
+    attributes = {key for _, own in page.elements for key in own}
     assert not {key for key in attributes if key.startswith("on")} and not attributes & {"href", "src", "srcset", "style", "action"}
-    assert any((found.get("content") or "").startswith("default-src 'none'; style-src 'unsafe-inline'") for _, found in page.elements)
+    assert any((own.get("content") or "").startswith("default-src 'none'; style-src 'unsafe-inline'") for _, own in page.elements)
     assert "url(" not in text and "@import" not in text
-    values = [value or "" for name, found in page.elements for value in found.values() if name != "svg"]
+    values = [value or "" for name, own in page.elements for value in own.values() if name != "svg"]
     assert not [value for value in values if "://" in value]
     assert not re.search("[\x00\u202e\ud800-\udfff]", text) and text.encode("utf-8")
 
@@ -81,28 +81,26 @@ def test_hostile_texts_are_shown_as_they_are(reader: RunReader) -> None:
 
 def test_the_report_tells_the_story(reader: RunReader) -> None:
     text = Page(report(story(reader))).text
-    for said in (
+    for sentence in (
         *("improved", "The score rose from 0.1", "One phrase takes over", "Raise the KL coefficient.", "ppo.kl_coef = 0.2", "since step 4"),
         *("A masterpiece", "15 of 16", "Mean length", "30.50", "90.00 %", "2.11", "starting policy", "KL", "ppo.learning_rate"),
         *("Changed while it ran", "made by RLHF Studio", "cpu, 2 threads", "step 3 of"),
     ):
-        assert said in text, said
+        assert sentence in text, sentence
     assert "prompts.txt" in text and "anna" not in text and "secret-place" not in text
 
 
 def test_nothing_found_in_few_steps_is_not_called_chance(reader: RunReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = fakes.learned_of(reader)
-    for enough, said in ((True, "can be told from chance"), (False, "Too few steps to tell which phrases changed")):
-        monkeypatch.setattr(insights, "learned_of", lambda _, enough=enough: replace(found, phrases=[], enough=enough))
-        assert said in Page(report(story(reader))).text
+    actual = fakes.learned_of(reader)
+    for enough, sentence in ((True, "can be told from chance"), (False, "Too few steps to tell which phrases changed")):
+        monkeypatch.setattr(insights, "learned_of", lambda _, enough=enough: replace(actual, phrases=[], enough=enough))
+        assert sentence in Page(report(story(reader))).text
 
 
 def test_tokens_are_coloured_by_how_far_they_moved(reader: RunReader) -> None:
-    spans = [
-        found for name, found in Page(report(story(reader))).elements if name == "span" and (found.get("title") or "").endswith("nats")
-    ]
+    spans = [span for name, span in Page(report(story(reader))).elements if name == "span" and (span.get("title") or "").endswith("nats")]
     # log-probability -1.0 where it was -1.5, and -0.2 where it was -0.1: half a nat up is the widest
-    assert [(found["class"], found["title"]) for found in spans] == [("a4", "0.50 nats"), ("b1", "\u22120.10 nats")]
+    assert [(span["class"], span["title"]) for span in spans] == [("a4", "0.50 nats"), ("b1", "\u22120.10 nats")]
 
 
 def test_the_csv_has_the_numbers_and_no_formula(reader: RunReader) -> None:
@@ -125,9 +123,9 @@ def test_texts_of_others() -> None:
     assert readable("a\u0301" + "\u0301" * 300) == "a" + "\u0301" * 4
     assert readable("x" * 5000, 10) == "x" * 10 + "\u2026 (+4990 characters)"
     assert "|" not in markdown("a|b\nc") and "<br>" in markdown("a|b\nc") and "&#124;" in markdown("a|b")
-    shown = {"/home/a/model": "model", "owner/model": "owner/model", "~/x/y": "y", "C:\\Users\\me\\m": "m", "../m": "m"}
-    shown |= {"https://u:p@h/a?key=1": "https://h/a", "see hf_abcdefghijkl": "see hf_\u2026"}
-    assert {value: shareable(value) for value in shown} == shown
+    texts = {"/home/a/model": "model", "owner/model": "owner/model", "~/x/y": "y", "C:\\Users\\me\\m": "m", "../m": "m"}
+    texts |= {"https://u:p@h/a?key=1": "https://h/a", "see hf_abcdefghijkl": "see hf_\u2026"}
+    assert {value: shareable(value) for value in texts} == texts
     assert [number(value) for value in (1234.5, -0.001, 0.0, float("nan"), None, float("inf"), 1e9)] == [
         "1,234.50", "\u22120.0010", "0.00", "\u2013", "\u2013", "\u221e", "1.0e+09",
     ]  # fmt: skip

@@ -43,15 +43,15 @@ def test_the_cards_code_gives_the_runs_score(
     create_run(tmp_path / "run", config, name="a run")
     with RunWriter(tmp_path / "run") as writer:
         writer.commit_step(StepRecord(1, {}, []))
-    place = paths.checkpoint_dir(tmp_path / "run", 1)
-    place.mkdir(parents=True)
-    finish_reward_model(built.model, tokenizer, built.head, [], "", place / "reward_model")
-    files = [path for path in place.rglob("*") if path.is_file()]
+    folder = paths.checkpoint_dir(tmp_path / "run", 1)
+    folder.mkdir(parents=True)
+    finish_reward_model(built.model, tokenizer, built.head, [], "", folder / "reward_model")
+    files = [path for path in folder.rglob("*") if path.is_file()]
     entries = {
-        str(path.relative_to(place)): {"bytes": path.stat().st_size, "sha256": sha256(path.read_bytes()).hexdigest()} for path in files
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path.read_bytes()).hexdigest()} for path in files
     }
     manifest = {"format": 1, "step": 1, "recorded_at": RunReader(tmp_path / "run").recorded_at(1), "files": entries}
-    (place / paths.MANIFEST).write_text(json.dumps(manifest))
+    (folder / paths.MANIFEST).write_text(json.dumps(manifest))
     monkeypatch.chdir(tmp_path)
     assert main(["export", "run", "--adapter", "adapter"]) == 2
     assert "a reward model is kept whole" in capsys.readouterr().err

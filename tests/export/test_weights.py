@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.bundled import ASSETS
-from rlhf_studio.jobs.export import merging, places
+from rlhf_studio.jobs.export import merging, targets
 from rlhf_studio.jobs.export.weights import choose, write_generation
 from rlhf_studio.lessons.faults.wording import broken_on_purpose
 from rlhf_studio.runs import paths
@@ -107,8 +107,8 @@ def test_sampling_is_that_of_the_step_and_not_what_the_run_has_now(made: SimpleN
     for step, temperature, top_k in ((1, 0.5, 3), (2, 0.25, 0), (3, 0.7, 5)):
         target = tmp_path / f"at {step}"
         assert main(["export", str(folder), "--merged", str(target), "--at", str(step)]) == 0
-        said = json.loads((target / "generation_config.json").read_text())
-        assert (said["temperature"], said["top_k"]) == (temperature, top_k)
+        written = json.loads((target / "generation_config.json").read_text())
+        assert (written["temperature"], written["top_k"]) == (temperature, top_k)
         assert f"as the run did at this step: temperature {temperature}, top-k {top_k or 'off'}," in (target / "README.md").read_text()
 
 
@@ -144,23 +144,23 @@ def test_a_base_that_lies_on_this_machine_travels_with_the_adapter(
     """Plain peft loads the export where neither the run nor the base is; nothing but the model is taken of a person's folder."""
     if base == "another run's checkpoint":
         run_with_policies(tmp_path / "runs" / "first", lora=False)
-        place = paths.checkpoint_dir(tmp_path / "runs" / "first", 2) / "policy"
-        said = "step 2 of the run first"
+        folder = paths.checkpoint_dir(tmp_path / "runs" / "first", 2) / "policy"
+        expected = "step 2 of the run first"
     else:
-        place = tmp_path / "mine" / "policy"
-        tiny(7).save_pretrained(place)
-        (place / "notes.txt").write_text("private")
-        (place / "all_results.json").write_text("{}")
-        (place / "optimizer.pt").write_bytes(b"large")
-        (place / "LICENSE").write_text("terms")
-        said = "policy"
+        folder = tmp_path / "mine" / "policy"
+        tiny(7).save_pretrained(folder)
+        (folder / "notes.txt").write_text("private")
+        (folder / "all_results.json").write_text("{}")
+        (folder / "optimizer.pt").write_bytes(b"large")
+        (folder / "LICENSE").write_text("terms")
+        expected = "policy"
     if base == "the hub's cache":
-        for file in list(place.iterdir()):
+        for file in list(folder.iterdir()):
             file.rename(tmp_path / "mine" / file.name)
             file.symlink_to(Path("..") / file.name)
-    logits = run_with_policies(tmp_path / "runs" / "second", lora=True, steps=1, base=place)
+    logits = run_with_policies(tmp_path / "runs" / "second", lora=True, steps=1, base=folder)
     assert main(["export", str(tmp_path / "runs" / "second"), "--adapter", str(tmp_path / "home" / "adapter")]) == 0
-    (tmp_path / "runs" / "first" if base == "another run's checkpoint" else place).rename(tmp_path / "away")
+    (tmp_path / "runs" / "first" if base == "another run's checkpoint" else folder).rename(tmp_path / "away")
     monkeypatch.chdir(tmp_path / "home")
     names = {file.name for file in Path("adapter", "base").iterdir() if not file.is_symlink()}
     assert {"config.json", "model.safetensors"} <= names and not names & {"notes.txt", "all_results.json", "optimizer.pt"}
@@ -169,25 +169,25 @@ def test_a_base_that_lies_on_this_machine_travels_with_the_adapter(
     assert (logits_of(PeftModel.from_pretrained(plain, "adapter")) - logits[1]).abs().max() <= 1e-5
     assert json.loads(Path("adapter", "adapter_config.json").read_text())["base_model_name_or_path"] == "base"
     card = Path("adapter", "README.md").read_text()
-    assert f"**Starting policy:** {said}, in the folder `base/`\n" in card and "base_model" not in ModelCard(card).data.to_dict()
+    assert f"**Starting policy:** {expected}, in the folder `base/`\n" in card and "base_model" not in ModelCard(card).data.to_dict()
     code = card.split("```python\n")[1].split("```")[0]
     assert str(tmp_path) not in card and 'from_pretrained(f"{folder}/base")' in code
     Path("load.py").write_text(code)
-    found = runpy.run_path("load.py")  # as a reader would
-    assert (logits_of(found["model"]) - logits[1]).abs().max() <= 1e-5
+    actual = runpy.run_path("load.py")  # as a reader would
+    assert (logits_of(actual["model"]) - logits[1]).abs().max() <= 1e-5
     capsys.readouterr()
     assert main(["export", str(tmp_path / "runs" / "second"), "--adapter", str(tmp_path / "again")]) == 2
     assert (
-        f"the base of this adapter, {place}, is no longer there; put it back" in capsys.readouterr().err
+        f"the base of this adapter, {folder}, is no longer there; put it back" in capsys.readouterr().err
         and not (tmp_path / "again").exists()
     )
 
 
 def test_a_base_that_is_not_as_its_run_wrote_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_with_policies(tmp_path / "first", lora=False)
-    place = paths.checkpoint_dir(tmp_path / "first", 2) / "policy"
-    run_with_policies(tmp_path / "second", lora=True, steps=1, base=place)
-    tiny(8).save_pretrained(place)
+    folder = paths.checkpoint_dir(tmp_path / "first", 2) / "policy"
+    run_with_policies(tmp_path / "second", lora=True, steps=1, base=folder)
+    tiny(8).save_pretrained(folder)
     assert main(["export", str(tmp_path / "second"), "--adapter", str(tmp_path / "adapter")]) == 2
     assert "step-000002: model.safetensors is damaged" in capsys.readouterr().err.replace("policy/", "")
     assert not (tmp_path / "adapter").exists()
@@ -265,7 +265,7 @@ def test_the_same_export_gives_the_same_zip(made: SimpleNamespace, tmp_path: Pat
     with zipfile.ZipFile(first) as archive:
         names = archive.namelist()
         assert names == sorted(names) and all(name.startswith("my-model/") for name in names)
-        assert {entry.date_time for entry in archive.infolist()} == {places.LONG_AGO} and archive.testzip() is None
+        assert {entry.date_time for entry in archive.infolist()} == {targets.LONG_AGO} and archive.testzip() is None
     assert main(["export", str(made.folder), "--merged", str(tmp_path / "both"), "--zip"]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"one", "two", "both", "both.zip"}
 
@@ -276,10 +276,10 @@ def test_names_that_could_lead_out_of_a_zip(name: str, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "file").write_text("x")
     with pytest.raises(ValueError, match="cannot be put into a zip"):
-        places.write_zip(folder, name, tmp_path / "zip")
+        targets.write_zip(folder, name, tmp_path / "zip")
     (folder / "link").symlink_to("/etc/passwd")
     with pytest.raises(ValueError, match="link"):
-        places.write_zip(folder, "top", tmp_path / "other")
+        targets.write_zip(folder, "top", tmp_path / "other")
 
 
 def test_nothing_is_overwritten_and_a_full_disk_is_told_before(made: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip  # noqa: E501
@@ -291,7 +291,7 @@ def test_nothing_is_overwritten_and_a_full_disk_is_told_before(made: SimpleNames
     assert main(["export", str(made.folder), "--merged", str(tmp_path / "empty")]) == 0
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     assert main(["export", str(made.folder), "--csv", str(tmp_path / "link"), "--replace"]) == 2
-    monkeypatch.setattr(places.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr(targets.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     assert main(["export", str(made.folder), "--merged", str(tmp_path / "new")]) == 2
     assert "disk is too full" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"taken", "empty", "link"}
@@ -302,7 +302,7 @@ def test_the_card_is_valid_and_says_what_matters(made: SimpleNamespace, tmp_path
     text = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     data = ModelCard(text).data.to_dict()
     assert data["library_name"] == "transformers" and data["pipeline_tag"] == "text-generation" and "base_model" not in data
-    for said in (
+    for expected in (
         "## Verdict",
         "## Limits",
         "## Citation",
@@ -311,7 +311,7 @@ def test_the_card_is_valid_and_says_what_matters(made: SimpleNamespace, tmp_path
         "curves.png",
         "Licence of the base",
     ):
-        assert said in text
+        assert expected in text
     assert (tmp_path / "model" / "curves.png").read_bytes().startswith(b"\x89PNG")
     body = text.split("---", 2)[2]
     assert "<script" not in body and "${" not in body and "](javascript" not in body
@@ -336,10 +336,10 @@ def test_the_code_on_the_card_of_a_chat_model_writes_a_chat(
 def test_the_card_of_a_run_that_is_broken_on_purpose_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.install(monkeypatch)
     run_with_policies(tmp_path / "run", lora=False, steps=1)
-    said = broken_on_purpose("critic")
+    expected = broken_on_purpose("critic")
     with EngineLock(tmp_path / "run"), RunWriter(tmp_path / "run") as writer:
         for _start in range(2):
-            writer.event(EventRecord("warning", FAULT, said))
+            writer.event(EventRecord("warning", FAULT, expected))
         writer.set_state("finished")
     assert main(["export", str(tmp_path / "run"), "--merged", str(tmp_path / "model")]) == 0
     limits = (tmp_path / "model" / "README.md").read_text(encoding="utf-8").split("## Limits")[1]

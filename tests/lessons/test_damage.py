@@ -128,7 +128,7 @@ def test_damage_breaks_a_claim(name: str, damage: Damage, monkeypatch: pytest.Mo
         importlib.import_module(part.name)  # those that scenes import late, too
     importlib.import_module("rlhf_studio.lessons.endings")
     original = FUNCTIONS[name]
-    for module in [found for key, found in sys.modules.items() if key.startswith("rlhf_studio")]:
+    for module in [loaded for key, loaded in sys.modules.items() if key.startswith("rlhf_studio")]:
         for attribute, value in list(vars(module).items()):
             if value is original:
                 monkeypatch.setattr(module, attribute, damage(original))

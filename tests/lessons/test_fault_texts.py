@@ -37,17 +37,17 @@ def test_each_text_has_all_parts_and_every_slot_and_picture_is_filled(tmp_path: 
         assert [scene.name for scene in text.scenes] == list(shelf.SCENES), name
         kinds = {scene.name: [block["kind"] for block in scene.blocks] for scene in text.scenes}
         assert "picture" in kinds["curves"] and {"picture", "code"} <= set(kinds["path"]), name
-        (asked,) = [block for scene in text.scenes for block in scene.blocks if block["kind"] == "predict"]
-        assert sorted(key for key, _ in asked["answers"]) == ["higher", "lower", "same"], name
+        (question,) = [block for scene in text.scenes for block in scene.blocks if block["kind"] == "predict"]
+        assert sorted(key for key, _ in question["answers"]) == ["higher", "lower", "same"], name
         assert experiment.token in TOKEN_QUANTITIES and experiment.metric in METRICS, name
         tokens = [token_record(4, seed=1), token_record(4, seed=1)]
         tokens[1].arrays[experiment.token][1] += 1
         both = zip(WHICH, tokens, strict=True)
         readers = {which: write(tmp_path / name / which, which, [[rollout(0, tokens=record)]]) for which, record in both}
-        shown = shelf.shown(Pair(experiment, readers["first"], readers["second"]))
-        assert shelf.NOT_RECORDED not in shown["slots"].values(), name
-        assert shown["slots"]["answer"] == "@higher", name
-        words = {"first", "second", "step", "lower", "higher", "same", *(picture for picture in shown["pictures"] if picture != "token")}
+        content = shelf.content_of(Pair(experiment, readers["first"], readers["second"]))
+        assert shelf.NOT_RECORDED not in content["slots"].values(), name
+        assert content["slots"]["answer"] == "@higher", name
+        words = {"first", "second", "step", "lower", "higher", "same", *(picture for picture in content["pictures"] if picture != "token")}
         assert words <= text.words.keys(), name
 
 
@@ -71,17 +71,17 @@ def test_the_token_is_the_clearest_of_the_first_step_that_differs(tmp_path: Path
     def step(*changes: tuple[int, float]) -> list[Any]:
         """Responses of which each differs by a number at a place."""
         made = []
-        for sample, (place, change) in enumerate(changes):
+        for sample, (index, change) in enumerate(changes):
             tokens = token_record(4, seed=sample)
-            tokens.arrays["rewards"][place:] += change
+            tokens.arrays["rewards"][index:] += change
             made.append(rollout(sample, tokens=tokens))
         return made
 
     first = write(tmp_path / "first", "first", [step((0, 0), (0, 0), (0, 0)), step((0, 0), (0, 0), (0, 0)), step((0, 0))])
     second = write(tmp_path / "second", "second", [step((0, 0), (0, 1e-5), (0, 0)), step((1, 0.5), (2, -3.0), (0, 0)), step((0, 9.0))])
-    found = first_difference(first, second, "rewards")
-    assert found is not None and (found.step, found.sample, found.place) == (2, 1, 2)
-    assert found.second[2] - found.first[2] == pytest.approx(-3.0, abs=1e-5)
+    actual = first_difference(first, second, "rewards")
+    assert actual is not None and (actual.step, actual.sample, actual.position) == (2, 1, 2)
+    assert actual.second[2] - actual.first[2] == pytest.approx(-3.0, abs=1e-5)
     assert first_difference(first, second, "values") is None
 
 
@@ -92,8 +92,8 @@ def test_tokens_behind_the_place_where_texts_part_are_not_compared(tmp_path: Pat
         other.arrays[name][1:] += 1
     readers = [write(tmp_path / which, which, [[rollout(0, tokens=made)]]) for which, made in zip(WHICH, (one, other), strict=True)]
     assert first_difference(readers[0], readers[1], "rewards") is None
-    found = first_difference(readers[0], readers[1], "values")  # of what stands before the token, which is the same
-    assert found is not None and found.place == 1
+    actual = first_difference(readers[0], readers[1], "values")  # of what stands before the token, which is the same
+    assert actual is not None and actual.position == 1
 
 
 def test_the_table_names_what_there_is() -> None:

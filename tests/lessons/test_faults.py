@@ -81,17 +81,17 @@ def test_dropout_sets_a_tenth_to_zero_while_the_policy_learns_and_then_is_gone()
 
     torch.manual_seed(0)
     block, x = Block().eval(), torch.randn(20, 4)
-    plain, seen = block(x), []
+    plain, recorded = block(x), []
 
     def update(updater: Any, rollout: str, *, step: int) -> str:
-        seen.append(block(x))
+        recorded.append(block(x))
         return f"{rollout} {step}"
 
     updater = SimpleNamespace(gradients=SimpleNamespace(_policy=block))
     assert wrappers.with_dropout(update)(updater, "learned", step=3) == "learned 3"
-    kept = seen[0] != 0
-    assert (~kept).float().mean().item() == pytest.approx(0.1, abs=0.01)
-    assert torch.allclose(seen[0][kept], plain[kept] / 0.9)
+    is_left = recorded[0] != 0
+    assert (~is_left).float().mean().item() == pytest.approx(0.1, abs=0.01)
+    assert torch.allclose(recorded[0][is_left], plain[is_left] / 0.9)
     assert torch.equal(block(x), plain)
     with pytest.raises(ValueError, match="no layer that the fault dropout knows"), wrappers._dropout(nn.Linear(2, 2)):
         pass
@@ -127,8 +127,8 @@ def TextOf(ids: list[int]) -> Any:
 
 def test_nothing_stays_behind() -> None:
     def functions() -> list[Any]:
-        every = [one for of_fault in wrappers.FAULTS.values() for one in of_fault]
-        names = [(one.owner, one.name) for one in every]
+        every = [replaced for of_fault in wrappers.FAULTS.values() for replaced in of_fault]
+        names = [(replaced.owner, replaced.name) for replaced in every]
         names += [(wrappers.stage.PPOStage, "build"), (wrappers.stage, "check_before_training")]
         names += [(wrappers.gate, "check_parity"), (wrappers.gate, "check_first_rollout")]
         return [vars(owner)[name] for owner, name in names]
@@ -177,12 +177,12 @@ def test_the_engine_s_command_trains_with_the_fault_that_the_folder_names(make_r
             healthy, broken = (trained(make_run(name, given, **COOL)) for name, given in (("cool", ""), (fault, fault)))
         else:
             healthy, broken = beside, trained(make_run(fault, fault))
-        found = first_difference(healthy, broken, SHOWS[fault])
-        assert found is not None, fault
+        actual = first_difference(healthy, broken, SHOWS[fault])
+        assert actual is not None, fault
         if fault == "reward_token":
-            assert found.place == 0
+            assert actual.position == 0
         if fault == "critic":
-            assert found.step == 2 and np.abs(found.first[found.place]) > np.abs(found.second[found.place])
+            assert actual.step == 2 and np.abs(actual.first[actual.position]) > np.abs(actual.second[actual.position])
         (event,) = [event for event in broken.newest_events() if event.kind == EVENT]
         assert event.level == "warning" and event.text.startswith("This run is broken on purpose") and event.data == {"fault": fault}
         refused = any(event.text.startswith(NOTICED) and event.level == "warning" for event in broken.newest_events())

@@ -17,15 +17,15 @@ from rlhf_studio.lessons.run import LessonRun
 def test_endings_go_on_from_the_beginning_and_are_scored_like_recorded_responses(run: LessonRun) -> None:
     sample = run.samples(5)[0]
     begun = tuple(sample.ids[:6])
-    found = endings(run, 4, sample.prompt, begun, 3, 1)
+    actual = endings(run, 4, sample.prompt, begun, 3, 1)
     endings.cache_clear()
     again = endings(run, 4, sample.prompt, begun, 3, 1)
     other = endings(run, 4, sample.prompt, begun, 3, 2)
-    assert found is not again and found.ids == again.ids and found.ids != other.ids
-    assert all(text.startswith(run.tokenizer.decode(begun)) for text in found.responses)
-    whole = run.batch([sample.prompt_ids] * 3, [[*begun, *ending] for ending in found.ids])
+    assert actual is not again and actual.ids == again.ids and actual.ids != other.ids
+    assert all(text.startswith(run.tokenizer.decode(begun)) for text in actual.responses)
+    whole = run.batch([sample.prompt_ids] * 3, [[*begun, *ending] for ending in actual.ids])
     read = run.read(4, whole).logprobs
-    for row, logprobs in enumerate(found.logprobs):
+    for row, logprobs in enumerate(actual.logprobs):
         assert read[row, len(begun) : len(begun) + len(logprobs)].tolist() == pytest.approx(logprobs, abs=1e-4)
     recorded = endings(
         run, 4, sample.prompt, tuple(sample.ids), 1, 1
@@ -56,12 +56,12 @@ def test_the_dial_ends_at_the_reference_and_at_the_best_review() -> None:
 
 
 def test_the_dial_weighs_reviews_of_the_reference(run: LessonRun) -> None:
-    found = beta_dial.reviews(run)
-    assert len(found.ids) == beta_dial.MOST
-    batch = run.batch([run.prompt_ids(beta_dial.PROMPT)] * 4, found.ids[:4])
+    actual = beta_dial.reviews(run)
+    assert len(actual.ids) == beta_dial.MOST
+    batch = run.batch([run.prompt_ids(beta_dial.PROMPT)] * 4, actual.ids[:4])
     read = run.read_reference(batch)
     for row in range(4):
-        assert read[row][batch.mask[row]].tolist() == pytest.approx(found.logprobs[row], abs=1e-4)
+        assert read[row][batch.mask[row]].tolist() == pytest.approx(actual.logprobs[row], abs=1e-4)
 
 
 def test_the_open_loop_turns_as_far_as_it_may_while_the_kl_is_far_away(run: LessonRun) -> None:
@@ -76,17 +76,17 @@ def test_a_step_on_one_token_is_a_step_of_a_copy(run: LessonRun) -> None:
     sample = run.samples(10)[56]
     before = run.distributions(9, run.batch([sample.prompt_ids], [sample.ids[:3]]))[-1]
     one_update.one_update.cache_clear()
-    found = one_update.one_update(run, 10, 56, 2, 1.0)
+    actual = one_update.one_update(run, 10, 56, 2, 1.0)
     after = run.distributions(9, run.batch([sample.prompt_ids], [sample.ids[:3]]))[-1]
     assert torch.equal(before, after)
-    assert torch.tensor(found.before).log_softmax(dim=0).tolist() == pytest.approx(before.tolist(), abs=1e-4)
-    assert found.after != found.before
+    assert torch.tensor(actual.before).log_softmax(dim=0).tolist() == pytest.approx(before.tolist(), abs=1e-4)
+    assert actual.after != actual.before
     one_update.one_update(run, 10, 8, 4, -1.0)
     one_update.one_update.cache_clear()
-    assert one_update.one_update(run, 10, 56, 2, 1.0) == found  # nothing is left of the step in between
+    assert one_update.one_update(run, 10, 56, 2, 1.0) == actual  # nothing is left of the step in between
     still = one_update.one_update(run, 10, 56, 2, 0.0)
     assert still.moved == 0 and still.after == still.before
-    assert abs(sum(found.slope)) < 1e-9
+    assert abs(sum(actual.slope)) < 1e-9
 
 
 def test_by_the_rule_a_table_pays_by_probability() -> None:

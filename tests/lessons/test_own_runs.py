@@ -63,8 +63,8 @@ def own(root: Path) -> RunReader:
 
 def asked(root: Path, run: str, op: str, scene: str = "", lesson: str = "one_sample", **more: Any) -> Any:
     """What the process answers when the app asks for a run; it must be plain data."""
-    found = answer({"op": op, "lesson": lesson, "scene": scene, "folder": str(root / "runs" / run), "as_of": "1", **more})
-    return json.loads(json.dumps(found, allow_nan=False))
+    actual = answer({"op": op, "lesson": lesson, "scene": scene, "folder": str(root / "runs" / run), "as_of": "1", **more})
+    return json.loads(json.dumps(actual, allow_nan=False))
 
 
 def shown_values(picture: dict[str, Any]) -> np.ndarray:
@@ -86,13 +86,13 @@ def test_every_screen_begins_with_what_was_recorded(root: Path, own: RunReader) 
         (picture,) = scenes[scene]["shown"]["pictures"].values()
         assert shown_values(picture) == pytest.approx(arrays[name], abs=1e-5), scene
         assert not any(item["note"] for item in picture["items"]), f"{scene}: what is on record differs from itself"
-    by_scene = {scene: {one["name"]: one for one in scenes[scene]["controls"]} for scene in scenes}
+    by_scene = {scene: {control["name"]: control for control in scenes[scene]["controls"]} for scene in scenes}
     assert by_scene["kl"]["estimator"]["value"] == "k3"
     assert by_scene["credited"]["gamma"]["value"] == pytest.approx(0.97)
     assert by_scene["clipped"]["eps"]["value"] == pytest.approx(0.15)
     assert by_scene["rewarded"]["beta"]["value"] == pytest.approx(record.tokens.kl_coef, abs=1e-6)  # adaptive: that of the step
     assert by_scene["rewarded"]["score"]["value"] == pytest.approx(record.score, abs=1e-5)
-    assert all(one["own"] for one in (by_scene["rewarded"]["beta"], by_scene["kl"]["estimator"], by_scene["whitened"]["whitening"]))
+    assert all(control["own"] for control in (by_scene["rewarded"]["beta"], by_scene["kl"]["estimator"], by_scene["whitened"]["whitening"]))
 
 
 def test_unchanged_settings_are_what_the_engine_recorded_at_any_step_and_response(root: Path, own: RunReader) -> None:
@@ -102,18 +102,18 @@ def test_unchanged_settings_are_what_the_engine_recorded_at_any_step_and_respons
         tokens = own.rollout(step, sample - 1).tokens
         assert tokens is not None
         values = {"step": step, "sample": sample, "eps": None, "score": None}
-        found = asked(root, "own", "compute", "pushed", values=values)
-        push = shown_values(found["pictures"]["push"])
+        actual = asked(root, "own", "compute", "pushed", values=values)
+        push = shown_values(actual["pictures"]["push"])
         arrays = tokens.arrays
         by_hand = np.where(arrays["clipped"] > 0, 0, arrays["whitened_advantages"] * arrays["ratio"])
         assert push == pytest.approx(by_hand, abs=1e-4)
-        assert found["slots"]["differs"] == "0"
+        assert actual["slots"]["differs"] == "0"
 
 
 def test_another_setting_shows_the_old_number_in_brackets_and_leaves_the_rest(root: Path) -> None:
-    place = {"step": 3, "sample": 2, "gamma": None}
-    before = asked(root, "own", "compute", "credited", values={**place, "lam": None})["pictures"]["now"]
-    after = asked(root, "own", "compute", "credited", values={**place, "lam": 0.0})["pictures"]["now"]
+    index = {"step": 3, "sample": 2, "gamma": None}
+    before = asked(root, "own", "compute", "credited", values={**index, "lam": None})["pictures"]["now"]
+    after = asked(root, "own", "compute", "credited", values={**index, "lam": 0.0})["pictures"]["now"]
     for old, new in zip(before["items"], after["items"], strict=True):
         changed = f"{old['value']:.2f}" != f"{new['value']:.2f}"
         assert new["note"] == (f"({old['value']:.2f})".replace("-", "−") if changed else "")
@@ -122,19 +122,19 @@ def test_another_setting_shows_the_old_number_in_brackets_and_leaves_the_rest(ro
 
 def test_a_control_takes_the_nearest_that_the_run_has(root: Path) -> None:
     values = {"step": 77, "sample": 900, "beta": "k1", "score": None}
-    found = asked(root, "own", "compute", "rewarded", values=values)
-    told = {one["name"]: one["value"] for one in found["controls"]}
-    assert (told["step"], told["sample"]) == (4, RESPONSES)
+    actual = asked(root, "own", "compute", "rewarded", values=values)
+    values_now = {control["name"]: control["value"] for control in actual["controls"]}
+    assert (values_now["step"], values_now["sample"]) == (4, RESPONSES)
     at_step = asked(root, "own", "describe", values={"step": 2, "sample": 5})["scenes"]
     for scene in ("written", "rewarded", "pushed"):
-        assert [one["value"] for one in at_step[scene]["controls"][:2]] == [2, 5]
+        assert [control["value"] for control in at_step[scene]["controls"][:2]] == [2, 5]
 
 
 def test_what_was_not_recorded_is_said_on_its_screen_alone(root: Path) -> None:
     values = {"step": 4, "sample": 6}
     late = asked(root, "own", "compute", "pushed", values={**values, "eps": None, "score": None})
     assert late["problem"] == "The update's last pass is on record for the responses 1 to 3 of this step alone. Choose one of them."
-    assert [one["name"] for one in late["controls"]] == ["step", "sample", "eps", "score"]
+    assert [control["name"] for control in late["controls"]] == ["step", "sample", "eps", "score"]
     early = asked(root, "own", "compute", "credited", values={**values, "gamma": None, "lam": None})
     assert early["pictures"]["now"]["items"]
     assert asked(root, "own", "compute", "written", values=values)["slots"]["prompt"] == "@no_text"
@@ -158,8 +158,8 @@ def test_a_run_that_has_gone_on_is_read_anew(root: Path, tmp_path: Path) -> None
     question = {"op": "describe", "lesson": "one_sample", "folder": str(tmp_path / "runs" / "going")}
 
     def steps(as_of: str) -> list[int]:
-        found: list[int] = answer({**question, "as_of": as_of})["scenes"]["written"]["controls"][0]["values"]
-        return found
+        actual: list[int] = answer({**question, "as_of": as_of})["scenes"]["written"]["controls"][0]["values"]
+        return actual
 
     assert steps("1") == [1]
     writer = RunWriter(tmp_path / "runs" / "going")
@@ -178,17 +178,17 @@ def test_the_probes_of_a_run_go_through_time(root: Path, own: RunReader) -> None
     assert sentence["values"] == list(range(1, len(probes) + 1)) and step["values"] == [0, 1, 2, 3, 4]
     rows = asked(root, "own", "compute", "map", "time_machine", values={"sentence": 2, "measure": "chance", "step": 3})["pictures"]["map"]
     by_step = {at: score for at, score in scores if score.probe == 1}
-    for place, row in enumerate(rows["rows"]):
-        recorded = [float(np.exp(by_step[at].logprobs[place])) for at in range(STEPS + 1)]
+    for index, row in enumerate(rows["rows"]):
+        recorded = [float(np.exp(by_step[at].logprobs[index])) for at in range(STEPS + 1)]
         assert row["cells"] == pytest.approx(recorded, abs=1e-6)
     assert rows["at"] == 3
     duel = asked(root, "own", "compute", "overtaken", "time_machine", values={"sentence": 2, "place": 1})["pictures"]["duel"]["series"]
     start = by_step[0]
     assert duel[0]["y"][0] == pytest.approx(float(np.exp(max(start.top_logprobs[0].max(), start.logprobs[0]))), abs=1e-6)
-    for place in range(1, len(rows["rows"]) + 1):
-        found = asked(root, "own", "compute", "overtaken", "time_machine", values={"sentence": 2, "place": place})
-        one, other, *_ = found["pictures"]["duel"]["series"]
-        assert one["y"] != other["y"], "a token is held against itself"
+    for index in range(1, len(rows["rows"]) + 1):
+        actual = asked(root, "own", "compute", "overtaken", "time_machine", values={"sentence": 2, "place": index})
+        control, other, *_ = actual["pictures"]["duel"]["series"]
+        assert control["y"] != other["y"], "a token is held against itself"
     assert "no probes" in asked(root, "no-critic", "describe", lesson="time_machine")["problem"]
 
 
@@ -220,11 +220,11 @@ def test_the_app_finds_a_run_by_its_id_and_never_by_a_path(root: Path, own: RunR
 
     def ask(**more: Any) -> dict[str, Any]:
         question = {"op": "compute", "lesson": "one_sample", "scene": "written", "values": {"step": 2, "sample": 1}, **more}
-        found: dict[str, Any] = json.loads(bytes(page.learn_ask(question, VIEWER).body))
-        return found
+        actual: dict[str, Any] = json.loads(bytes(page.learn_ask(question, VIEWER).body))
+        return actual
 
-    told = ask(run="own")["answer"]
-    assert told == answers.computed("one_sample", "written", {"step": 2, "sample": 1}, asked=answers.Asked(str(own.run_dir), "x"))
+    values_now = ask(run="own")["answer"]
+    assert values_now == answers.computed("one_sample", "written", {"step": 2, "sample": 1}, run=answers.ChosenRun(str(own.run_dir), "x"))
     assert process.heard[-1]["folder"] == str(root / "runs" / "own")
     before = process.heard[-1]["as_of"]
     with RunWriter(own.run_dir) as writer:
@@ -243,6 +243,6 @@ def test_the_app_finds_a_run_by_its_id_and_never_by_a_path(root: Path, own: RunR
 def test_the_list_has_the_runs_of_ppo_with_episodes(root: Path) -> None:
     process: Any = Listening()
     listed = LearnPage(process, process, Workspace(root)).learn_runs({}, VIEWER)["runs"]
-    assert {one["run"] for one in listed} == {"own", "no-critic"}
-    assert next(one for one in listed if one["run"] == "own") == {"run": "own", "name": "own", "steps": 4, "alive": False}
+    assert {control["run"] for control in listed} == {"own", "no-critic"}
+    assert next(control for control in listed if control["run"] == "own") == {"run": "own", "name": "own", "steps": 4, "alive": False}
     assert LearnPage(process, process).learn_runs({}, VIEWER) == {"runs": []}

@@ -37,28 +37,28 @@ def test_loaded_dice_make_k1_negative_and_fair_dice_do_not() -> None:
 
 
 def test_against_the_policy_that_sampled_there_is_no_kl() -> None:
-    found = rewards.last_token(1.8, 0.5, 1.5, "k1")
-    assert found["old"] == [0.0] * 5 + [1.8, 0.0]
+    actual = rewards.last_token(1.8, 0.5, 1.5, "k1")
+    assert actual["old"] == [0.0] * 5 + [1.8, 0.0]
 
 
 def test_with_one_reward_at_the_end_all_returns_are_that_reward() -> None:
-    found = gae.credit(1.0, 0.9, 0.85)
-    assert found["returns"] == [0.85] * 6
-    assert found["rewards"] == [0.0] * 5 + [0.85]
-    assert found["reach"] == pytest.approx(0.59049)  # 0.9 to the power of 5
+    actual = gae.credit(1.0, 0.9, 0.85)
+    assert actual["returns"] == [0.85] * 6
+    assert actual["rewards"] == [0.0] * 5 + [0.85]
+    assert actual["reach"] == pytest.approx(0.59049)  # 0.9 to the power of 5
 
 
 def test_the_ledger_from_right_to_left() -> None:
     # score 1.8: the last reward is 1.75. Without discount and with λ 1, A is what is still earned less the value.
-    found = gae.right_to_left(1.8, 1.0, 1.0, 4)
-    assert found["advantages"][:6] == pytest.approx([0.7, 0.82, 0.57, 0.07, 0.12, 0.05])
-    assert found["returns"][:6] == pytest.approx([1.6, 1.62, 1.57, 1.57, 1.72, 1.75])
+    actual = gae.right_to_left(1.8, 1.0, 1.0, 4)
+    assert actual["advantages"][:6] == pytest.approx([0.7, 0.82, 0.57, 0.07, 0.12, 0.05])
+    assert actual["returns"][:6] == pytest.approx([1.6, 1.62, 1.57, 1.57, 1.72, 1.75])
 
 
 def test_whitening_turns_half_of_a_good_batch() -> None:
-    found = after_gae.whitening(1.5, 0.5, False)
-    assert (found["below_before"], found["below"], found["tokens"]) == (0, 4, 8)
-    assert after_gae.whitening(1.5, 0.02, False)["stretch"] == pytest.approx(25 * found["stretch"], rel=1e-3)
+    actual = after_gae.whitening(1.5, 0.5, False)
+    assert (actual["below_before"], actual["below"], actual["tokens"]) == (0, 4, 8)
+    assert after_gae.whitening(1.5, 0.02, False)["stretch"] == pytest.approx(25 * actual["stretch"], rel=1e-3)
 
 
 def test_the_loss_reaches_the_values_only_where_they_are_not_held() -> None:
@@ -67,9 +67,9 @@ def test_the_loss_reaches_the_values_only_where_they_are_not_held() -> None:
 
 
 def test_a_shift_of_all_logits_is_no_ratio() -> None:
-    found = clip.ratio(0.0, 3.0, 1.0)
-    assert found["rho"] == pytest.approx(1.0, abs=1e-12)
-    assert found["of_logits"] == pytest.approx(20.0855, rel=1e-4)
+    actual = clip.ratio(0.0, 3.0, 1.0)
+    assert actual["rho"] == pytest.approx(1.0, abs=1e-12)
+    assert actual["of_logits"] == pytest.approx(20.0855, rel=1e-4)
 
 
 def test_the_four_cases() -> None:

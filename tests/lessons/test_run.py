@@ -88,9 +88,9 @@ def test_an_archive_whose_files_are_not_those_that_were_packed_is_refused(tmp_pa
 
 @pytest.mark.long
 def test_the_same_bytes_come_out_again(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     for name in ("first.zip", "second.zip"):
-        build_lesson_run(tmp_path / name, said.append, steps=2)
+        build_lesson_run(tmp_path / name, messages.append, steps=2)
     assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
     short = LessonRun(unpacked(tmp_path / "first.zip", tmp_path / "cache"))
     assert short.steps == 2

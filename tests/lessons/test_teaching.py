@@ -15,7 +15,7 @@ from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.lessons import answers, shelf
 from rlhf_studio.lessons.teaching import codes, plan
 from rlhf_studio.lessons.teaching.questions import MOST_EACH, Selection, questions_of, two_back
-from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
+from rlhf_studio.lessons.teaching.sheets import opening, question_data, sheet
 from tests.lessons.test_texts import links
 
 LESSONS = [entry.name for entry in shelf.entries()]
@@ -27,10 +27,10 @@ OUTCOMES = ("first", "second", "not", "open", "first", "first")
 def test_what_the_source_says_of_scenes_is_what_they_are() -> None:
     for lesson in LESSONS:
         scenes = answers.scenes_of(lesson)
-        found = {question.scene: question for question in questions_of(lesson)}
+        actual = {question.scene: question for question in questions_of(lesson)}
         asking = {scene.name for scene in shelf.text_of(lesson).scenes if any(block["kind"] == "predict" for block in scene.blocks)}
-        assert set(found) == {name for name in asking if not scenes[name].slow}, lesson
-        for name, question in found.items():
+        assert set(actual) == {name for name in asking if not scenes[name].slow}, lesson
+        for name, question in actual.items():
             assert question.light == (not scenes[name].needs), name
 
 
@@ -65,10 +65,10 @@ def test_answers_of_a_sheet_are_what_the_page_marks_as_right() -> None:
 
 def test_an_answer_on_a_sheet_is_the_one_by_hand() -> None:
     """Of the four cases of clipping: a token is silent where it has gone the way its advantage asks for, out of the range."""
-    question = next(one for one in questions_of("clip") if one.scene == "dead_zones")
+    question = next(entry for entry in questions_of("clip") if entry.scene == "dead_zones")
     seen = set()
     for seed in range(40):
-        made = asked(question, seed)
+        made = question_data(question, seed)
         ratio, advantage, eps = (float(setting["text"].replace("−", "-")) for setting in made["settings"])
         moved = ratio > 1 + eps + 1e-6 if advantage > 0 else ratio < 1 - eps - 1e-6
         assert made["answer"] == ("no" if moved or advantage == 0 else "yes"), (ratio, advantage, eps)
@@ -109,10 +109,10 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_codes_come_back() -> None:
     for lessons, each, seed in ((["clip", "gae"], 3, 7), (["rlhf"], 1, 0), (LESSONS[4:10], MOST_EACH, 999_999)):
         selection = Selection.of(lessons, each, seed)
-        outcomes = tuple(codes.OUTCOMES[place % 4] for place in range(len(selection.picked())))
-        found = codes.decode(codes.encode(selection, outcomes))
-        assert (found.selection, found.questions, found.outcomes) == (selection, selection.picked(), outcomes)
-        assert found.count("first") == sum(outcome == "first" for outcome in outcomes)
+        outcomes = tuple(codes.OUTCOMES[index % 4] for index in range(len(selection.picked())))
+        actual = codes.decode(codes.encode(selection, outcomes))
+        assert (actual.selection, actual.questions, actual.outcomes) == (selection, selection.picked(), outcomes)
+        assert actual.count("first") == sum(outcome == "first" for outcome in outcomes)
 
 
 def test_a_code_has_a_place_for_every_lesson() -> None:
@@ -161,7 +161,7 @@ def test_lines_have_a_name_a_code_or_a_problem() -> None:
     named, alone, damaged, none = codes.checked([f"Ana, PPO class: {code}", "", code, f"Ben {code[:-1]}", "hello"])
     assert (named["who"], alone["who"], damaged["who"]) == ("Ana, PPO class", "", "Ben")
     assert named["outcomes"] == list(OUTCOMES) and named["lessons"] == ["gae", "clip"] and named["seed"] == 7
-    assert [one["scene"] for one in named["questions"]] == [question.scene for question in SELECTION.picked()]
+    assert [entry["scene"] for entry in named["questions"]] == [question.scene for question in SELECTION.picked()]
     assert "typing error" in damaged["problem"] and "There is no code in 'hello'" in none["problem"]
 
 
@@ -170,8 +170,8 @@ def test_lines_have_a_name_a_code_or_a_problem() -> None:
 
 def test_links_of_the_plans_lead_to_scenes_that_exist_and_quizzes_that_can_be_drawn() -> None:
     scenes, quizzes = 0, 0
-    for one in plan.plans():
-        for to in links(one["blocks"]):
+    for entry in plan.plans():
+        for to in links(entry["blocks"]):
             kind, _, rest = to.partition(":")
             if kind == "lesson":
                 lesson, _, scene = rest.partition("#")
@@ -189,7 +189,7 @@ def test_links_of_the_plans_lead_to_scenes_that_exist_and_quizzes_that_can_be_dr
 
 
 def test_the_ready_hour_is_one_hour() -> None:
-    hour = json.dumps(next(one for one in plan.plans() if one["name"] == "hour")["blocks"])
+    hour = json.dumps(next(entry for entry in plan.plans() if entry["name"] == "hour")["blocks"])
     spans = [(int(begin), int(end)) for begin, end in re.findall(r'"(\d+) to (\d+)"', hour)]
     assert spans[0][0] == 0 and 55 <= spans[-1][1] <= 60
     assert all(before[1] == after[0] for before, after in zip(spans, spans[1:], strict=False))
@@ -197,14 +197,14 @@ def test_the_ready_hour_is_one_hour() -> None:
 
 def test_a_lesson_begins_with_a_question_from_two_lessons_back() -> None:
     assert two_back(LESSONS[0], 1) is None and two_back(LESSONS[1], 1) is None
-    for place, lesson in enumerate(LESSONS[2:]):
-        found = [two_back(lesson, seed) for seed in range(12)]
-        assert {question.lesson for question in found if question} == {LESSONS[place]}
-        if any(question.light for question in questions_of(LESSONS[place])):
-            assert all(question and question.light for question in found)
+    for index, lesson in enumerate(LESSONS[2:]):
+        actual = [two_back(lesson, seed) for seed in range(12)]
+        assert {question.lesson for question in actual if question} == {LESSONS[index]}
+        if any(question.light for question in questions_of(LESSONS[index])):
+            assert all(question and question.light for question in actual)
     made = opening("clip", 4)
     question = two_back("clip", 4)
-    assert made and question and made == asked(question, 4)
+    assert made and question and made == question_data(question, 4)
 
 
 # --- commands ----------------------------------------------------------------------------------------------------------------
@@ -251,9 +251,9 @@ def test_the_command_refuses_what_does_not_fit(tmp_path: Path, capsys: pytest.Ca
 def test_codes_are_checked_by_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     code = codes.encode(SELECTION, OUTCOMES)
     assert main(["lessons", "check", f"Ana {code}"]) == DONE
-    said = capsys.readouterr().out
-    assert f"Ana: {code}\n  gae, clip, seed 7: 3 of 6 right at the first try" in said
-    assert f"2  gae, {SELECTION.picked()[1].scene}: right at the second try" in said
+    output = capsys.readouterr().out
+    assert f"Ana: {code}\n  gae, clip, seed 7: 3 of 6 right at the first try" in output
+    assert f"2  gae, {SELECTION.picked()[1].scene}: right at the second try" in output
     assert main(["lessons", "check", "--json", code, code[:-2]]) == BAD_INPUT
     good, bad = json.loads(capsys.readouterr().out)
     assert good["outcomes"] == list(OUTCOMES) and "typing error" in bad["problem"]

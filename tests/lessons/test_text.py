@@ -45,9 +45,9 @@ def test_a_text_becomes_a_tree() -> None:
     (scene,) = text.scenes
     assert scene.slots == {"value:+.1f": ("value", "+.1f"), "other": ("other", ""), "value": ("value", "")}
     assert [block["kind"] for block in scene.blocks] == ["paragraph", "predict", "formula", "bullet_list"]
-    asked = scene.blocks[1]
-    assert asked["question"] == ["What is it? It may be small."]
-    assert asked["answers"] == [["yes", ["Because it is so, and not otherwise."]], ["no", ["Because not."]]]
+    question = scene.blocks[1]
+    assert question["question"] == ["What is it? It may be small."]
+    assert question["answers"] == [["yes", ["Because it is so, and not otherwise."]], ["no", ["Because not."]]]
     assert text.words == {"word": "a word: with a colon"}
 
 
@@ -74,10 +74,10 @@ def test_a_slot_holds_no_expression() -> None:
 
 
 def test_code_is_found_by_symbol_and_text() -> None:
-    found = excerpt("ppo.kl.kl_per_token", "if estimator", "raise")
-    assert found.path == "rlhf_studio/ppo/kl.py"
-    assert found.lines[0] == "if estimator not in ESTIMATORS:"
-    assert found.lines[1].startswith("    raise ValueError(")
+    actual = excerpt("ppo.kl.kl_per_token", "if estimator", "raise")
+    assert actual.path == "rlhf_studio/ppo/kl.py"
+    assert actual.lines[0] == "if estimator not in ESTIMATORS:"
+    assert actual.lines[1].startswith("    raise ValueError(")
     whole = excerpt("ppo.kl.kl_per_token")
     assert whole.lines[0].startswith("def kl_per_token(") and not any("Args:" in line for line in whole.lines)
     assert "".join(text for row in whole.coloured() for _, text in row) == "".join(whole.lines)
@@ -104,9 +104,9 @@ def test_other_peoples_code_is_read_without_importing_it() -> None:
     import sys
 
     known = set(sys.modules)
-    found = excerpt("modeling_layers.GenericForSequenceClassification.forward", "non_pad_mask = ", package="transformers")
-    assert found.path == "transformers/modeling_layers.py"
-    assert "pad_token_id" in found.lines[0]
+    actual = excerpt("modeling_layers.GenericForSequenceClassification.forward", "non_pad_mask = ", package="transformers")
+    assert actual.path == "transformers/modeling_layers.py"
+    assert "pad_token_id" in actual.lines[0]
     assert "transformers.modeling_layers" not in set(sys.modules) - known
 
 

@@ -151,18 +151,18 @@ def test_a_station_has_code_a_formula_shapes_tensors_and_questions() -> None:
         kinds = [block["kind"] for block in scene.blocks]
         assert {"code", "formula"} <= set(kinds) and kinds.count("predict") >= 2 and kinds.count("controls") == 1, station
         assert "\nShapes: " in source_of(station) and "## This line now" in source_of(station), station
-        for place, kind in enumerate(kinds):
-            assert kind != "code" or kinds[place - 1] == "paragraph", f"{station}: a note stands before each piece of code"
-        shown = answers.computed(station, "line", answers.find(station, "line").start())["pictures"]["tensors"]
-        assert len(shown["columns"]) <= MOST and shown["rows"], station
-        for row in shown["rows"]:
+        for index, kind in enumerate(kinds):
+            assert kind != "code" or kinds[index - 1] == "paragraph", f"{station}: a note stands before each piece of code"
+        picture = answers.computed(station, "line", answers.find(station, "line").start())["pictures"]["tensors"]
+        assert len(picture["columns"]) <= MOST and picture["rows"], station
+        for row in picture["rows"]:
             assert any(kind in row["label"] for kind in ("float", "int", "bool")), f"{station}: {row['label']} names no format"
-            assert len(row["cells"]) == len(shown["columns"]), station
+            assert len(row["cells"]) == len(picture["columns"]), station
 
 
 def test_an_anchor_that_no_longer_matches_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each anchor in turn is changed in what is read of the source: the station can then not be read."""
-    real = code._place
+    real = code._line_with
     for station in STATIONS:
         source = source_of(station)
         for anchor in [line.partition(": ")[2].strip() for line in source.splitlines() if line.startswith(("from: ", "to: "))]:
@@ -170,10 +170,10 @@ def test_an_anchor_that_no_longer_matches_is_an_error(monkeypatch: pytest.Monkey
             def of_changed(lines: list[str], numbers: list[int], text: str, symbol: str, gone: str = anchor) -> int:
                 return real([line.replace(gone, "changed") for line in lines], numbers, text, symbol)
 
-            monkeypatch.setattr(code, "_place", of_changed)
+            monkeypatch.setattr(code, "_line_with", of_changed)
             with pytest.raises(CodeError, match="must stand in one"):
                 read_text(source)
-            monkeypatch.setattr(code, "_place", real)
+            monkeypatch.setattr(code, "_line_with", real)
 
 
 def test_a_saying_leads_to_the_scene_that_refutes_it_and_its_two_numbers_differ() -> None:

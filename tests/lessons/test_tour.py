@@ -7,7 +7,7 @@ import torch
 
 from rlhf_studio.lessons import answers
 from rlhf_studio.lessons.run import lesson_run
-from rlhf_studio.lessons.tour.line import label, line_of, rows_of, shown_places
+from rlhf_studio.lessons.tour.line import label, line_of, rows_of, shown_columns
 from rlhf_studio.lessons.tour.pooling import last_non_pad_token
 
 
@@ -26,19 +26,19 @@ def test_the_pooled_token_is_the_one_that_transformers_takes() -> None:
 
 
 def test_a_line_shows_at_most_eight_tokens_of_the_recorded_tensors() -> None:
-    assert shown_places(3) == (0, 1, 2) and shown_places(8) == tuple(range(8))
-    assert shown_places(20) == (0, 1, 2, 3, None, 17, 18, 19)
+    assert shown_columns(3) == (0, 1, 2) and shown_columns(8) == tuple(range(8))
+    assert shown_columns(20) == (0, 1, 2, 3, None, 17, 18, 19)
     run = lesson_run()
     line = line_of(run, 12, 3)
     rollout = run.reader.rollout(12, 2)
     assert rollout.tokens is not None
-    kept = rollout.tokens.arrays
+    arrays = rollout.tokens.arrays
     rows = rows_of(line, logprobs=line.of.logprobs, mask=line.of.mask)
     (logprobs_label, cells), (mask_label, real) = rows.items()
     shape = tuple(line.of.mask.shape)
     assert logprobs_label == f"logprobs  float32 {shape}" and mask_label == f"mask  bool {shape}"
-    places = [place for place in line.places if place is not None]
-    assert [cell for cell in cells if cell is not None] == [float(kept["logprobs"][place]) for place in places]
+    indices = [index for index in line.columns if index is not None]
+    assert [cell for cell in cells if cell is not None] == [float(arrays["logprobs"][index]) for index in indices]
     assert real == ["True"] * 4 + [None] + ["True"] * 3
     assert label("x", torch.zeros(3, dtype=torch.int64)) == "x  int64 (3,)"
 
@@ -47,11 +47,11 @@ def test_every_number_of_the_rows_is_what_the_run_has_recorded() -> None:
     run, values = lesson_run(), {"step": 12, "sample": 3}
     rollout = run.reader.rollout(12, 2)
     assert rollout.tokens is not None
-    places = [place for place in line_of(run, 12, 3).places if place is not None]
+    indices = [index for index in line_of(run, 12, 3).columns if index is not None]
     names = {"gae": ("rewards", "deltas", "advantages", "returns"), "rewards": ("kl",), "policy_loss": ("ratio",)}
-    for station, wanted in names.items():
+    for station, tensors in names.items():
         picture = answers.computed(f"tour.{station}", "line", values)["pictures"]["tensors"]
         rows = {row["label"].split()[0]: [cell for cell in row["cells"] if cell is not None] for row in picture["rows"]}
-        for name in wanted:
-            recorded = [float(rollout.tokens.arrays[name][place]) for place in places]
+        for name in tensors:
+            recorded = [float(rollout.tokens.arrays[name][index]) for index in indices]
             assert rows[name] == pytest.approx(recorded, abs=1e-5), f"{station}: {name}"

@@ -21,7 +21,7 @@ NAMES = [*(entry.name for entry in shelf.entries()), *STATIONS]
 
 
 def scene_text(lesson: str, language: str, scene: str) -> SceneText:
-    return next(found for found in shelf.text_of(lesson, language).scenes if found.name == scene)
+    return next(problems for problems in shelf.text_of(lesson, language).scenes if problems.name == scene)
 
 
 def words_named(piece: Any) -> Iterator[str]:
@@ -50,12 +50,12 @@ def problems_at(lesson: str, scene: Scene, needed: dict[str, Any], values: dict[
     numbers = scene.compute(values, needed)
     for language in shelf.languages(lesson):
         text, own = shelf.text_of(lesson, language), scene_text(lesson, language, scene.name)
-        shown = answers.shown(scene, numbers, own.slots)  # raises for what is missing or not finite
-        if missing := set(words_named([shown["slots"], shown["pictures"]])) - text.words.keys():
+        content = answers.scene_content(scene, numbers, own.slots)  # raises for what is missing or not finite
+        if missing := set(words_named([content["slots"], content["pictures"]])) - text.words.keys():
             yield f"the words {missing} have no text in {language}"
         for block in own.blocks:
-            if block["kind"] == "predict" and shown["slots"][block["slot"]].lstrip("@") not in dict(block["answers"]):
-                yield f"the answer {shown['slots'][block['slot']]!r} of {block['slot']} cannot be chosen"
+            if block["kind"] == "predict" and content["slots"][block["slot"]].lstrip("@") not in dict(block["answers"]):
+                yield f"the answer {content['slots'][block['slot']]!r} of {block['slot']} cannot be chosen"
     for claim, holds in claims_of(lesson, scene).items():
         if not holds(numbers):
             yield f"it does not hold that {claim}"
@@ -63,14 +63,14 @@ def problems_at(lesson: str, scene: Scene, needed: dict[str, Any], values: dict[
 
 def walk(lesson: str, most_corners: int, seeds: Sequence[int]) -> list[str]:
     """Every problem of a lesson's scenes; slow scenes are looked at with few values."""
-    found = []
+    problems = []
     for name, scene in answers.scenes_of(lesson).items():
         needed, slow = answers.needed_by(scene), scene.slow
         at_corners = [] if slow else corners(scene, needed, most_corners)
         draws = [] if slow else [answers.drawn(lesson, name, seed) for seed in seeds]
         for values in [scene.start(), *at_corners, *draws]:
-            found += [f"{name} at {values}: {problem}" for problem in problems_at(lesson, scene, needed, values)]
-    return found
+            problems += [f"{name} at {values}: {problem}" for problem in problems_at(lesson, scene, needed, values)]
+    return problems
 
 
 @pytest.mark.parametrize("lesson", NAMES)
@@ -127,8 +127,8 @@ def test_every_control_changes_what_is_seen() -> None:
                 own = {key for key, (number, _) in answers.slots_of(lesson, name, "en").items() if number == control.name}
 
                 def seen(value: Any, own: set[str] = own, lesson: str = lesson, name: str = name, at: Any = (start, control.name)) -> Any:
-                    shown = answers.computed(lesson, name, {**at[0], at[1]: value})
-                    return shown["pictures"], {key: text for key, text in shown["slots"].items() if key not in own}
+                    content = answers.computed(lesson, name, {**at[0], at[1]: value})
+                    return content["pictures"], {key: text for key, text in content["slots"].items() if key not in own}
 
                 first, *others = control.values()
                 before = seen(first)

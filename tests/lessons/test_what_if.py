@@ -100,18 +100,18 @@ def test_other_settings_give_what_the_engine_s_phases_give(plain: tuple[RunReade
         kl = kl_per_token(rollout.logprobs, rollout.ref_logprobs, other.kl_estimator)
         rewards = shape_rewards(kl, rollout.scores.shaped, mask, other.kl_coef, unit_variance=other.whiten_rewards)
         engine = estimate_advantages(rewards, rollout.values, mask, other.gamma, other.lam, whitening=other.whiten_advantages)
-        asked = recompute(of, other)
-        assert torch.allclose(asked.rewards.float(), rewards[:, :width], atol=1e-5), change
+        recomputed = recompute(of, other)
+        assert torch.allclose(recomputed.rewards.float(), rewards[:, :width], atol=1e-5), change
         for name in ("advantages", "returns", "deltas"):
-            assert torch.allclose(getattr(asked, name).float(), getattr(engine, name)[:, :width], atol=1e-5), (change, name)
-        assert torch.allclose(asked.whitened_advantages.float(), engine.whitened[:, :width], atol=1e-5), change
-        assert not torch.allclose(asked.whitened_advantages, before.whitened_advantages, atol=1e-4), change
+            assert torch.allclose(getattr(recomputed, name).float(), getattr(engine, name)[:, :width], atol=1e-5), (change, name)
+        assert torch.allclose(recomputed.whitened_advantages.float(), engine.whitened[:, :width], atol=1e-5), change
+        assert not torch.allclose(recomputed.whitened_advantages, before.whitened_advantages, atol=1e-4), change
 
 
 def test_a_step_that_the_engine_plays_with_other_settings_is_what_was_foreseen(plain: tuple[RunReader, Rollout], tmp_path: Path) -> None:
     reader, _ = plain
     of = recorded(reader, STEP)
-    asked = recompute(of, replace(of.settings, gamma=0.8, lam=0.5, kl_coef=0.4))
+    recomputed = recompute(of, replace(of.settings, gamma=0.8, lam=0.5, kl_coef=0.4))
     config, other = small_config(tmp_path), small_config(tmp_path, ppo={"gamma": 0.8, "lam": 0.5})
     trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
     for _ in range(STEP - 1):  # the same seed: the same responses
@@ -120,7 +120,7 @@ def test_a_step_that_the_engine_plays_with_other_settings_is_what_was_foreseen(p
     for record in trainer.step().rollouts:
         assert record.tokens is not None
         for name in ("rewards", "advantages", "whitened_advantages", "returns"):
-            assert np.abs(np.array(asked.of_episode(record.sample)[name]) - record.tokens.arrays[name]).max() <= 1e-5, name
+            assert np.abs(np.array(recomputed.of_episode(record.sample)[name]) - record.tokens.arrays[name]).max() <= 1e-5, name
 
 
 def test_another_score_moves_its_own_reward_and_everybody_s_whitening(run: LessonRun) -> None:
@@ -138,13 +138,13 @@ def test_another_score_moves_its_own_reward_and_everybody_s_whitening(run: Lesso
 def test_the_loss_of_a_token_by_hand(run: LessonRun) -> None:
     of = run.recorded(10)
     again, narrow = recompute(of), recompute(of, replace(of.settings, cliprange=0.01))
-    for found, eps in ((again, 0.2), (narrow, 0.01)):
+    for actual, eps in ((again, 0.2), (narrow, 0.01)):
         for row in range(0, 64, 9):
-            for place in range(int(of.mask[row].sum())):
-                ratio = math.exp(of.new_logprobs[row, place] - of.logprobs[row, place])
-                advantage = found.whitened_advantages[row, place].item()
+            for index in range(int(of.mask[row].sum())):
+                ratio = math.exp(of.new_logprobs[row, index] - of.logprobs[row, index])
+                advantage = actual.whitened_advantages[row, index].item()
                 by_hand = max(-advantage * ratio, -advantage * min(max(ratio, 1 - eps), 1 + eps))
-                assert found.policy_loss[row, place].item() == pytest.approx(by_hand, abs=1e-9)
+                assert actual.policy_loss[row, index].item() == pytest.approx(by_hand, abs=1e-9)
     assert narrow.clipped.sum() > again.clipped.sum() > 0
 
 

@@ -52,16 +52,16 @@ def test_moments_hand_worked():
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_moments_equal_those_of_all_scores_together(offset):
     generator = torch.Generator().manual_seed(1)
-    moments, seen = RunningMoments(), []
+    moments, recorded = RunningMoments(), []
     for size in (1, 7, 2, 64, 1, 30):
         scores = 5 * torch.randn(size, generator=generator) + offset
         batch_mean, batch_std = moments.update(scores)
         assert batch_mean == pytest.approx(statistics.fmean(scores.tolist()), rel=1e-12)
         assert batch_std == pytest.approx(statistics.stdev(scores.tolist()) if size > 1 else 0, rel=1e-9)
-        seen += scores.tolist()
-    assert moments.count == len(seen)
-    assert moments.mean == pytest.approx(statistics.fmean(seen), rel=1e-12)
-    assert moments.std == pytest.approx(statistics.stdev(seen), rel=1e-9)
+        recorded += scores.tolist()
+    assert moments.count == len(recorded)
+    assert moments.mean == pytest.approx(statistics.fmean(recorded), rel=1e-12)
+    assert moments.std == pytest.approx(statistics.stdev(recorded), rel=1e-9)
 
 
 def test_moments_before_two_scores_scale_nothing():

@@ -103,7 +103,7 @@ def largest_difference(actual: torch.Tensor, expected: object) -> float:
 @pytest.mark.parametrize("kl_penalty", ["kl", "abs", "mse", "full"])
 def test_every_entry(kl_penalty):
     case = CASES[kl_penalty]
-    differences = {entry: largest_difference(found, case["expected"][entry]) for entry, found in calculate(case).items()}
+    differences = {entry: largest_difference(actual, case["expected"][entry]) for entry, actual in calculate(case).items()}
     assert {entry: difference for entry, difference in differences.items() if difference > TOLERANCE} == {}
 
 

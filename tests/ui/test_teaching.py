@@ -10,7 +10,7 @@ import pytest
 from rlhf_studio.lessons.server import answer
 from rlhf_studio.lessons.teaching import codes
 from rlhf_studio.lessons.teaching.questions import Selection
-from rlhf_studio.lessons.teaching.sheets import asked, opening, sheet
+from rlhf_studio.lessons.teaching.sheets import opening, question_data, sheet
 from rlhf_studio.ui.learn.teaching import Teaching
 from tests.ui.train_helpers import VIEWER
 
@@ -47,7 +47,7 @@ def test_the_process_draws_what_the_functions_draw(page: Teaching) -> None:
     assert not exercises["with_answers"] and all("answer" not in question for question in exercises["questions"])
     assert teach(page, what="opening", lesson="clip", seed=4)["question"] == json.loads(json.dumps(opening("clip", 4)))
     question = Selection.of(["clip"], 1, 3).picked()[0]
-    assert teach(page, what="asked", lesson="clip", scene=question.scene, seed=9) == json.loads(json.dumps(asked(question, 9)))
+    assert teach(page, what="asked", lesson="clip", scene=question.scene, seed=9) == json.loads(json.dumps(question_data(question, 9)))
 
 
 def test_a_code_is_made_and_checked(page: Teaching) -> None:

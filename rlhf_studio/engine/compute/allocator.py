@@ -1,4 +1,4 @@
-"""How memory that the program has freed is kept: by the C library (glibc), and on a GPU by torch."""
+"""Settings for freed memory, which the next tensors use again: of the C library (glibc), and of torch on a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 def let_gpu_memory_grow() -> None:
-    """Let torch's blocks of GPU memory grow, unless a person has set it otherwise. Before the first tensor is on the GPU.
+    """Let torch's blocks of GPU memory grow, unless a person has set it otherwise. Call it before the first tensor is on the GPU.
 
     Tensors have other sizes in every micro-batch. Blocks of fixed sizes would leave gaps between them that nothing fits into.
     """

@@ -21,15 +21,15 @@ def fuse_activations(model: nn.Module) -> int:
     transformers writes it as eight tensor operations: eight times as much memory is read and written in the forward pass, and training
     keeps most of the results for the backward pass.
     """
-    found = [
+    replaceable = [
         (parent, name)
         for parent in model.modules()
         for name, child in parent.named_children()
         if isinstance(child, NewGELUActivation | FastGELUActivation | GELUTanh)
     ]
-    for parent, name in found:
+    for parent, name in replaceable:
         setattr(parent, name, TanhGELU())
-    return len(found)
+    return len(replaceable)
 
 
 class TanhGELU(nn.Module):

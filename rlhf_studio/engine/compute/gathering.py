@@ -1,4 +1,4 @@
-"""One batch from the parts that ranks or lanes have computed. With one rank, what was given is returned as it is.
+"""One batch from the parts that ranks or lanes have computed. With one rank, each function returns its input.
 
 Shapes: B episodes of the whole batch, b of this rank's part, T and t the longest response in each.
 """

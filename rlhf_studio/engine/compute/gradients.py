@@ -25,7 +25,7 @@ def add_gradients(
     Each lane sums its own gradients; the lanes' sums are added in a fixed order.
 
     Args:
-        work: computes a part's loss, and whatever else is wanted of it.
+        work: computes a part's loss, and a result that is returned.
     """
     if lanes.count == 1 or len(parts) == 1:
         results = []
@@ -51,7 +51,7 @@ def _work_off(
     part: Part, work: Callable[[Part], tuple[Tensor, Result]], parameters: Sequence[torch.nn.Parameter], gradients: Gradients
 ) -> Result:
     loss, result = work(part)
-    for place, new in enumerate(torch.autograd.grad(loss, list(parameters), allow_unused=True)):
-        so_far = gradients[place]
-        gradients[place] = new if so_far is None else so_far if new is None else so_far.add_(new)
+    for index, new in enumerate(torch.autograd.grad(loss, list(parameters), allow_unused=True)):
+        so_far = gradients[index]
+        gradients[index] = new if so_far is None else so_far if new is None else so_far.add_(new)
     return result

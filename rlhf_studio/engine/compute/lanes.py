@@ -36,8 +36,8 @@ def balanced_parts(items: Sequence[Item], count: int) -> list[list[Item]]:
     """
     order = [*range(count), *reversed(range(count))]
     parts: list[list[Item]] = [[] for _ in range(count)]
-    for place, item in enumerate(items):
-        parts[order[place % (2 * count)]].append(item)
+    for index, item in enumerate(items):
+        parts[order[index % (2 * count)]].append(item)
     return [part for part in parts if part]
 
 

@@ -4,7 +4,7 @@ Every part of a transformer except attention works on each token by itself, so i
 attention must know where an episode ends. transformers lets a program register its own attention function: ours splits the packed row
 into its episodes (views of the same memory, episodes of equal length together) and calls transformers' SDPA attention for each group.
 
-Shapes: N tokens in the packed row, M positions whose hidden states are wanted, H hidden size.
+Shapes: N tokens in the packed row, M positions whose hidden states are used: they predict a token or a score, H hidden size.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class PackedRow:
     Attributes:
         ids, positions: (1, N) int64 token ids and position ids; position ids start at 0 in each episode.
         groups: where the episodes are in the row.
-        wanted: (M,) int64, the places in the row whose hidden states are wanted, in the order in which the caller wants them.
+        used: (M,) int64, the positions in the row whose hidden states are used, in the order that the caller gave.
         starts: of texts that share their starts; ``groups`` are then those of the whole texts. None: nothing is shared.
     """
 
     ids: Tensor
     positions: Tensor
     groups: Groups
-    wanted: Tensor
+    used: Tensor
     starts: SharedStarts | None = None
 
     def model_inputs(self) -> dict[str, Tensor]:
@@ -58,54 +58,54 @@ class PackedRow:
         return {"input_ids": self.ids, "position_ids": self.positions, "attention_mask": self.ids.new_zeros((1, 1, 1, 1))}
 
     def predicting(self, hidden: Tensor) -> Tensor:
-        """The wanted hidden states (M, H) out of ``hidden`` (1, N, H)."""
-        return hidden.squeeze(0).index_select(0, self.wanted)
+        """The hidden states (M, H) at the ``used`` positions of ``hidden`` (1, N, H)."""
+        return hidden.squeeze(0).index_select(0, self.used)
 
 
 def pack(batch: TokenBatch) -> PackedRow:
-    """The batch's episodes without their last tokens, which predict nothing. Wanted are the positions that predict response tokens.
+    """The batch's episodes without their last tokens, which predict nothing.
 
-    They are in the order of ``batch.mask``, so M is the number of response tokens.
+    The positions that predict response tokens are used, in the order of ``batch.mask``: M is the number of response tokens.
     """
     lengths, order = (batch.whole_lengths - 1).sort(stable=True)
     ids = torch.cat([batch.prompt_ids, batch.response_ids], dim=1)[order]
     real = torch.cat([batch.prompt_mask, batch.mask], dim=1)[order]
     positions = real.cumsum(dim=1) - 1
-    kept = real & (positions < lengths[:, None])
+    needed = real & (positions < lengths[:, None])
     rows, columns = batch.mask.nonzero(as_tuple=True)
-    wanted = (_starts(lengths, order) + batch.prompt_mask.sum(dim=1) - 1)[rows] + columns
-    return PackedRow(ids[kept][None], positions[kept][None], _groups(lengths), wanted)
+    used = (_starts(lengths, order) + batch.prompt_mask.sum(dim=1) - 1)[rows] + columns
+    return PackedRow(ids[needed][None], positions[needed][None], _groups(lengths), used)
 
 
-def pack_texts(texts: Sequence[Sequence[int]], device: torch.device, wanted: Sequence[Sequence[int]] | None = None) -> PackedRow:
+def pack_texts(texts: Sequence[Sequence[int]], device: torch.device, used: Sequence[Sequence[int]] | None = None) -> PackedRow:
     """Texts given as token ids, packed on ``device``.
 
-    ``wanted`` names the wanted places of each text, counted from its start; without it the last token of each text is wanted.
+    ``used`` has the positions of each text that are used, counted from its start; without it, its last token.
     """
     lengths, order = torch.tensor([len(text) for text in texts], device=device).sort(stable=True)
     ids = torch.tensor([token for row in order.tolist() for token in texts[row]], device=device)
     groups = _groups(lengths)
     positions = torch.cat([torch.arange(width, device=device).repeat(count) for count, width in groups])
     starts = _starts(lengths, order).tolist()
-    within = wanted or [[len(text) - 1] for text in texts]
-    places = [start + place for start, row in zip(starts, within, strict=True) for place in row]
-    return PackedRow(ids[None], positions[None], groups, torch.tensor(places, device=device))
+    within = used or [[len(text) - 1] for text in texts]
+    indices = [start + index for start, row in zip(starts, within, strict=True) for index in row]
+    return PackedRow(ids[None], positions[None], groups, torch.tensor(indices, device=device))
 
 
-def pack_twins(texts: Sequence[Sequence[int]], device: torch.device, wanted: Sequence[Sequence[int]]) -> PackedRow:
-    """Texts of which the first half and the second half are pairs; what a pair has in common at its beginning stands in the row once.
+def pack_twins(texts: Sequence[Sequence[int]], device: torch.device, used: Sequence[Sequence[int]]) -> PackedRow:
+    """Texts of which the first half and the second half are pairs. The beginning that a pair shares stands in the row once.
 
-    Where that is less than :data:`WORTH_SHARING` of all tokens, the texts are packed whole.
-    ``wanted`` names the wanted places of each text, counted from its start.
+    Where that is less than :data:`WORTH_SHARING` of all tokens, the texts are packed as they are.
+    ``used`` has the positions of each text that are used, counted from its start.
     """
     half = len(texts) // 2
-    shared = [0] * half + [common_start(one, other) for one, other in zip(texts[:half], texts[half:], strict=True)]
+    shared = [0] * half + [common_start(first, second) for first, second in zip(texts[:half], texts[half:], strict=True)]
     if sum(shared) < WORTH_SHARING * sum(map(len, texts)):
-        return pack_texts(texts, device, wanted)
+        return pack_texts(texts, device, used)
     own_lengths = [len(text) - start for text, start in zip(texts, shared, strict=True)]
     in_row = [0, *itertools.accumulate(own_lengths)]
 
-    def places(row: int) -> tuple[range, range]:
+    def indices_of(row: int) -> tuple[range, range]:
         """Where the tokens of a text are in the packed row: those of its start, and its own."""
         first = in_row[row % half]  # the twin in the first half has the start as its own
         return range(first, first + shared[row]), range(in_row[row], in_row[row + 1])
@@ -116,23 +116,23 @@ def pack_twins(texts: Sequence[Sequence[int]], device: torch.device, wanted: Seq
     copies: list[int] = []
     originals: list[int] = []
     for row in order.tolist():
-        start, rest = places(row)
+        start, rest = indices_of(row)
         copies += range(len(spread), len(spread) + len(start))
         originals += start
         own[rest.start : rest.stop] = range(len(spread) + len(start), len(spread) + len(texts[row]))
         spread += [*start, *rest]
     ids = [token for text, start in zip(texts, shared, strict=True) for token in text[start:]]
-    positions = [place for text, start in zip(texts, shared, strict=True) for place in range(start, len(text))]
-    found = [
-        [*start, *rest][place] for (start, rest), within in zip(map(places, range(len(texts))), wanted, strict=True) for place in within
+    positions = [index for text, start in zip(texts, shared, strict=True) for index in range(start, len(text))]
+    indices = [
+        [*start, *rest][index] for (start, rest), within in zip(map(indices_of, range(len(texts))), used, strict=True) for index in within
     ]
     tensors = (torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (spread, own, copies, originals))
-    as_row = [torch.tensor(numbers, device=device) for numbers in (ids, positions, found)]
+    as_row = [torch.tensor(numbers, device=device) for numbers in (ids, positions, indices)]
     return PackedRow(as_row[0][None], as_row[1][None], _groups(lengths), as_row[2], SharedStarts(*tensors))
 
 
 def _starts(lengths: Tensor, order: Tensor) -> Tensor:
-    """(B,) the place in the row where each episode starts, in the batch's order; ``lengths`` (B,) and ``order`` are in the row's order."""
+    """(B,) where each episode starts in the row, in the batch's order; ``lengths`` (B,) and ``order`` are in the row's order."""
     starts = torch.empty_like(lengths)
     starts[order] = lengths.cumsum(dim=0) - lengths
     return starts

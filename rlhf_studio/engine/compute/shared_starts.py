@@ -22,10 +22,10 @@ class SharedStarts:
     """Where the tokens of the texts are in a packed row in which shared starts stand once.
 
     Attributes:
-        spread: (X,) for each token of each text, its place in the packed row.
-        own: (N,) for each token of the packed row, the place of its first copy among the X.
-        copies, originals: (X - N,) the places of the other copies among the X, and of what they are copies of in the row.
-            No place stands twice in ``originals``: no start is shared by more than two texts.
+        spread: (X,) for each token of each text, its position in the packed row.
+        own: (N,) for each token of the packed row, the position of its first copy among the X.
+        copies, originals: (X - N,) the positions of the other copies among the X, and the positions in the row of what they copy.
+            No position stands twice in ``originals``: no start is shared by more than two texts.
     """
 
     spread: Tensor
@@ -44,14 +44,14 @@ class SharedStarts:
         return row
 
 
-def common_start(one: Sequence[int], other: Sequence[int]) -> int:
+def common_start(first: Sequence[int], second: Sequence[int]) -> int:
     """How many tokens two texts have in common at their beginning."""
-    shorter = min(len(one), len(other))
-    return next((place for place in range(shorter) if one[place] != other[place]), shorter)
+    shorter = min(len(first), len(second))
+    return next((index for index in range(shorter) if first[index] != second[index]), shorter)
 
 
 class _ToTexts(torch.autograd.Function):
-    """Each place of the row has one copy or two, so the gradient is a gather and one addition; that of an index is added row by row."""
+    """Each position of the row has one copy or two, so the gradient is a gather and one addition; that of an index is added row by row."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, starts: SharedStarts) -> Tensor:

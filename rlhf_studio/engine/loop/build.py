@@ -70,8 +70,8 @@ def make_policy(
     critic, head = load_critic(config, loaded, report)
     policy = Policy(with_lora(model, config, loaded, start), head, critic).to(compute.load_device)
     # A copy that moves would lose small steps in half precision; FSDP wants all weights of a block in one format.
-    whole = config.ppo.reference_ema or compute.ranks.sharded
-    reference = Reference(policy, torch.float32 if whole else compute.dtype, start.model and placed(start.model, compute.load_device))
+    in_float32 = config.ppo.reference_ema or compute.ranks.sharded
+    reference = Reference(policy, torch.float32 if in_float32 else compute.dtype, start.model and placed(start.model, compute.load_device))
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not (can_merge(policy.model) and compute.dtype is torch.float32):

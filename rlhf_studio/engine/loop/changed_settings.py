@@ -1,4 +1,4 @@
-"""Settings that change: while a run goes on, or since the checkpoint that it goes on from; what they do to it, as events for people."""
+"""Events for people about settings that changed: while a run goes on, or since the checkpoint that it goes on from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def changed(before: Mapping[str, Any] | None, config: RunConfig, *settings: str)
 
 
 def change_event(before: Mapping[str, Any] | None, config: StageConfig, step: int) -> EventRecord | None:
-    """What has changed for the steps after ``step``, for people; None when nothing has, or when it is not known what was before."""
+    """An event about the changes for the steps after ``step``; None when nothing changed, or when the values before are not known."""
     changes = [] if before is None else changes_between(before, config.model_dump(mode="json"))
     if before is None or not changes:
         return None
@@ -41,7 +41,7 @@ def change_events(changes: Sequence[SettingChange]) -> list[EventRecord]:
 
 
 def forgotten(changes: Sequence[SettingChange], planned: Sequence[PlannedChange]) -> str:
-    """What a run that begins again at step 0 does not do again, as a sentence for people; empty for nothing.
+    """A sentence about the recorded changes that a run which begins again at step 0 does not make again; empty when there are none.
 
     Args:
         changes: those on record.

@@ -84,11 +84,11 @@ def response_texts(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch) -> li
     prompts = _rows(tokens.prompt_ids, tokens.prompt_mask)
     responses = _rows(tokens.response_ids, tokens.mask)
     before = _decode(tokenizer, prompts)
-    whole = _decode(tokenizer, [prompt + response for prompt, response in zip(prompts, responses, strict=True)])
+    texts = _decode(tokenizer, [prompt + response for prompt, response in zip(prompts, responses, strict=True)])
     return [
         # Decoding the response alone is for the rare tokenizer that decodes the prompt differently when a response follows it.
         text[len(prompt) :] if text.startswith(prompt) else _decode(tokenizer, [ids])[0]
-        for text, prompt, ids in zip(whole, before, responses, strict=True)
+        for text, prompt, ids in zip(texts, before, responses, strict=True)
     ]
 
 

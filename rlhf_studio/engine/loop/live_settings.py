@@ -1,4 +1,4 @@
-"""The settings that change while a run goes on: what is in force, and what is to change at which step. The trainer puts it into force."""
+"""The settings that change while a run goes on: which values are in force, and which change is planned for which step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LiveSettings:
         values: those that were changed since the run began, with the values in force; ``started_with`` has not these.
         planned: what changes at which step, by (step, setting): ``ppo.schedule``, and what a person asked for.
         recorded: changes of steps that were recorded before a resume, and are trained again.
-        at_resume: what a resume gave other values; recorded with its first step.
+        at_resume: changes that a resume made; they are recorded with its first step.
         before: all settings in force at the checkpoint that was restored; None in a new run.
     """
 
@@ -41,14 +41,14 @@ class LiveSettings:
         self.recorded = [change for change in self.recorded if change.setting != setting]
 
     def due(self, step: int) -> dict[str, float]:
-        """The values that are planned for ``step``, by setting; where it is trained again, what is on record counts."""
+        """The values that are planned for ``step``, by setting. For a step that is trained again, the recorded changes count."""
         due = {setting: value for (at, setting), value in self.planned.items() if at == step}
         return due | {change.setting: change.new for change in self.recorded if change.step == step}
 
     def overruled(self) -> list[str]:
-        """The settings whose recorded changes, after the checkpoint that the run went on from, are not made again."""
-        kept = {change.setting for change in self.recorded}
-        return [setting for setting in LIVE_SETTINGS if setting not in kept]
+        """The settings whose recorded changes are not made again, although they were made after the checkpoint of the resume."""
+        repeated = {change.setting for change in self.recorded}
+        return [setting for setting in LIVE_SETTINGS if setting not in repeated]
 
     def to_record(self, changes: list[SettingChange]) -> list[SettingChange]:
         """The changes of a step, together with those that a resume brought: they are in force since this step as well."""

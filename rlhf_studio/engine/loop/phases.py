@@ -67,7 +67,7 @@ def advantages_of(ppo: PPOConfig, rewards: Tensor, scores: Tensor, values: Tenso
 
 
 def episodes_of(prompts: PromptBatch, tokens: TokenBatch, responses: list[str], stopped: Tensor) -> Episodes:
-    """What reward components look at."""
+    """The episodes as reward components read them."""
     return Episodes(prompts.texts, responses, stopped.tolist(), tokens.lengths.tolist(), prompts.references, prompts.chats)
 
 
@@ -91,9 +91,10 @@ def _generate_own(models: Models, prompts: PromptBatch, generator: torch.Generat
 
 
 def exact(models: Models, tokens: TokenBatch, output: ForwardOutput, recorded: int) -> ForwardOutput:
-    """What sampling gave, as exact as the update will compute it, with the values of a critic that has its own trunk; none without one.
+    """The numbers of the sampled tokens, rounded as the update will round them; with the values of a critic that has its own trunk.
 
-    In half precision the decoding steps and a whole forward pass round differently, by more than PPO's ratio may be off: one more pass.
+    In half precision, decoding steps and a full forward pass round differently, by more than PPO's ratio may be off. So the numbers are
+    then computed again in one forward pass.
     """
     forward = models.forward_pass
     if models.compute.dtype is not torch.float32:

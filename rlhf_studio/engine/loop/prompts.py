@@ -46,7 +46,7 @@ class TokenizerEncoder:
 
 
 def prepare_prompts(prompts: Prompts, tokenizer: PreTrainedTokenizerBase, config: RunConfig, report: OnProgress) -> Prepared:
-    """Make the prompts what the policy reads. Raises :class:`PromptsError`, also when none is left."""
+    """The prompts as the policy reads them. Raises :class:`PromptsError`, also when no prompt is left."""
     data = config.data
     report("Encoding the prompts", None)
     chat = chat_template(tokenizer) if data.chat_template else None
@@ -68,10 +68,10 @@ class PlainEncoder(TokenizerEncoder):
 def prepare_typed(
     prompts: Prompts, data: DataConfig, tokenizer: PreTrainedTokenizerBase, most: int, *, as_read: bool
 ) -> tuple[Prepared, DataConfig]:
-    """A person's own prompts, written and read as the run with this ``data`` does with its own; and the settings that held for them.
+    """A person's own prompts, prepared as the run prepares its own; and the settings of ``data`` that were used for them.
 
-    A run may draw its prompts' lengths, or leave out prompts that are too short or too long; what a person gives is only cut, at the
-    side at which the run cuts, to ``most`` tokens. ``as_read``: the texts are what the policy reads, with nothing written around them.
+    A run may draw its prompts' lengths, or leave out prompts that are too short or too long. A person's prompts are only cut to ``most``
+    tokens, at the side at which the run cuts. ``as_read``: the policy reads the texts as they are, and nothing is written around them.
     Raises :class:`PromptsError` for a text that the chat template refuses.
     """
     typed: dict[str, Any] = {"max_prompt_tokens": most, "query_tokens_min": 0, "query_tokens_max": 0, "min_prompt_tokens": 0}
@@ -83,7 +83,7 @@ def prepare_typed(
 
 
 def batch_of(prompts: Prepared, rows: list[int], pad_id: int) -> PromptBatch:
-    """The prompts at these places."""
+    """The prompts with these numbers."""
     ids, mask = pad_left([prompts.ids[row] for row in rows], pad_id)
     references = None if prompts.references is None else [prompts.references[row] for row in rows]
     chats = None if prompts.chats is None else [prompts.chats[row] for row in rows]
@@ -93,8 +93,8 @@ def batch_of(prompts: Prepared, rows: list[int], pad_id: int) -> PromptBatch:
 class PromptStream:
     """Endless batches over the prompts. A set smaller than a batch repeats; each pass has a new order.
 
-    Its state is two numbers: the pass, and the place in that pass's order. The order of pass k depends on the seed and k alone. Training
-    never draws the prompts at the places ``aside``; those, or ``held_out``, are the watched ones.
+    Its state is two numbers: the pass, and the position in that pass's order. The order of pass k depends on the seed and k alone. Training
+    never draws the prompts with the numbers ``aside``; those, or ``held_out``, are the watched ones.
     """
 
     def __init__(
@@ -105,29 +105,29 @@ class PromptStream:
         self._prompts, self._held_out, self._pad_id = prompts, held_out, pad_id
         self._fingerprint = prompts.fingerprint()
         self._shuffle, self._seed = shuffle, seed
-        self._pass, self._place = 0, 0
+        self._pass, self._position = 0, 0
         self._set_aside(aside)
 
-    def _set_aside(self, places: Sequence[int]) -> None:
-        self._aside = list(places)
-        without = set(places)
-        self._drawn = [place for place in range(len(self._prompts.ids)) if place not in without]
+    def _set_aside(self, rows: Sequence[int]) -> None:
+        self._aside = list(rows)
+        without = set(rows)
+        self._drawn = [row for row in range(len(self._prompts.ids)) if row not in without]
         self._order = self._order_of(self._pass)
 
     def next_batch(self, size: int) -> PromptBatch:
         """The next ``size`` prompts."""
         rows: list[int] = []
         while len(rows) < size:
-            if self._place >= len(self._order):  # beyond the end only when a resumed run finds fewer prompts than before
-                self._pass, self._place = self._pass + 1, 0
+            if self._position >= len(self._order):  # beyond the end only when a resumed run finds fewer prompts than before
+                self._pass, self._position = self._pass + 1, 0
                 self._order = self._order_of(self._pass)
-            taken = self._order[self._place : self._place + size - len(rows)]
+            taken = self._order[self._position : self._position + size - len(rows)]
             rows += taken
-            self._place += len(taken)
+            self._position += len(taken)
         return self.batch(rows)
 
     def batch(self, rows: list[int]) -> PromptBatch:
-        """The prompts at these places."""
+        """The prompts with these numbers."""
         return batch_of(self._prompts, rows, self._pad_id)
 
     @property
@@ -139,31 +139,31 @@ class PromptStream:
     def of_all_lengths(self, count: int) -> PromptBatch:
         """``count`` prompts from the shortest to the longest; fewer prompts repeat."""
         order = sorted(range(len(self._prompts.ids)), key=lambda row: len(self._prompts.ids[row]))
-        return self.batch([order[place * (len(order) - 1) // max(count - 1, 1)] for place in range(count)])
+        return self.batch([order[index * (len(order) - 1) // max(count - 1, 1)] for index in range(count)])
 
     def watched(self, count: int) -> PromptBatch | None:
         """``count`` of the held-out prompts, spread evenly and the same in every run on this data; None for 0.
 
         Where nothing is held out they are among those that training draws.
         """
-        prompts, places = self._prompts, self._aside or self._drawn
+        prompts, rows = self._prompts, self._aside or self._drawn
         if self._held_out is not None:
-            prompts, places = self._held_out, list(range(len(self._held_out.ids)))
-        count = min(count, len(places))
-        return batch_of(prompts, [places[index * len(places) // count] for index in range(count)], self._pad_id) if count else None
+            prompts, rows = self._held_out, list(range(len(self._held_out.ids)))
+        count = min(count, len(rows))
+        return batch_of(prompts, [rows[index * len(rows) // count] for index in range(count)], self._pad_id) if count else None
 
     def state(self) -> dict[str, Any]:
-        where = {"pass": self._pass, "place": self._place}
+        where = {"pass": self._pass, "place": self._position}
         return {**where, "count": len(self._prompts.ids), "sha256": self._fingerprint, "aside": self._aside}
 
     def restore(self, state: dict[str, Any]) -> list[str]:
-        """Go on where ``state`` was taken. Returns what may differ from before: a clause when the prompts are not the same.
+        """Go on from a saved ``state``. Returns clauses for people about what differs from before; none when the prompts are the same.
 
-        While the prompts are the same, the prompts that were held out stay held out: the saved place is a place in the order of the
-        prompts that training draws, which would be another order with others held out. A state of an earlier version held none out,
-        and training goes on with all prompts.
+        When the prompts are the same, those that were held out stay held out. The saved position belongs to the order of the prompts
+        that training draws, and this order would change if others were held out. An earlier version held no prompts out: from its state,
+        training goes on with all prompts.
         """
-        self._pass, self._place = int(state["pass"]), int(state["place"])
+        self._pass, self._position = int(state["pass"]), int(state["place"])
         before, now = f"{state.get('count', 0):,}", f"{len(self._prompts.ids):,}"
         changed = state.get("sha256", self._fingerprint) != self._fingerprint  # the first versions noted none
         aside = list(state.get("aside", ()))
@@ -179,7 +179,7 @@ class PromptStream:
         return [f"{held} the {len(configured):,} that the settings would choose for a new run"]
 
     def _order_of(self, number: int) -> list[int]:
-        """Places of the prompts that training draws, in the order of this pass."""
+        """The numbers of the prompts that training draws, in the order of this pass."""
         if not self._shuffle:
             return self._drawn
         generator = torch.Generator().manual_seed((self._seed * 1_000_003 + number) % 2**63)
@@ -188,7 +188,7 @@ class PromptStream:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Prompts that training never draws: places among its own (``aside``), or prompts from elsewhere; ``notes`` are for people."""
+    """Prompts that training never draws: numbers of its own (``aside``), or prompts from elsewhere; ``notes`` are for people."""
 
     aside: list[int]
     prompts: Prepared | None

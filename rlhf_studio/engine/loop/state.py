@@ -68,7 +68,7 @@ def training_state(trainer: Trainer) -> TrainingState:
 
 
 def restore(trainer: Trainer, state: TrainingState) -> list[str]:
-    """Give a saved state back (weights and optimizer are restored already). Returns what may differ from before, a clause each."""
+    """Give a trainer its saved state; weights and optimizer are restored already. Returns what may differ from before, a clause each."""
     numbers = state.numbers
     trainer.progress = Progress(numbers["step"], numbers["elapsed"], _episodes(trainer, numbers))
     trainer.skips.count = numbers["skips"]

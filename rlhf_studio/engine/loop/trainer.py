@@ -44,8 +44,8 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a step keeps for people beside its metrics, as in :class:`StepRecord`; nothing on ranks that write nothing."""
+class StepDetails:
+    """What people can look at beside the metrics of a step; see :class:`StepRecord`. Empty on ranks that write nothing."""
 
     rollouts: list[RolloutRecord] = field(default_factory=list)
     watched: list[WatchRecord] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Trainer:
 
     Attributes:
         first_rollout_check: called once, with the first rollout, before anything is learned from it; gives events for people.
-        after_phase: called with the name of each phase but the last when it is done, and with what the step has found; it may wait.
+        after_phase: called after each phase but the last, with the phase's name and the numbers that the step has so far; it may wait.
         live: which settings change while the run goes on; ``config`` has the values in force.
         probes: sentences that every step scores; None before :meth:`first_answers`, and in a run without any.
     """
@@ -124,17 +124,29 @@ class Trainer:
             self.models.reference.follow(ppo.reference_ema)
         self.progress.step += 1
         with costs("record"):
-            kept = self.record(rollout, stats)
+            details = self.record(rollout, stats)
         if stats:
             metrics |= update_metrics(stats, self.updater.learning_rate, has_critic=ppo.has_critic)
         metrics |= self._costs(costs, rollout)
-        events = [*change_events(changes), *parity_events, *kept.events, *self.health.events(metrics["objective/kl"], stats, problems)]
+        events = [
+            *change_events(changes),
+            *parity_events,
+            *details.events,
+            *self.health.events(metrics["objective/kl"], stats, problems),
+        ]
         return StepRecord(
-            self.progress.step, metrics, kept.rollouts, kept.watched, events, kept.episodes, kept.probes, self.live.to_record(changes)
+            self.progress.step,
+            metrics,
+            details.rollouts,
+            details.watched,
+            events,
+            details.episodes,
+            details.probes,
+            self.live.to_record(changes),
         )
 
     def change_settings(self) -> list[SettingChange]:
-        """Put into force what is planned for the next step. Returns what is now another value than it was."""
+        """Put into force what is planned for the next step. Returns the settings whose values changed."""
         number = self.progress.step + 1
         due = self.live.due(number)
         before = {setting: self.present(setting) for setting in due}
@@ -169,34 +181,37 @@ class Trainer:
         return sample(self.models, prompts, self.sampling_generator)
 
     def control_kl(self, kl: float, episodes: int) -> None:
-        """Let the controller set β for the next step. ``kl`` is not finite when the rollout was refused for it: then β stays."""
+        """Let the controller set β for the next step. β stays as it is when ``kl`` is not finite."""
         if math.isfinite(kl):
             self.controller.update(kl, episodes)
 
-    def record(self, rollout: Rollout, stats: UpdateStats | None) -> Kept:
-        """What people look at. Made by rank 0, which writes it; the other ranks go on and wait for it where they meet next.
+    def record(self, rollout: Rollout, stats: UpdateStats | None) -> StepDetails:
+        """What people can look at. Rank 0 makes and writes it; the other ranks go on, and wait at the next point where all ranks meet.
 
-        Where weights are sharded, the other ranks go along: each of the policy's forward passes needs them.
+        Where weights are sharded, the other ranks take part: each of the policy's forward passes needs them.
         """
         ranks = self.compute.ranks
         if not (ranks.is_main or ranks.sharded):
-            return Kept()
+            return StepDetails()
         due = self.finished or self.progress.step % self.config.engine.watch_every == 0
         watched, events = self.watched() if due else ([], [])
         probes = self.probes.scores() if self.probes else []
         if not ranks.is_main:
-            return Kept()
+            return StepDetails()
         logprobs = stats.logprobs if stats else rollout.logprobs
         rollouts = self._recorder.rollouts(rollout, logprobs[: rollout.recorded])
-        shown = self.probes.shown_ids(probes) if self.probes else []
-        return Kept(rollouts, watched, events, self._recorder.episodes(rollout, shown), probes)
+        token_ids = self.probes.shown_ids(probes) if self.probes else []
+        return StepDetails(rollouts, watched, events, self._recorder.episodes(rollout, token_ids), probes)
 
     def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
         """The step's recorded episodes with what is known of them after ``phase``."""
         return rollouts_so_far(self._recorder, phase, so_far)
 
     def watched(self) -> tuple[list[WatchRecord], list[EventRecord]]:
-        """The answers to the watched prompts, or what kept them from being scored. Raises :class:`RewardError` when that may not be."""
+        """The answers to the watched prompts, or an event that says why they could not be scored.
+
+        Raises :class:`RewardError` when the run is to stop at such an error.
+        """
         return self._scored(answer_watched(self.models, self.prompts))
 
     def first_answers(self) -> tuple[list[WatchRecord], list[EventRecord]]:
@@ -207,7 +222,7 @@ class Trainer:
         return self._scored(answers)
 
     def _scored(self, answers: Answers | None) -> tuple[list[WatchRecord], list[EventRecord]]:
-        if answers is None or not self.compute.ranks.is_main:  # the other ranks have gone along for the answers alone
+        if answers is None or not self.compute.ranks.is_main:  # the other ranks took part only to compute the answers
             return [], []
         try:
             return score_watched(self.models, answers), []
@@ -221,7 +236,7 @@ class Trainer:
         return check(rollout) if check else []
 
     def _without_scores(self, error: RewardError, costs: Costs, changes: list[SettingChange]) -> StepRecord:
-        """The record of a step whose responses could not be scored: nothing was learned. Raises ``error`` when that may not be."""
+        """The record of a step whose responses could not be scored: nothing was learned. Raises ``error`` when the run is to stop at it."""
         self.skips.add(error)
         self.progress.step += 1
         events = [*change_events(changes), skip_event("This update was", error)]

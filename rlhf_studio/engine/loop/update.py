@@ -86,7 +86,7 @@ class Updater:
             group["lr"] = group["full_lr"] * factor
 
     def _problem(self, result: MinibatchResult, norm: Tensor, rollout: Rollout) -> str:
-        """Why this minibatch must not be applied; empty when it may."""
+        """Why this minibatch must not be applied; empty when it can be."""
         sums, episode = result.sums, result.broken_episode
         quantities = {"policy loss": sums.policy_loss, "value loss": sums.value_loss, "entropy": sums.entropy}
         quantities |= {"KL in the loss": sums.kl_loss}

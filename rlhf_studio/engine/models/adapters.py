@@ -108,8 +108,8 @@ def _unsuitable(model: PreTrainedModel, head: str | None) -> list[str] | None:
     """
     bypassed = BYPASSED if model.config.model_type in BYPASSING else ()
     layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    whole = [] if head is None else [name for name, _ in layers if name == head or name.startswith(f"{head}.")]
-    return [*whole, *(name for name, layer in layers if name.rsplit(".", 1)[-1] in bypassed or not _is_plain(layer))] or None
+    of_head = [] if head is None else [name for name, _ in layers if name == head or name.startswith(f"{head}.")]
+    return [*of_head, *(name for name, layer in layers if name.rsplit(".", 1)[-1] in bypassed or not _is_plain(layer))] or None
 
 
 def _is_plain(layer: nn.Linear) -> bool:

@@ -40,8 +40,9 @@ def own_pad(tokenizer: Any, model: Any) -> int | None:
 def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int | None) -> torch.Tensor:
     """The classifier's outputs (B, outputs) float32 for rows of token ids.
 
-    Padding is on the right, so the model's default position ids are correct. A model that is no head on its last token's state looks for
-    the end of a text itself: it gets an id that occurs in none of the rows, and where every id occurs, each row is a batch of its own.
+    Padding is on the right, so the model's default position ids are correct. A model whose head does not read the last token's state
+    looks for the end of a text itself. Its padding then is an id that occurs in none of the rows; where every id occurs, each row is a
+    batch of its own.
     """
     classifier: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     if reads_its_last_token(classifier):  # whatever fills the padding
@@ -56,7 +57,7 @@ def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int 
 
 
 def reads_its_last_token(model: PreTrainedModel) -> bool:
-    """Whether the scores are a head over the last token's state, as transformers has it for decoders."""
+    """Whether a head computes the scores from the last token's state, as in transformers' decoder classifiers."""
     score = getattr(model, "score", None)
     head = getattr(score, "original_module", score)  # peft wraps a head that is trained beside adapters
     return type(model).__name__.endswith("ForSequenceClassification") and type(head) in (nn.Linear, HiddenHead)
@@ -113,10 +114,10 @@ def _no_cache(model: Any) -> dict[str, bool]:
 def score_head(model: Any) -> nn.Linear:
     """The linear layer behind the trunk that gives the one score. Raises ValueError when there is no such layer."""
     trunk = set(model.base_model.modules())
-    found = [module for module in model.modules() if module not in trunk and isinstance(module, nn.Linear) and module.out_features == 1]
-    if len(found) != 1:
+    heads = [module for module in model.modules() if module not in trunk and isinstance(module, nn.Linear) and module.out_features == 1]
+    if len(heads) != 1:
         raise ValueError(f"{type(model).__name__} has no linear layer with one output behind its trunk")
-    return found[0]
+    return heads[0]
 
 
 @torch.no_grad()

@@ -101,12 +101,12 @@ def _hidden_size(model: PreTrainedModel) -> int:
 
 def _from_reward_model(config: RunConfig, policy: LoadedModel, report: OnProgress) -> tuple[Trunk, nn.Linear]:
     """Huang et al. 2024, arXiv:2403.17031: the critic starts as the reward model, so that its first values are already scores."""
-    place, component = next(
-        ((place, part) for place, part in enumerate(config.reward.components) if isinstance(part, RewardModelReward)), (0, None)
+    index, component = next(
+        ((index, part) for index, part in enumerate(config.reward.components) if isinstance(part, RewardModelReward)), (0, None)
     )
     if component is None:
         raise ConfigError([Problem("critic.start", "there is no reward model among the rewards; start the critic as policy or as a model")])
-    loaded = load_reward_model(component.model, component.revision, component.label, torch.float32, report, f"reward.components.{place}")
+    loaded = load_reward_model(component.model, component.revision, component.label, torch.float32, report, f"reward.components.{index}")
     score = getattr(loaded.model, "score", None)
     if isinstance(score, HiddenHead):
         message = f"the score head of {component.model} has a hidden layer, and a value head is one linear layer; start as policy"

@@ -65,17 +65,17 @@ class ForwardPass:
 
     @torch.no_grad()
     def read_distributions(self, model: ResponseModel, tokens: TokenBatch, read: Callable[[Tensor, Tensor], Result]) -> list[Result]:
-        """What ``read`` finds in the distributions of each micro-batch, in order; the whole batch's need not fit into memory.
+        """The results of ``read`` for each micro-batch, in order. The distributions of one micro-batch are in memory at a time.
 
-        ``read`` gets the log-probabilities (n, V), float32, of the whole vocabulary at n response tokens, and the places (n,) of those
+        ``read`` takes the log-probabilities (n, V), float32, of the whole vocabulary at n response tokens, and the numbers (n,) of these
         tokens among all response tokens, in the order of ``tokens.mask``.
         """
-        places = torch.arange(int(tokens.mask.sum()), device=tokens.mask.device).split(tokens.lengths.tolist())
+        indices = torch.arange(int(tokens.mask.sum()), device=tokens.mask.device).split(tokens.lengths.tolist())
 
         def micro_batch(index: Tensor) -> Result:
             with self.compute.autocast():
                 logits, _ = model(tokens.rows(index))
-            return read(log_distribution(logits, self.temperature), torch.cat([places[row] for row in index.tolist()]))
+            return read(log_distribution(logits, self.temperature), torch.cat([indices[row] for row in index.tolist()]))
 
         return self.compute.lanes.map(micro_batch, self._micro_batches(tokens))
 

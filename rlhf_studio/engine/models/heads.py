@@ -76,20 +76,20 @@ def set_head_dropout(model: Any, share: float) -> None:
 
 def head_tensors(folder: Path, prefix: str = "score.") -> dict[str, Tensor]:
     """The saved tensors of the head in a model's safetensors files, by their names without ``prefix``."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
-            found |= {name.removeprefix(prefix): weights.get_tensor(name) for name in weights.keys() if name.startswith(prefix)}  # noqa: SIM118
-    return found
+            tensors |= {name.removeprefix(prefix): weights.get_tensor(name) for name in weights.keys() if name.startswith(prefix)}  # noqa: SIM118
+    return tensors
 
 
 def hidden_head(width: int, activation: str, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device) -> HiddenHead:
     """The saved head. Raises ValueError when its tensors do not fit."""
     head = HiddenHead(width, activation, dtype, device)
-    wanted = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
-    there = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if wanted != there:
-        raise ValueError(f"its score head has the weights {there}, and a hidden layer as wide as the model needs {wanted}")
+    expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
+    saved = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if expected != saved:
+        raise ValueError(f"its score head has the weights {saved}, and a hidden layer as wide as the model needs {expected}")
     head.load_state_dict(tensors)
     return head.eval()
 

@@ -20,7 +20,7 @@ def new_cache(config: PretrainedConfig, max_length: int) -> DynamicCache:
 
 
 class PreallocatedLayer(DynamicLayer):
-    """Keys and values of one layer, (B, heads, length, size): views of the first ``length`` places of buffers with the full length.
+    """Keys and values of one layer, (B, heads, length, size): views of the first ``length`` positions of buffers with the full length.
 
     Keys are kept in the values' number format. Under autocast a rotation by position makes float32 of bfloat16 keys, and attention would
     convert all of them again for every token.
@@ -51,7 +51,7 @@ class PreallocatedLayer(DynamicLayer):
         return keys, values
 
     def extend(self, tokens: int = 1) -> tuple[Tensor, Tensor]:
-        """Make the keys and values longer by ``tokens`` places at the end, which the caller fills. Returns both."""
+        """Make the keys and values longer by ``tokens`` positions at the end, which the caller fills. Returns both."""
         end = self.keys.shape[2] + tokens
         self.keys, self.values = self._all_keys[:, :, :end], self._all_values[:, :, :end]
         return self.keys, self.values

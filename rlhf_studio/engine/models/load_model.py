@@ -121,11 +121,11 @@ def _progress_class(name: str, report: OnProgress) -> type[tqdm[Any]]:
             return  # nothing is drawn
 
         def update(self, n: float | None = 1) -> bool | None:
-            shown: bool | None = super().update(n)
+            drawn: bool | None = super().update(n)
             if self.unit == "B" and self.total and monotonic() - self._reported >= REPORT_SECONDS:
                 self._reported = monotonic()
                 report(f"Downloading {name}: {self.n / 1e6:.0f} of {self.total / 1e6:.0f} MB", self.n / self.total)
-            return shown
+            return drawn
 
     return Progress
 
@@ -141,8 +141,8 @@ def load_options(config: StageConfig, compute: Compute) -> dict[str, Any]:
     options: dict[str, Any] = {} if settings.attention == "auto" else {"attn_implementation": settings.attention}
     if settings.quantization != "none":
         four = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute.dtype}
-        kept = {"load_in_4bit": True, **four} if settings.quantization == "4bit" else {"load_in_8bit": True}
-        options |= {"quantization_config": BitsAndBytesConfig(**kept), "device_map": {"": compute.device}}
+        quantization = {"load_in_4bit": True, **four} if settings.quantization == "4bit" else {"load_in_8bit": True}
+        options |= {"quantization_config": BitsAndBytesConfig(**quantization), "device_map": {"": compute.device}}
     return options
 
 
@@ -166,7 +166,7 @@ def load_causal_lm(
     if adapters and "quantization_config" in (options or {}):
         message = f"{name} is a LoRA adapter, which cannot be merged into a quantized base; merge it into a model first, or use none"
         raise ConfigError([Problem("model.quantization", message)])
-    model = _load_whole(base_name, folder, dtype, report, field, options or {})
+    model = _load_full(base_name, folder, dtype, report, field, options or {})
     for adapter, where in reversed(adapters):
         model = merge_adapter(model, where, adapter, field)
     with_tokenizer = next((where for _, where in adapters if (where / "tokenizer_config.json").is_file()), folder)
@@ -181,7 +181,7 @@ def load_causal_lm(
     return LoadedModel(model.eval(), tokenizer, notes, [adapter for adapter, _ in adapters])
 
 
-def _load_whole(name: str, folder: Path, dtype: torch.dtype, report: OnProgress, field: str, options: dict[str, Any]) -> PreTrainedModel:
+def _load_full(name: str, folder: Path, dtype: torch.dtype, report: OnProgress, field: str, options: dict[str, Any]) -> PreTrainedModel:
     report(f"Loading {name}", None)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -266,8 +266,8 @@ def check_same_tokens(
     known = theirs.tokenizer.get_vocab()
     other = next((token for token, number in policy.tokenizer.get_vocab().items() if known.get(token) != number), None)
     if other is not None:
-        there = "no token" if other not in known else "another id for"
-        raise ConfigError([Problem(field, f"{name} has another vocabulary than the policy ({there} {other[:40]!r}), {why}")])
+        difference = "no token" if other not in known else "another id for"
+        raise ConfigError([Problem(field, f"{name} has another vocabulary than the policy ({difference} {other[:40]!r}), {why}")])
     layer = "get_output_embeddings" if outputs else "get_input_embeddings"
     ours, rows = (len(getattr(loaded.model, layer)().weight) for loaded in (policy, theirs))
     if rows < ours or (outputs and rows != ours):
@@ -279,16 +279,16 @@ def load_reward_model(name: str, revision: str, label: str, dtype: torch.dtype, 
     """Load a reward model, frozen. Raises :class:`ConfigError` naming the setting below ``field`` that cannot be used."""
     folder = fetch(name, revision, report, f"{field}.model")
     report(f"Loading the reward model {name}", None)
-    place = f"{field}.model"
+    setting = f"{field}.model"
     try:
         saved = read_reward_file(folder) or RewardFile()
         if is_adapter(folder):
-            model, tokenizer = _adapted_classifier(name, folder, saved, dtype, report, place)
+            model, tokenizer = _adapted_classifier(name, folder, saved, dtype, report, setting)
         else:
             tokenizer = load_tokenizer(folder)
-            model = _saved_classifier(name, folder, saved, dtype, place)
+            model = _saved_classifier(name, folder, saved, dtype, setting)
     except UNUSABLE as error:
-        raise error if isinstance(error, ConfigError) else _cannot_load(name, place, error) from error
+        raise error if isinstance(error, ConfigError) else _cannot_load(name, setting, error) from error
     fuse_activations(model)
     index = _label_index(model, label, f"{field}.label")
     return LoadedRewardModel(model.eval().requires_grad_(False), tokenizer, index, saved.trained_on)
@@ -379,8 +379,8 @@ def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
     by_name_or_number = {str(index): index for index in names} | numbers  # a label whose name is a number is found by its name
     if label in by_name_or_number:
         return by_name_or_number[label]
-    wanted = f"there is no label {label!r}" if label else "this model has several outputs, so a label must be chosen"
-    raise ConfigError([Problem(field, f"{wanted}; its labels are {', '.join(names.values())}")])
+    reason = f"there is no label {label!r}" if label else "this model has several outputs, so a label must be chosen"
+    raise ConfigError([Problem(field, f"{reason}; its labels are {', '.join(names.values())}")])
 
 
 def _restore_head_bias(model: PreTrainedModel, folder: Path) -> None:

@@ -72,8 +72,8 @@ class OutputSelector:
 class ResponseModel(nn.Module):
     """A causal language model that computes logits for response tokens only.
 
-    The model's own output layer is called with the wanted positions only: no logits are computed for prompts and padding, and whatever
-    the model does to its logits afterwards (a cap, a scale) still happens.
+    The model's own output layer is called at the response's positions only, so no logits are computed for prompts and padding. What the
+    model does to its logits afterwards (a cap, a scale) still happens.
 
     Args:
         model: any causal LM of transformers, with or without LoRA.
@@ -116,7 +116,7 @@ class Policy(ResponseModel):
     """The model that learns, and the critic that learns beside it, where there is one.
 
     Args:
-        model: a causal LM, already wrapped with LoRA where wanted.
+        model: a causal LM; with LoRA, already wrapped.
         value_head: linear layer from the policy's hidden size to 1; or, with ``critic``, from the critic's. None: there is no critic.
         critic: a trunk of its own for the values; None: the value head uses the policy's hidden states.
     """

@@ -34,20 +34,20 @@ class PaddedTexts:
 
     Attributes:
         ids, mask: (B, L) int64; 1 in the mask is a real token.
-        wanted: (M,) int64, the places in the flattened (B · L) whose hidden states are wanted.
+        used: (M,) int64, the positions in the flattened (B · L) whose hidden states are used.
     """
 
     ids: Tensor
     mask: Tensor
-    wanted: Tensor
+    used: Tensor
 
     def model_inputs(self) -> dict[str, Tensor]:
         """Keyword arguments for the model."""
         return {"input_ids": self.ids, "attention_mask": self.mask}
 
     def predicting(self, hidden: Tensor) -> Tensor:
-        """The wanted hidden states (M, H) out of ``hidden`` (B, L, H)."""
-        return hidden.flatten(0, 1).index_select(0, self.wanted)
+        """The hidden states (M, H) at the ``used`` positions of ``hidden`` (B, L, H)."""
+        return hidden.flatten(0, 1).index_select(0, self.used)
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ def text_logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[
     Args:
         model: any causal LM of transformers, with or without LoRA.
         texts: token ids.
-        counted: for each text the places of the tokens that count, ascending and from 1 on: nothing predicts the first token.
+        counted: for each text the positions of the tokens that count, ascending and from 1 on: nothing predicts the first token.
         twins: the second half of the texts are other responses to the prompts of the first: what a pair shares is read once, if it can be.
     """
     parts = [
         (rows, _logprobs(model, [texts[row] for row in rows], [counted[row] for row in rows], twins and len(rows) == len(texts)))
-        for rows in _passes(model, [row for row, places in enumerate(counted) if places], texts)
+        for rows in _passes(model, [row for row, positions in enumerate(counted) if positions], texts)
     ]
     if not parts:
         nothing = torch.zeros(0, device=model.device)
@@ -98,9 +98,9 @@ def text_logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[
 def _logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[Sequence[int]], twins: bool) -> Tensor:
     """(M,) text by text. What follows the last token that is predicted is not read."""
     device = model.device
-    cut = [text[: places[-1]] for text, places in zip(texts, counted, strict=True)]
-    layout = _lay_out(model, cut, [[place - 1 for place in places] for places in counted], twins)
-    ids = torch.tensor([text[place] for text, places in zip(texts, counted, strict=True) for place in places], device=device)
+    cut = [text[: positions[-1]] for text, positions in zip(texts, counted, strict=True)]
+    layout = _lay_out(model, cut, [[position - 1 for position in positions] for positions in counted], twins)
+    ids = torch.tensor([text[position] for text, positions in zip(texts, counted, strict=True) for position in positions], device=device)
     with _selector_of(plain_model(model))(layout.predicting), attention_for(layout):
         logits = model(**_inputs(model, layout), use_cache=False).logits.squeeze(0)
     return consume_logits(logits, ids, 1.0, with_entropy=False)[0]
@@ -139,17 +139,17 @@ def scores_packed_rows(model: Any) -> bool:
 # --- layouts -----------------------------------------------------------------------------------------------------------------
 
 
-def _packed(texts: Sequence[Sequence[int]], device: torch.device, wanted: Sequence[Sequence[int]], twins: bool) -> PackedRow:
-    return pack_twins(texts, device, wanted) if twins else pack_texts(texts, device, wanted)
+def _packed(texts: Sequence[Sequence[int]], device: torch.device, used: Sequence[Sequence[int]], twins: bool) -> PackedRow:
+    return pack_twins(texts, device, used) if twins else pack_texts(texts, device, used)
 
 
-def _lay_out(model: Any, texts: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]], twins: bool) -> PackedRow | PaddedTexts:
-    """The texts as the model takes them; ``wanted`` are the places in each text whose hidden states are wanted."""
+def _lay_out(model: Any, texts: Sequence[Sequence[int]], used: Sequence[Sequence[int]], twins: bool) -> PackedRow | PaddedTexts:
+    """The texts as the model takes them; ``used`` has the positions in each text whose hidden states are used."""
     if takes_packed_rows(model):
-        return _packed(texts, model.device, wanted, twins)
+        return _packed(texts, model.device, used, twins)
     ids, mask = pad_right(texts, _FILL, model.device), pad_right([[1] * len(text) for text in texts], 0, model.device)
-    places = [row * ids.shape[1] + place for row, within in enumerate(wanted) for place in within]
-    return PaddedTexts(ids, mask, torch.tensor(places, device=model.device))
+    indices = [row * ids.shape[1] + position for row, within in enumerate(used) for position in within]
+    return PaddedTexts(ids, mask, torch.tensor(indices, device=model.device))
 
 
 def _inputs(model: Any, layout: PackedRow | PaddedTexts) -> dict[str, Tensor]:

@@ -176,8 +176,8 @@ class _ParityCheck:
 
     def _compare(self, subject: _Subject, numbers: Tensor, expected: _Expected, tokens: TokenBatch) -> None:
         """Compare ``numbers`` (B, T) with the expected ones, row by row, at the response tokens."""
-        for row, kept in enumerate(tokens.mask):
-            difference = (numbers - expected.numbers)[row][kept].cpu()
+        for row, real in enumerate(tokens.mask):
+            difference = (numbers - expected.numbers)[row][real].cpu()
             self._judge(subject, difference, (expected.scale, expected.noise), self._tolerance)
 
     def _judge(self, subject: _Subject, difference: Tensor, scale_and_noise: tuple[float, float], tolerance: Tolerance) -> None:
@@ -226,7 +226,7 @@ def _prompts_and_limits(models: Models, stream: PromptStream) -> tuple[PromptBat
     rows = [ids[real].tolist() for ids, real in zip(prompts.ids, prompts.mask, strict=True)]
     rows[-1] = [*rows[-1], *itertools.islice(itertools.cycle(rows[-1]), longest - sampled)]
     ids, mask = pad_left(rows, models.pad_id)
-    limits = torch.tensor([max(sampled >> place % 3, 1) for place in range(len(rows))])
+    limits = torch.tensor([max(sampled >> index % 3, 1) for index in range(len(rows))])
     limits[-1] = sampled
     return replace(prompts, ids=ids, mask=mask), limits
 
@@ -272,7 +272,7 @@ def _plain_pass(models: Models, model: ResponseModel, tokens: TokenBatch, critic
 
 def _with_noise(plain: _Expected, disturbed: _Expected, tokens: TokenBatch) -> _Expected:
     difference = disturbed.numbers - plain.numbers
-    return replace(plain, noise=max(_root_mean_square(difference[row][kept]) for row, kept in enumerate(tokens.mask)))
+    return replace(plain, noise=max(_root_mean_square(difference[row][real]) for row, real in enumerate(tokens.mask)))
 
 
 def _root_mean_square(numbers: Tensor) -> float:
@@ -284,22 +284,22 @@ def _one_row_at_a_time(models: Models, model: ResponseModel, tokens: TokenBatch,
     """Log-probabilities and values. The output layer computes logits for the response only, to save memory."""
     logprobs, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
     logit_scale = hidden_scale = 0.0
-    for row, kept in enumerate(tokens.mask):
-        prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][kept]
-        ids, wanted = torch.cat([prompt, response])[None], slice(len(prompt) - 1, -1)
-        with models.compute.autocast(), transformers_attention(model.model), model.select_outputs(_slicing(wanted)) as selected:
+    for row, real in enumerate(tokens.mask):
+        prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][real]
+        ids, predicting = torch.cat([prompt, response])[None], slice(len(prompt) - 1, -1)
+        with models.compute.autocast(), transformers_attention(model.model), model.select_outputs(_slicing(predicting)) as selected:
             logits = model.model(input_ids=ids).logits.squeeze(0).float() / models.config.generation.temperature
         logit_scale = max(logit_scale, float(logits.abs().max()))
         logprobs[row, : len(response)] = logits.log_softmax(dim=-1).gather(1, response[:, None]).squeeze(1)
         if critic is not None:
-            hidden = selected[0] if critic.critic is None else _plain_hidden(models, critic.critic, ids)[wanted]
+            hidden = selected[0] if critic.critic is None else _plain_hidden(models, critic.critic, ids)[predicting]
             hidden_scale = max(hidden_scale, float(hidden.float().square().mean(dim=-1).sqrt().max()))
             values[row, : len(response)] = critic.values(hidden)
     return _Expected(logprobs, logit_scale), _Expected(values, hidden_scale)
 
 
-def _slicing(wanted: slice) -> Callable[[Tensor], Tensor]:
-    return lambda hidden: hidden[0, wanted]
+def _slicing(positions: slice) -> Callable[[Tensor], Tensor]:
+    return lambda hidden: hidden[0, positions]
 
 
 def _plain_hidden(models: Models, trunk: Trunk, ids: Tensor) -> Tensor:
@@ -333,17 +333,17 @@ def _random_adapters(models: Models) -> Iterator[None]:
     if not models.policy.has_lora or models.compute.ranks.sharded:
         yield
         return
-    factors = [found for layer in models.policy.model.modules() if isinstance(layer, LoraLayer) for found in _factors(layer)]
+    factors = [factor for layer in models.policy.model.modules() if isinstance(layer, LoraLayer) for factor in _factors(layer)]
     generator = torch.Generator().manual_seed(1)
     with _restored([second for _, second, _ in factors]):
-        for first, second, wanted in factors:
-            drawn = torch.randn(second.shape, generator=generator) * wanted / (_size(first) or 1.0)
+        for first, second, size in factors:
+            drawn = torch.randn(second.shape, generator=generator) * size / (_size(first) or 1.0)
             second.detach().copy_(drawn)
         yield
 
 
 def _factors(layer: LoraLayer) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """The policy's two factors in a layer, second the one that is initialised with 0, and the wanted product of their sizes.
+    """The policy's two factors in a layer (the second is the one that starts at 0), and what the product of their sizes shall be.
 
     The size of scaling · B A is about scaling · sqrt(r) · size(A) · size(B) for random factors of rank r.
     """

@@ -26,8 +26,8 @@ def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: f
         at_start: the run starts, and is not resumed.
 
     Returns:
-        A warning for people when a start of LoRA that splits the base's matrices keeps the KL from beginning at 0, because what is split
-        is rounded anew, in half precision by much. It says how large the offset is; nothing is subtracted for it. Empty when all is well.
+        A warning for people when the KL does not begin at 0, and how large it is; empty when all is well. This happens when LoRA starts
+        by splitting the base's matrices (PiSSA, OLoRA): the parts are rounded again, in half precision by much. Nothing is subtracted.
 
     Raises:
         ParityError: on all ranks, for any other difference.
@@ -70,8 +70,8 @@ def _beyond(tolerance: Tolerance, difference: Tensor, mask: Tensor, scale_and_no
     ``scale_and_noise`` are those of :func:`check_first_rollout`. Twice the tolerance of :func:`check_parity` is allowed, because many more
     rows are compared.
     """
-    found = [tolerance.measure(row[kept], *scale_and_noise) for row, kept in zip(difference.cpu(), mask.cpu(), strict=True)]
-    size, allowed = max(found, key=lambda pair: pair[0] / pair[1] if pair[0] == pair[0] else math.inf)
+    measured = [tolerance.measure(row[real], *scale_and_noise) for row, real in zip(difference.cpu(), mask.cpu(), strict=True)]
+    size, allowed = max(measured, key=lambda pair: pair[0] / pair[1] if pair[0] == pair[0] else math.inf)
     return "" if size <= 2 * allowed else f"log-probabilities differ by {size:.2g}, and rounding explains {2 * allowed:.2g} at most"
 
 

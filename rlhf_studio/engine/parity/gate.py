@@ -1,4 +1,4 @@
-"""What happens before a run may learn anything: its forward passes are checked now, its first rollout when it is there."""
+"""The checks before a run learns anything: of its forward passes at once, and of its first rollout when it has been sampled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlhf_studio.runs.records import EventRecord
 
 
 def check_before_training(trainer: Trainer) -> EventRecord:
-    """Compare every forward pass with the models' own; the trainer gets the check of its first rollout. Returns what was found.
+    """Compare every forward pass with the models' own, and give the trainer the check of its first rollout. Returns an event.
 
     All ranks call this. Raises :class:`ParityError` where a model's numbers are not its own.
     """

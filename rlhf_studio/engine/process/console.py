@@ -100,5 +100,5 @@ HEADLINES = (
 
 def headline(metrics: Mapping[str, float]) -> str:
     """A step's headline numbers; of an update that was left out there are none, and its event says why."""
-    said = "  ".join(f"{word} {metrics[name]:.{digits}f}" for word, name, digits in HEADLINES if name in metrics)
-    return said or ("answered" if any(name.startswith("evaluation/") for name in metrics) else "not scored")
+    numbers = "  ".join(f"{word} {metrics[name]:.{digits}f}" for word, name, digits in HEADLINES if name in metrics)
+    return numbers or ("answered" if any(name.startswith("evaluation/") for name in metrics) else "not scored")

@@ -1,4 +1,4 @@
-"""What people ask of a run while it trains: save, stop, pause, go on by one step or one phase, and other settings."""
+"""Requests of people to a run while it trains: save, stop, pause, go on by one step or one phase, and other settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Control:
         self._changes: dict[int, int] = {}  # request for other settings -> the first step that is trained with them
 
     def before_step(self) -> None:
-        """Carry out what was asked since the last step; returns when the next one is to begin. Raises :class:`StopRequested`."""
+        """Carry out the requests since the last step. Returns when the next step is to begin. Raises :class:`StopRequested`."""
         self._phase = ""
         self._later.clear()
         if self._going in ("step", "phase"):
@@ -48,7 +48,7 @@ class Control:
         self._before_step = self._run.state() if self._going == "phase" or self._asks_people else None
 
     def after_phase(self, phase: str, so_far: StepSoFar) -> None:
-        """Where somebody goes on phase by phase: keep what the step has found, and wait. Raises :class:`StopRequested`."""
+        """When a person goes on phase by phase: store the numbers that the step has so far, and wait. Raises :class:`StopRequested`."""
         if self._going != "phase":
             return
         self._phase, number = phase, self._run.step_number + 1
@@ -57,9 +57,9 @@ class Control:
         self._attend()
 
     def while_rating(self) -> bool:
-        """Carry out what was asked while the step waits for people in its score phase; returns whether the run was paused meanwhile.
+        """Carry out requests while the step waits for ratings in its score phase. Returns whether the run was paused meanwhile.
 
-        Nothing has moved the weights then, as between sampling and scoring. Raises :class:`StopRequested`.
+        The step has not moved the weights yet. Raises :class:`StopRequested`.
         """
         self._phase, pauses = "rollout", self._pauses
         self._attend()
@@ -90,7 +90,7 @@ class Control:
                 if command.id not in self._later and command.id not in self._changes:
                     self._carry_out(command)
                 if self._going in ("step", "phase"):
-                    return  # what was asked after it is for where the run waits next
+                    return  # later requests are for the next point at which the run waits
             if self._going != "paused":
                 return
             self._run.compute.ranks.broadcast(WAIT)
@@ -133,7 +133,7 @@ class Control:
         return ONE_PROCESS if self._run.compute.ranks.size > 1 else ""
 
     def _change(self, command: Command) -> str:
-        """Plan other settings for the next step on all ranks, and on record. Returns why not; empty when they wait for that step."""
+        """Plan other settings for the next step on all ranks, and record them. Returns why this cannot be; empty when they are planned."""
         config, changes = self._run.config, command.payload.get("changes", {})
         problems = {setting: config.live_problem(setting, value) for setting, value in changes.items()}
         if not changes or any(problems.values()):
@@ -150,7 +150,7 @@ class Control:
         return ""
 
     def _stop(self, reason: str) -> None:
-        """Save and end. After a step's update, which has moved the weights, the little that is left of the step is done first."""
+        """Save and end. After a step's update, which has moved the weights, the rest of the step is done first."""
         if self._phase == "update":
             self._going = "on"
             return

@@ -86,7 +86,7 @@ def _follow(run_dir: Path, config: StageConfig, permissions: Permissions, mode: 
         refuse(config, permissions)
         compute = choose_compute(config)
         run, _ = build_stage(config, compute, _say_nothing, permissions)
-        # Rank 0 has looked which checkpoint is whole, and all load the same.
+        # Rank 0 has chosen a complete checkpoint, and all ranks load it.
         if mode == "resume":
             step = compute.ranks.broadcast(NO_CHECKPOINT)
             run.go_on_from(run_dir, None if step == NO_CHECKPOINT else step)

@@ -22,7 +22,7 @@ from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import RunWriter
 
 POLL_SECONDS = 0.5
-ALONE = "(no response)"  # what people see of an empty one, which the store would refuse
+ALONE = "(no response)"  # the text that people see for an empty response, which the store would refuse
 
 
 def ask_people(run: StageRun, run_dir: Path, writer: RunWriter, control: Control) -> None:
@@ -50,15 +50,15 @@ class RatingDesk:
         """The ratings of each episode. Raises StopRequested, :class:`NotRated`, and :class:`ComponentError`."""
         task_id = f"{self._run}-{field.rpartition('.')[2]}"
         step = self._step()
-        asked = [
+        new_items = [
             NewItem(prompt, (response if response.strip() else ALONE,), (f"{self._run}, step {step}",), step=step)
             for prompt, response in zip(episodes.prompts, episodes.responses, strict=True)
         ]
         try:
-            found = self._feedback.ask(task_id, self._run, self._task(settings), asked, time() + 60 * settings.time_limit)
+            task = self._feedback.ask(task_id, self._run, self._task(settings), new_items, time() + 60 * settings.time_limit)
         except ValueError as error:
             raise ComponentError(f"people cannot be asked: {error}") from error
-        task_id, items = found.task, [found.items[item_key(item)] for item in asked]
+        task_id, items = task.task, [task.items[item_key(item)] for item in new_items]
         used = False
         try:
             ratings = self._until_rated(task_id, settings, sorted(set(items)))
@@ -67,13 +67,13 @@ class RatingDesk:
             used = True
             raise
         finally:
-            if not used:  # a stop, or a failure: what was answered waits for the resume
+            if not used:  # a stop, or a failure: the ratings given so far wait for the resume
                 self._stop_asking(task_id, step)
         self._writer.set_state("running")
         return [ratings.get(item, []) for item in items]
 
     def _stop_asking(self, task_id: str, step: int) -> None:
-        """Close the task. A run that stops has stopped, also where that cannot be written: nobody is asked for a run that does not work."""
+        """Close the task: nobody rates for a run that does not work. The run stops even when this cannot be written."""
         try:
             self._feedback.stop_asking(task_id, step)
         except StoreError as error:
@@ -84,27 +84,27 @@ class RatingDesk:
         return NewTask(name, "rating", settings.guidelines, annotators=settings.raters, points=settings.points, ask_confidence=False)
 
     def _until_rated(self, task_id: str, settings: HumanReward, items: list[int]) -> dict[int, list[int]]:
-        """The ratings, all of them or, after the time limit, those that there are."""
-        step, waited, told = self._step(), 0.0, ""
-        wanted = len(items) * settings.raters
+        """All ratings; after the time limit, those that there are."""
+        step, waited, last_text = self._step(), 0.0, ""
+        needed = len(items) * settings.raters
         while True:
             ratings = self._feedback.ratings(task_id, step, settings.raters)
             given = sum(len(ratings.get(item, ())) for item in items)
-            if given == wanted:
+            if given == needed:
                 taken = self._feedback.take_ratings(task_id, step, settings.raters, items, all_of_them=True)
                 if taken is not None:  # else somebody took a rating back just now
                     return taken
             if waited >= 60 * settings.time_limit:
-                return self._without(task_id, settings, items, wanted - given)
-            text = f"{WAITING_FOR_RATINGS}: {given} of {wanted}"
-            if text != told:
-                self._writer.set_state("running", phase=text, fraction=given / wanted)
-                told = text
+                return self._without(task_id, settings, items, needed - given)
+            text = f"{WAITING_FOR_RATINGS}: {given} of {needed}"
+            if text != last_text:
+                self._writer.set_state("running", phase=text, fraction=given / needed)
+                last_text = text
             before = monotonic()
             paused = self._control.while_rating()
             sleep(POLL_SECONDS)
             if paused:
-                told = ""
+                last_text = ""
                 self._feedback.set_deadline(task_id, time() + max(0.0, 60 * settings.time_limit - waited))
             else:
                 waited += monotonic() - before

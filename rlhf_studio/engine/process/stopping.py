@@ -28,13 +28,13 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 def asked_by(command: Command) -> str:
-    """Why a run is to stop, for the record: who sent the request, where it says so."""
+    """Why a run is to stop, for the record: with who sent the request, when it says so."""
     by = command.payload.get("by")
     return f"asked by {by[:80]}" if isinstance(by, str) and by else OPERATOR
 
 
 def cause_of(command: Command) -> str:
-    """What the run is to say of its stop where no person has asked for it; empty where one has."""
+    """Why the run stops when no person has asked for it; empty when one has."""
     cause = command.payload.get("cause")
     return cause[:200] if isinstance(cause, str) else ""
 
@@ -171,7 +171,7 @@ class StopWatcher:
                 self._signals.request(self._reason)
 
     def _end(self) -> None:
-        """Put on record what the main thread cannot, then end the process."""
+        """Record the stop, which the main thread cannot do, then end the process."""
         with contextlib.suppress(StoreError):  # where it cannot be stored, the run shows as interrupted
             record_stop(self._writer, self._reason, " while loading, in the middle of a call that did not return")
         self._end_process()

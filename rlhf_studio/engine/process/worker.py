@@ -73,7 +73,7 @@ class Session:
 
 
 def _settings(run_dir: Path, mode: StartMode) -> StageConfig:
-    """The run's settings. One that begins takes the models of other runs as they are now, and says so in its settings."""
+    """The run's settings. A new run takes the models of other runs as they are now, and writes into its settings which these are."""
     reader = RunReader(run_dir)
     config = reader.config()
     if mode == "train" and (in_full := pinned(config, reader.working_folder())) != config:
@@ -147,7 +147,7 @@ class Worker:
         self.trackers = Trackers([], TrackedRun.of(self._run_dir, self._config, None), writer.event)  # the run's own once it is loaded
 
     def run(self) -> int:
-        """Load, train, end. However it ends, the run folder has the state and, where something went wrong, the cause."""
+        """Load, train, end. Whatever happens, the run folder has the state at the end and, after a failure, the cause."""
         try:
             self._train(self._load())
         except StopRequested as stop:
@@ -206,12 +206,12 @@ class Worker:
         end_process()
 
     def _prepare(self) -> StageRun:
-        """A run that is loaded, checked against the models' own forward pass and, where it goes on, at its checkpoint."""
+        """Load the run, restore its checkpoint when it goes on, and check it against the models' own forward pass."""
         refuse(self._config, self._session.permissions)
         if self._config.planned_steps:
             self._writer.plan(self._config.planned_steps)
-        for place in (paths.CHECKPOINTS, paths.SNAPSHOTS):
-            checkpoints.tidy(self._run_dir / place)
+        for folder in (paths.CHECKPOINTS, paths.SNAPSHOTS):
+            checkpoints.tidy(self._run_dir / folder)
         for problem in keep_sources(self._run_dir, self._config, RunReader(self._run_dir).working_folder()):
             self._writer.event(EventRecord("warning", "kept", problem))
         compute = choose_compute(self._config)
@@ -228,8 +228,8 @@ class Worker:
                 self._writer.event(change, run.step_number)
                 self.console.say(change.text)
         self._report("Comparing the forward pass with the model's own", None)
-        if found := run.check():
-            self._writer.event(found)
+        if checked := run.check():
+            self._writer.event(checked)
         tracked = TrackedRun.of(self._run_dir, self._config, None if self._session.mode == "train" else run.step_number)
         self.trackers = Trackers(self._config.engine.trackers, tracked, self._writer.event)
         if run.step_number == 0:
@@ -243,9 +243,9 @@ class Worker:
         if self._session.mode == "resume" and self._session.starting_point.step is not None:
             return
         config = self._config
-        policies = {one.name: one.path for one in sources_of(config)} if isinstance(config, EvaluationRunConfig) else {}
-        found = [asdict(one) for one in ingredients(config, policies=policies)]
-        self._writer.event(EventRecord("info", EVENT, f"Made from {', '.join(one['name'] for one in found)}.", {EVENT: found}))
+        policies = {source.name: source.path for source in sources_of(config)} if isinstance(config, EvaluationRunConfig) else {}
+        made_from = [asdict(ingredient) for ingredient in ingredients(config, policies=policies)]
+        self._writer.event(EventRecord("info", EVENT, f"Made from {', '.join(part['name'] for part in made_from)}.", {EVENT: made_from}))
 
     def _begin(self, run: StageRun) -> None:
         beginning = run.begin(self._report)

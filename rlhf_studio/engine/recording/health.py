@@ -13,24 +13,30 @@ LOWEST_KL = -1.0  # nats per response
 
 
 class Health:
-    """Makes the events. Some are reported once per run: ``reported`` holds their names and belongs into a checkpoint."""
+    """Makes the events. Some are reported once per run: ``reported`` has their names, and a checkpoint has to keep it."""
 
     def __init__(self, dtype: torch.dtype, reported: set[str] | None = None):
         self._dtype, self.reported = dtype, reported or set()
 
     def events(self, kl: float, stats: UpdateStats | None, problems: list[str]) -> list[EventRecord]:
-        """``kl`` is ``objective/kl``; ``stats`` is None where nothing was learned; ``problems`` are why minibatches were left out."""
-        found: list[EventRecord | None] = []
+        """The events of a step.
+
+        Args:
+            kl: ``objective/kl``.
+            stats: None when nothing was learned.
+            problems: why minibatches were left out.
+        """
+        due: list[EventRecord | None] = []
         if problems:
             what = "This update was" if stats is None else "1 minibatch was" if len(problems) == 1 else f"{len(problems)} minibatches were"
-            found.append(skip_event(what, problems[0]))
+            due.append(skip_event(what, problems[0]))
         if stats and stats.stopped_early:
-            found.append(EventRecord("info", "early_stop", "The passes over this batch ended early: the target KL was exceeded."))
+            due.append(EventRecord("info", "early_stop", "The passes over this batch ended early: the target KL was exceeded."))
         if stats and self._dtype is torch.float32 and stats.first_log_ratio > LARGEST_FIRST_LOG_RATIO:
-            found.append(self._once("ratio", f"Before the first update the ratio was off by {stats.first_log_ratio:.2g}; it should be 1."))
+            due.append(self._once("ratio", f"Before the first update the ratio was off by {stats.first_log_ratio:.2g}; it should be 1."))
         if kl < LOWEST_KL:
-            found.append(self._once("negative_kl", "The KL is clearly negative: samples do not come from the distribution that is scored."))
-        return [event for event in found if event is not None]
+            due.append(self._once("negative_kl", "The KL is clearly negative: samples do not come from the distribution that is scored."))
+        return [event for event in due if event is not None]
 
     def _once(self, name: str, text: str) -> EventRecord | None:
         if name in self.reported:

@@ -1,4 +1,4 @@
-"""The new log-probability of each token when an update went through it for the last time: what the inspector shows beside the old one."""
+"""The log-probability of each token in the last pass of an update that reached it. The inspector shows it beside the old one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LastLogprobs:
         self._kept_in = torch.zeros(len(rollout.tokens), dtype=torch.int64, device=rollout.logprobs.device)  # minibatch, from 1
 
     def keep(self, new_logprobs: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """What a minibatch gave: numbers of episodes (b,) and their new log-probabilities (b, t); t may be short of T."""
+        """Take a minibatch's results: numbers of episodes (b,) and their new log-probabilities (b, t); t may be smaller than T."""
         self._minibatch += 1
         for rows, logprobs in new_logprobs:
             self._logprobs[rows, : logprobs.shape[1]] = logprobs

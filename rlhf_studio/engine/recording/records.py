@@ -60,7 +60,7 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool
 
 
 def _critic_metrics(rollout: Rollout) -> dict[str, Tensor]:
-    """How well the critic's values foretold the returns; nothing without a critic."""
+    """How well the critic's values predicted the returns; nothing without a critic."""
     values, returns, mask = rollout.values, rollout.returns, rollout.tokens.mask
     if values is None or returns is None:
         return {}
@@ -130,7 +130,7 @@ class Recorder:
         self._given: set[int] = set()  # ids whose texts an earlier step has brought
 
     def episodes(self, rollout: Rollout, shown_ids: Sequence[np.ndarray] = ()) -> StepEpisodes:
-        """All episodes; with the texts of those tokens, in the responses and in ``shown_ids``, that no earlier call has brought."""
+        """All episodes; with the texts of the tokens in the responses and in ``shown_ids`` that no earlier call returned."""
         mask, scores = rollout.tokens.mask, rollout.scores
         names = EPISODE_TOKENS + (("kl",) if self._config.ppo.kl_estimator == "full" else ())
         ids = rollout.tokens.response_ids[mask].int().cpu().numpy()

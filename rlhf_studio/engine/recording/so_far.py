@@ -1,4 +1,4 @@
-"""What a step has found before it is done, as records of its episodes: for people who go through a step phase by phase."""
+"""A step's episodes before the step is done, as records: for people who go through a step phase by phase."""
 
 from __future__ import annotations
 

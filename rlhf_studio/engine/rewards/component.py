@@ -44,7 +44,7 @@ class Component:
 
 
 def _what_was_scored(episodes: Episodes, row: int | None) -> str:
-    """The end of an error's sentence: the prompt and response of ``row``, or of the whole batch its size and first prompt."""
+    """The end of an error's sentence: the prompt and response of ``row``; for a whole batch its size and its first prompt."""
     if row is not None:
         return f" for the prompt {quoted(episodes.prompts[row])} and the response {quoted(episodes.responses[row])}"
     count = len(episodes.responses)

@@ -38,7 +38,7 @@ class Episodes:
         return self.references
 
     def copied(self) -> Episodes:
-        """The same in lists of its own: whoever changes these changes nothing of the run."""
+        """A copy with lists of its own: a change to them changes nothing of the run."""
         references = None if self.references is None else list(self.references)
         chats = None if self.chats is None else [[dict(message) for message in chat] for chat in self.chats]
         return Episodes(list(self.prompts), list(self.responses), list(self.stopped), list(self.lengths), references, chats)
@@ -67,7 +67,7 @@ class Answer:
 
 
 def worst_reading(readings: Iterable[Tensor | None]) -> Tensor | None:
-    """Of several readings (B, 2) of the same episodes, for each that which lost most tokens; None where all read their texts whole."""
+    """For each episode, of several readings (B, 2), the one that lost most tokens; None where all readers read their texts in full."""
     known = [reading for reading in readings if reading is not None]
     if not known:
         return None
@@ -77,13 +77,13 @@ def worst_reading(readings: Iterable[Tensor | None]) -> Tensor | None:
 
 
 def reading_note(reading: Tensor | None, who: str) -> str:
-    """One sentence for a single text of which ``reading`` (1, 2) tells that it lost its beginning; empty when it did not."""
-    read, whole = (0, 0) if reading is None else reading[0].tolist()
-    return f"{who} read only the last {read:,} of the text's {whole:,} tokens: its beginning was cut off." if read < whole else ""
+    """A sentence for a single text that lost its beginning, as ``reading`` (1, 2) says; empty when it did not."""
+    read, total = (0, 0) if reading is None else reading[0].tolist()
+    return f"{who} read only the last {read:,} of the text's {total:,} tokens: its beginning was cut off." if read < total else ""
 
 
 def cut_share(reading: Tensor | None) -> float:
-    """The share of texts, of which ``reading`` (B, 2) tells, that lost their beginning; 0 where all were read whole (None)."""
+    """The share of texts that lost their beginning, from ``reading`` (B, 2); 0 for None, when all texts were read in full."""
     return 0.0 if reading is None else float((reading[:, 0] < reading[:, 1]).float().mean())
 
 

@@ -10,7 +10,7 @@ class RewardError(RuntimeError):
 
 
 class StepSkipped(RewardError):
-    """The step is to be left out because its person chose so; it is no failure, and not counted as one."""
+    """The step is left out because the run's settings say so; it is no failure, and not counted as one."""
 
 
 class ComponentError(RuntimeError):

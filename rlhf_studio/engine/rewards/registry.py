@@ -1,4 +1,4 @@
-"""From a component's settings to what scores: the builder of each kind, which registers itself with :func:`scorer`."""
+"""From a component's settings to a function that scores: the builder of each kind, which registers itself with :func:`scorer`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BuildContext:
     Attributes:
         field: where the component stands, such as ``reward.components.0``; errors name settings below it.
         compute: device and number format of the run.
-        report: is told what is being loaded.
+        report: takes a sentence about what is being loaded.
         permissions: what the program's start allowed.
     """
 
@@ -61,12 +61,12 @@ def builders() -> dict[type[Component], Builder]:
 
 
 def build_source(component: Component, context: BuildContext) -> Source:
-    """What scores for this component. Raises :class:`ConfigError` naming the setting that keeps it from working."""
+    """The function that scores for this component. Raises :class:`ConfigError` that names the setting which keeps it from working."""
     return builders()[type(component)](component, context)
 
 
 def refuse_problems(component: Component, field: str, permissions: Permissions) -> None:
-    """The check that was made before the start, made again where the component is built. Raises :class:`ConfigError`."""
+    """Repeat the check of before the start, now that the component is built. Raises :class:`ConfigError`."""
     problems = [Problem(f"{field}.{finding.setting}", finding.message) for finding in component.problems(permissions)]
     if problems:
         raise ConfigError(problems)

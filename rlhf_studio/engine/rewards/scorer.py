@@ -100,7 +100,7 @@ class Scorer:
 
     def reward_models(self) -> list[tuple[str, RewardModelScorer]]:
         """Every reward model, with the setting that names its component."""
-        return [(f"reward.components.{place}", model) for place, part in enumerate(self.components) for model in part.models]
+        return [(f"reward.components.{index}", model) for index, part in enumerate(self.components) for model in part.models]
 
     def people(self) -> list[HumanRatings]:
         """Those components that ask people."""

@@ -99,10 +99,10 @@ def sampling_steps(
             break
         token = torch.where(unfinished, drawn.tokens, pad_id)
         if can_shrink and 0 < count < SHRINK_BELOW * len(unfinished):
-            kept = unfinished.nonzero().squeeze(1)
-            cache.batch_select_indices(kept)
-            buffers.keep(kept)
-            unfinished, token = unfinished[kept], token[kept]
+            remaining = unfinished.nonzero().squeeze(1)
+            cache.batch_select_indices(remaining)
+            buffers.keep(remaining)
+            unfinished, token = unfinished[remaining], token[remaining]
         ids, positions = token[:, None], buffers.next_positions(step)
     return buffers.finish()
 
@@ -136,9 +136,9 @@ class _ResponseBuffers:
         """The rows of ``x`` (B, ...) whose episodes are still in the batch: (b, ...)."""
         return x if self._rows is None else x[self._rows]
 
-    def keep(self, places: Tensor) -> None:
-        """Remove all episodes from the batch except those at ``places`` in it, which ascend."""
-        self._rows = places if self._rows is None else self._rows[places]
+    def keep(self, rows: Tensor) -> None:
+        """Remove all episodes from the batch except its ``rows``, which ascend."""
+        self._rows = rows if self._rows is None else self._rows[rows]
         self._top_rows_in_batch = int((self._rows < self._top_rows).sum())
 
     def attention(self, step: int) -> Tensor:

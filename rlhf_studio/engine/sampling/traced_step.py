@@ -120,7 +120,7 @@ class _Step(nn.Module):
 
 
 class _FullLayer(DynamicLayer):
-    """Keys and values (b, heads, length, size) that already have a place for the new token, at the end."""
+    """Keys and values (b, heads, length, size) that already have a position for the new token, at the end."""
 
     keys: Tensor
     values: Tensor
@@ -140,7 +140,7 @@ class _FullLayer(DynamicLayer):
 
 
 def _example(policy: Policy, rows: int, length: int) -> StepInputs:
-    """Inputs of a step after ``length`` random tokens; the first row has one token less than the others, and padding in its place."""
+    """Inputs of a step after ``length`` random tokens; the first row has one token less than the others, and padding instead."""
     embedding: Any = policy.model.get_input_embeddings()
     vocabulary, generator = len(embedding.weight), torch.Generator().manual_seed(rows)
     drawn = torch.randint(vocabulary, (rows, length + 1), generator=generator)
@@ -154,7 +154,7 @@ def _example(policy: Policy, rows: int, length: int) -> StepInputs:
 
 
 def _extended_states(cache: Cache) -> list[Tensor]:
-    """Keys and values of each layer, made longer by a place for the new token."""
+    """Keys and values of each layer, longer by one position for the new token."""
     layers: Any = cache.layers  # ours: models.kv_cache
     return [state for layer in layers for state in layer.extend()]
 

@@ -35,7 +35,7 @@ from rlhf_studio.runs.reader import RunReader
 
 @dataclass(frozen=True)
 class WholeWeights:
-    """Weights of the policy and of a critic's trunk by name; None where the models themselves hold them whole."""
+    """The full weights of the policy and of a critic's trunk by name; None where the models themselves have them in full."""
 
     policy: dict[str, Tensor] | None = None
     critic: dict[str, Tensor] | None = None
@@ -69,7 +69,7 @@ def save_checkpoint(
 
     Returns its folder.
 
-    If the process dies at any moment of this, the checkpoint before it or this one is whole.
+    If the process dies at any moment of this, the earlier checkpoint or this one is complete.
 
     Raises:
         OSError: the disk is full or fails, or the run folder is gone; it is not made again.

@@ -28,7 +28,7 @@ Fill = Callable[[Path], None]
 def write_checkpoint(run_dir: Path, step: int, fill: Fill, keep: int, best_by: str | None = None) -> Path:
     """Write the checkpoint of ``step`` and remove older ones beyond ``keep``, but for the best by the metric ``best_by``.
 
-    Returns its folder. If the process dies at any moment of this, the checkpoint before it or this one is whole.
+    Returns its folder. If the process dies at any moment of this, the earlier checkpoint or this one is complete.
 
     Raises:
         OSError: the disk is full or fails, or the run folder is gone; it is not made again.

@@ -32,7 +32,7 @@ def restore_weights(model: PreTrainedModel | PeftModel, folder: Path) -> None:
 
 
 def _saved(folder: Path, model: PreTrainedModel) -> dict[str, Tensor]:
-    """The state dict as the model's own class reads it: it knows about shards, tied weights and renamed layers."""
+    """The saved state dict, read by the model's own class, which knows about shards, tied weights and renamed layers."""
     kind: Any = unsharded_class(model)
     saved: PreTrainedModel = kind.from_pretrained(folder, dtype=next(model.parameters()).dtype, use_safetensors=True)
     return dict(saved.state_dict())

@@ -41,7 +41,7 @@ class Exported:
 
     Attributes:
         adapter: whether the folder holds an adapter and not a whole model.
-        base: the adapter's base, also where it was added in; None for a policy whose weights were all trained.
+        base: the adapter's base, also when the adapter was merged into it; None for a policy whose weights were all trained.
         dtype: the number format of a merged model; empty otherwise.
         title: the name on the card, also of the folder.
         generation: how the run sampled at this step; None for a model that judges.
@@ -86,15 +86,15 @@ def metadata(story: Story, exported: Exported) -> dict[str, Any]:
     """The YAML header. Only what is known to be true on the hub: no path, no name that only this machine knows."""
     model, data = story.config.learns, _source(story)
     task = "text-generation" if exported.generation else "text-classification"
-    found: dict[str, Any] = {"library_name": "peft" if exported.adapter else "transformers", "pipeline_tag": task}
+    header: dict[str, Any] = {"library_name": "peft" if exported.adapter else "transformers", "pipeline_tag": task}
     base = exported.base.name if exported.base and exported.base.on_hub else model if _is_hub_id(model) else ""
     if base:
-        found |= {"base_model": base, "base_model_relation": "adapter" if exported.adapter else "finetune"}
+        header |= {"base_model": base, "base_model_relation": "adapter" if exported.adapter else "finetune"}
     if licence := licence_of(story, exported):
-        found["license"] = licence
+        header["license"] = licence
     if _is_hub_id(data) and "." not in data.rsplit("/", 1)[-1]:
-        found["datasets"] = [data]
-    return found | {"tags": [*telling_of(story.config).tags, "rlhf-studio"]}
+        header["datasets"] = [data]
+    return header | {"tags": [*telling_of(story.config).tags, "rlhf-studio"]}
 
 
 def _is_hub_id(name: str) -> bool:
@@ -103,7 +103,7 @@ def _is_hub_id(name: str) -> bool:
 
 def licence_of(story: Story, exported: Exported) -> str:
     """The base's licence as its own card says, where that card lies on this machine; empty where it is not known."""
-    name = exported.base.place if exported.base else resolve(story.config.learns)
+    name = exported.base.location if exported.base else resolve(story.config.learns)
     path = Path(name) / CARD if Path(name).is_dir() else _cached_card(name)
     if path is None or not path.is_file() or path.stat().st_size > MOST_README_BYTES:
         return ""
@@ -118,15 +118,15 @@ def _cached_card(name: str) -> Path | None:
 
     if not HUB_ID.fullmatch(name):
         return None
-    found = try_to_load_from_cache(name, CARD)
-    return Path(found) if isinstance(found, str) else None
+    path = try_to_load_from_cache(name, CARD)
+    return Path(path) if isinstance(path, str) else None
 
 
 def _what(story: Story, exported: Exported) -> str:
     config, chosen = story.config, exported.chosen
     start = exported.base.name if exported.base else shareable(config.learns)
-    whole = "A policy" if exported.generation else "A reward model"
-    kind = "A LoRA adapter" if exported.adapter else f"A LoRA adapter merged into its base ({exported.dtype})" if exported.base else whole
+    name = "A policy" if exported.generation else "A reward model"
+    kind = "A LoRA adapter" if exported.adapter else f"A LoRA adapter merged into its base ({exported.dtype})" if exported.base else name
     carried = exported.adapter and exported.base is not None and exported.base.included
     source = _source(story)
     noun = "Prompts" if config.stage == "ppo" else "Demonstrations" if config.stage == "sft" else "Preferences"
@@ -141,8 +141,10 @@ def _what(story: Story, exported: Exported) -> str:
         f"- **Run:** {markdown(story.name, 200)}" + (f", recipe {markdown(story.status.recipe, 100)}" if story.status.recipe else ""),
     ]
     licence = licence_of(story, exported)
-    said = f"its card says {markdown(licence)}" if licence else "not known to the program that wrote this card: look at the base's own page"
-    lines.append(f"- **Licence of the base:** {said}. It holds for this model too; so may terms of the data and of the reward models.")
+    terms = (
+        f"its card says {markdown(licence)}" if licence else "not known to the program that wrote this card: look at the base's own page"
+    )
+    lines.append(f"- **Licence of the base:** {terms}. It holds for this model too; so may terms of the data and of the reward models.")
     return "\n".join(lines)
 
 
@@ -163,7 +165,7 @@ def _reward(component: Component) -> str:
 
 
 def snippet(exported: Exported, data: Any) -> str:
-    """Python that loads the folder and writes one answer to a prompt that is written as those of ``data``, the run's settings."""
+    """Python code that loads the folder and answers a prompt, in the form that the run's settings ``data`` give to prompts."""
     name = repr(exported.title)
     if exported.generation is None:
         return _scoring(name, exported.judge)
@@ -173,7 +175,7 @@ def snippet(exported: Exported, data: Any) -> str:
     else:
         assert exported.base is not None
         lines = ["from peft import PeftModel", "from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig", ""]
-        here = f"folder = {name}  # or its name on the hub"
+        line = f"folder = {name}  # or its name on the hub"
         if exported.base.included:  # transformers would take the adapter's settings for the base's when given the name and a subfolder
             on_hub = "/" in exported.title
             lines = ["from huggingface_hub import snapshot_download", *lines] if on_hub else lines
@@ -181,7 +183,7 @@ def snippet(exported: Exported, data: Any) -> str:
             lines += [f'base = AutoModelForCausalLM.from_pretrained(f"{{folder}}/{BASE}")']
         else:
             revision = f", revision={exported.base.revision!r}" if exported.base.revision else ""
-            lines += [here, f"base = AutoModelForCausalLM.from_pretrained({readable(exported.base.name)!r}{revision})"]
+            lines += [line, f"base = AutoModelForCausalLM.from_pretrained({readable(exported.base.name)!r}{revision})"]
         lines += ["model = PeftModel.from_pretrained(base, folder)", "model.generation_config = GenerationConfig.from_pretrained(folder)"]
     lines += ["tokenizer = AutoTokenizer.from_pretrained(folder)"]
     if getattr(data, "chat_template", False):
@@ -193,7 +195,7 @@ def snippet(exported: Exported, data: Any) -> str:
 
 
 def _scoring(name: str, judge: RewardFile) -> str:
-    """Python that loads a reward model and scores one text, written as those are that it was trained on."""
+    """Python code that loads a reward model and scores one text, in the form of the texts that it was trained on."""
     trained = judge.trained_on or TrainedText()
     written = "tokenizer.eos_token" if trained.end_id is None else f"tokenizer.decode([{trained.end_id}])"
     end = f" + {written}" if judge.append_eos else ""
@@ -232,14 +234,14 @@ def _results(story: Story, curves: list[Curve]) -> str:
 
 
 def _answers(watched: Sequence[tuple[int, WatchRecord]], step: int) -> str:
-    found = answers_of(list(watched), step)
-    if not found:
+    answers = answers_of(list(watched), step)
+    if not answers:
         return ""
     rows = [
-        [markdown(one.prompt, 300), markdown(one.before[1].response), number(one.before[1].score), markdown(one.after[1].response),
-         number(one.after[1].score)] for one in found[:12]
+        [markdown(pair.prompt, 300), markdown(pair.before[1].response), number(pair.before[1].score), markdown(pair.after[1].response),
+         number(pair.after[1].score)] for pair in answers[:12]
     ]  # fmt: skip
-    first, last = found[0].before[0], max(one.after[0] for one in found)
+    first, last = answers[0].before[0], max(pair.after[0] for pair in answers)
     before = "the starting policy" if first == 0 else f"step {first}"
     head = ["Prompt", "Before", "Score", "After", "Score"]
     return f"## Answers before and after\n\nThe same prompts, answered by {before} and at step {last}.\n\n{_table(head, rows)}"
@@ -258,7 +260,11 @@ def _doctor(story: Story) -> str:
 
 
 def _training(story: Story) -> str:
-    rows = [[f"`{one.name}`", markdown(one.title), markdown(one.value, 400)] for group in story.settings.values() for one in group]
+    rows = [
+        [f"`{setting.name}`", markdown(setting.title), markdown(setting.value, 400)]
+        for group in story.settings.values()
+        for setting in group
+    ]
     if not rows:
         return ""
     fold = "<details>\n<summary>All settings of the run</summary>\n\n{}\n\n</details>"

@@ -1,4 +1,4 @@
-"""What ``python -m rlhf_studio export`` does: everything that was asked for is checked first, then made, one after the other."""
+"""What ``python -m rlhf_studio export`` does: it checks the whole request first, then makes one file or folder after the other."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Literal
 from rlhf_studio.analysis.logs.write import lines_of
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
-from rlhf_studio.jobs.export import hub, places
+from rlhf_studio.jobs.export import hub, targets
 from rlhf_studio.jobs.export.card import Exported, write_card
 from rlhf_studio.jobs.export.report import report
 from rlhf_studio.jobs.export.story import story_of
 from rlhf_studio.jobs.export.tables import write_csv
-from rlhf_studio.jobs.export.weights import Chosen, Told, base_of, choose, write_adapter, write_policy
+from rlhf_studio.jobs.export.weights import Chosen, OnProgress, base_of, choose, write_adapter, write_policy
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import clear_left
 from rlhf_studio.runs.lab.fork import settings_of
@@ -33,8 +33,8 @@ ONLY_WHOLE = (
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a person asked for.
+class ExportRequest:
+    """What shall be exported.
 
     Attributes:
         targets: kind -> where it goes. Weights go into a folder, or into a zip when the path ends with ``.zip``.
@@ -53,59 +53,57 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What came out: paths with their sizes in bytes, and the address on the hub, empty for none."""
+class ExportResult:
+    """The files that were made, with their sizes in bytes; and the address on the hub, empty without a push."""
 
     files: list[tuple[Path, int]]
     address: str = ""
 
 
-def export(run_dir: Path, wanted: Wanted, told: Told) -> Made:
-    """Make what was asked for. ``told`` hears what is being done, and how far that is from 0 to 1, None where nobody knows.
-
-    A push comes last: where it fails, everything is in its place here.
+def export(run_dir: Path, request: ExportRequest, on_progress: OnProgress) -> ExportResult:
+    """Make the files of a request. A push comes last: where it fails, the files stay.
 
     Raises:
-        ConfigError: what was asked for cannot be, and nothing was made; or the hub refuses, and the message says what was made.
+        ConfigError: the request cannot be met, and nothing was made; or the hub refuses, and the message says what was made.
         StoreError: the run cannot be read, or the disk is full or may not be written.
     """
     reader = RunReader(run_dir)
     status = reader.status()
-    _check(wanted)
-    for target in wanted.targets.values():
-        places.check_outside_runs(target)
-    chosen = choose(reader, wanted.at) if wanted.targets.keys() & set(WEIGHTS) else None
-    if chosen is not None and not chosen.is_adapter and "adapter" in wanted.targets:
-        raise places.refuse(ONLY_WHOLE if chosen.kind == "reward_model" else ONLY_MERGED)
-    files: dict[Kind, list[tuple[Path, int]]] = {kind: [] for kind in wanted.targets}
+    _check(request)
+    for target in request.targets.values():
+        targets.check_outside_runs(target)
+    chosen = choose(reader, request.at) if request.targets.keys() & set(WEIGHTS) else None
+    if chosen is not None and not chosen.is_adapter and "adapter" in request.targets:
+        raise targets.refuse(ONLY_WHOLE if chosen.kind == "reward_model" else ONLY_MERGED)
+    files: dict[Kind, list[tuple[Path, int]]] = {kind: [] for kind in request.targets}
     address = ""
-    for kind in sorted(wanted.targets, key=lambda kind: kind in WEIGHTS and bool(wanted.push)):
-        target = wanted.targets[kind]
-        places.make_folders(target, reader.run_dir)
+    for kind in sorted(request.targets, key=lambda kind: kind in WEIGHTS and bool(request.push)):
+        target = request.targets[kind]
+        targets.make_folders(target, reader.run_dir)
         if kind in WEIGHTS:
             assert chosen is not None
-            files[kind], address = _weights(reader, kind, chosen, target, wanted, told, status.device)
+            files[kind], address = _weights(reader, kind, chosen, target, request, on_progress, status.device)
         else:
-            files[kind] = [_file(reader, kind, target, wanted.replace, told)]
-    return Made(list(chain.from_iterable(files.values())), address)
+            files[kind] = [_file(reader, kind, target, request.replace, on_progress)]
+    return ExportResult(list(chain.from_iterable(files.values())), address)
 
 
-def _check(wanted: Wanted) -> None:
-    if not wanted.targets:
-        raise places.refuse("say what to take home: --adapter, --merged, --html, --csv or --jsonl with a path")
-    weights = [kind for kind in wanted.targets if kind in WEIGHTS]
-    if wanted.push and len(weights) != 1:
-        raise places.refuse("--push takes one model: give --adapter PATH or --merged PATH with it")
-    if wanted.push:
-        hub.check_name(wanted.push)
+def _check(request: ExportRequest) -> None:
+    if not request.targets:
+        raise targets.refuse("say what to take home: --adapter, --merged, --html, --csv or --jsonl with a path")
+    weights = [kind for kind in request.targets if kind in WEIGHTS]
+    if request.push and len(weights) != 1:
+        raise targets.refuse("--push takes one model: give --adapter PATH or --merged PATH with it")
+    if request.push:
+        hub.check_name(request.push)
         hub.token_of(os.environ)
-    if (wanted.at or wanted.zip or wanted.public) and not weights:
-        raise places.refuse("--at, --zip and --public are for weights: give --adapter PATH or --merged PATH with them")
-    everything = [path for kind, target in wanted.targets.items() for path in _targets(kind, target, wanted.zip)]
+    if (request.at or request.zip or request.public) and not weights:
+        raise targets.refuse("--at, --zip and --public are for weights: give --adapter PATH or --merged PATH with them")
+    everything = [path for kind, target in request.targets.items() for path in _targets(kind, target, request.zip)]
     if len({path.resolve() for path in everything}) < len(everything):
-        raise places.refuse("two of the targets are the same path; give each its own")
+        raise targets.refuse("two of the targets are the same path; give each its own")
     for path in everything:
-        places.check_target(path, replace=wanted.replace)
+        targets.check_target(path, replace=request.replace)
 
 
 def _targets(kind: Kind, target: Path, zip: bool) -> list[Path]:
@@ -117,57 +115,57 @@ def _zip_beside(folder: Path) -> Path:
 
 
 def _weights(
-    reader: RunReader, kind: Kind, chosen: Chosen, target: Path, wanted: Wanted, told: Told, device: str
+    reader: RunReader, kind: Kind, chosen: Chosen, target: Path, request: ExportRequest, on_progress: OnProgress, device: str
 ) -> tuple[list[tuple[Path, int]], str]:
     title = target.name.removesuffix(".zip") or "model"
     only_zip = target.suffix == ".zip"
-    with places.working_folder(target) as working:
+    with targets.working_folder(target) as working:
         folder = working / "folder"
         folder.mkdir()
-        _fill(reader, kind, chosen, folder, wanted.push or title, told, device)
+        _fill(reader, kind, chosen, folder, request.push or title, on_progress, device)
         zipped = working / "zip"
-        if only_zip or wanted.zip:
-            places.check_room(target, places.bytes_of(folder))
-            places.write_zip(folder, _plain(title), zipped, partial(told, "Writing the zip"))
+        if only_zip or request.zip:
+            targets.check_room(target, targets.bytes_of(folder))
+            targets.write_zip(folder, _plain(title), zipped, partial(on_progress, "Writing the zip"))
         made = []
         if zipped.exists():
-            place = target if only_zip else _zip_beside(target)
-            places.check_target(place, replace=wanted.replace)
-            zipped.replace(place)
-            made.append((place, place.stat().st_size))
+            path = target if only_zip else _zip_beside(target)
+            targets.check_target(path, replace=request.replace)
+            zipped.replace(path)
+            made.append((path, path.stat().st_size))
         if not only_zip:
-            places.put_folder(folder, target)
-            made.insert(0, (target, places.bytes_of(target)))
-        return made, _push(folder if only_zip else target, made[0][0], wanted, told) if wanted.push else ""
+            targets.put_folder(folder, target)
+            made.insert(0, (target, targets.bytes_of(target)))
+        return made, _push(folder if only_zip else target, made[0][0], request, on_progress) if request.push else ""
 
 
-def _push(folder: Path, kept: Path, wanted: Wanted, told: Told) -> str:
+def _push(folder: Path, path: Path, request: ExportRequest, on_progress: OnProgress) -> str:
     """Upload the weights; returns their address. What was made here stays, and a refusal says where it lies."""
-    told(f"{PUSHING} as {wanted.push}", None)
+    on_progress(f"{PUSHING} as {request.push}", None)
     try:
-        return hub.push(folder, wanted.push, public=wanted.public)
+        return hub.push(folder, request.push, public=request.public)
     except ConfigError as error:
-        raise places.refuse(f"{str(error).rstrip('.')}. Nothing is lost: the export itself is done, and lies in {kept}") from None
+        raise targets.refuse(f"{str(error).rstrip('.')}. Nothing is lost: the export itself is done, and lies in {path}") from None
 
 
 def _plain(title: str) -> str:
     """A name that every system can unpack."""
-    kept = "".join(character if character.isascii() and (character.isalnum() or character in "._-") else "-" for character in title)
-    return kept.strip(".-") or "model"
+    name = "".join(character if character.isascii() and (character.isalnum() or character in "._-") else "-" for character in title)
+    return name.strip(".-") or "model"
 
 
-def _fill(reader: RunReader, kind: Kind, chosen: Chosen, folder: Path, title: str, told: Told, device: str) -> None:
+def _fill(reader: RunReader, kind: Kind, chosen: Chosen, folder: Path, title: str, on_progress: OnProgress, device: str) -> None:
     config = settings_of(reader, chosen.folder)
     base, dtype = base_of(reader.run_dir, chosen) if chosen.is_adapter else None, ""
     if base is None:
-        write_policy(chosen, folder, config, told)
+        write_policy(chosen, folder, config, on_progress)
     elif kind == "adapter":
-        write_adapter(chosen, base, folder, config, told)
+        write_adapter(chosen, base, folder, config, on_progress)
     else:
         from rlhf_studio.jobs.export.merging import write_merged
 
-        dtype = write_merged(chosen, base, folder, config, device, told)
-    told("Writing the model card", None)
+        dtype = write_merged(chosen, base, folder, config, device, on_progress)
+    on_progress("Writing the model card", None)
     write_card(
         story_of(reader),
         Exported(
@@ -178,17 +176,17 @@ def _fill(reader: RunReader, kind: Kind, chosen: Chosen, folder: Path, title: st
     )
 
 
-def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, told: Told) -> tuple[Path, int]:
-    with places.new_file(target, replace=replace) as path:
+def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, on_progress: OnProgress) -> tuple[Path, int]:
+    with targets.new_file(target, replace=replace) as path:
         if kind == "html":
-            told("Writing the report", None)
+            on_progress("Writing the report", None)
             path.write_text(report(story_of(reader)), encoding="utf-8")
         elif kind == "csv":
             with path.open("w", encoding="utf-8", newline="") as file:
-                write_csv(reader, file, partial(told, "Writing the metrics"))
+                write_csv(reader, file, partial(on_progress, "Writing the metrics"))
         else:
             with path.open("w", encoding="ascii") as file:
-                file.writelines(lines_of(reader, partial(told, "Writing the responses")))
+                file.writelines(lines_of(reader, partial(on_progress, "Writing the responses")))
     return target, target.stat().st_size
 
 

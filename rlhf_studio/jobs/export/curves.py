@@ -75,7 +75,7 @@ def curves_of(series: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[Curve]:
     A value beyond float32 is a gap, as it is in the app's charts.
     """
     known = {metric.name: metric for metric in METRICS}
-    found = []
+    curves = []
     for name, colour in DRAWN.items():
         steps, values = series.get(name, (np.zeros(0), np.zeros(0)))
         values = np.where(np.abs(values) <= LARGEST_FLOAT32, values, np.nan)
@@ -84,20 +84,20 @@ def curves_of(series: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[Curve]:
             low, high, ticks = axis(values[np.isfinite(values)])
             metric = known.get(name)
             title, unit = (metric.title, metric.unit) if metric else (name, "")
-            found.append(Curve(name, title, unit, colour, steps, values, low, high, ticks))
-    return found
+            curves.append(Curve(name, title, unit, colour, steps, values, low, high, ticks))
+    return curves
 
 
 def _thin(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """At most :data:`MOST_POINTS` points that look the same: the lowest and the highest of each stretch, and the last."""
     if len(values) <= MOST_POINTS:
         return steps, values
-    kept = {len(values) - 1}
+    rows_to_draw = {len(values) - 1}
     for stretch in np.array_split(np.arange(len(values)), MOST_POINTS // 2 - 1):
         finite = stretch[np.isfinite(values[stretch])]
         if len(finite):
-            kept |= {int(finite[np.argmin(values[finite])]), int(finite[np.argmax(values[finite])])}
-    rows = np.array(sorted(kept))
+            rows_to_draw |= {int(finite[np.argmin(values[finite])]), int(finite[np.argmax(values[finite])])}
+    rows = np.array(sorted(rows_to_draw))
     return steps[rows], values[rows]
 
 

@@ -17,7 +17,7 @@ from rlhf_studio.runs.evaluation.answers import Answer
 def write_csv(report: Report, file: TextIO) -> None:
     """One row for each policy. A number with an interval has the columns ``NAME``, ``NAME_low`` and ``NAME_high``; unknown is empty."""
     table = table_of(report)
-    several = [any(isinstance(cells[place], Interval) for _, cells in table.rows) for place in range(len(table.columns))]
+    several = [any(isinstance(cells[index], Interval) for _, cells in table.rows) for index in range(len(table.columns))]
     writer = csv.writer(file, lineterminator="\n")
     header = ["policy", "answers"]
     for column, interval in zip(table.columns, several, strict=True):
@@ -49,8 +49,8 @@ def as_markdown(report: Report, refers: str) -> str:
     names = [markdown(policy, 80) for policy, _ in table.rows]
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
     lines += [
-        f"| {markdown(column.title, 80)} | " + " | ".join(shown(cells[place], column) for _, cells in table.rows) + " |"
-        for place, column in enumerate(table.columns)
+        f"| {markdown(column.title, 80)} | " + " | ".join(cell_text(cells[index], column) for _, cells in table.rows) + " |"
+        for index, column in enumerate(table.columns)
     ]
     sentence = markdown(report.frontier.sentence) if report.frontier.sentence else ""
     return "\n".join([*lines, "", explained(report, refers, markdown), *(["", sentence] if sentence else [])]) + "\n"
@@ -61,16 +61,16 @@ def explained(report: Report, refers: str, written: Callable[[str, int], str], l
 
     Args:
         refers: what KL and perplexity refer to; empty where nothing says so.
-        written: makes a name harmless where it will stand; takes the name and the most characters.
+        written: makes a name safe for the place where it will stand. Takes the name and the most characters that it may have.
         left: a sentence about what has not been answered yet.
     """
-    told = f"{report.prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts."
+    sentences = f"{report.prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts."
     if len(report.policies) > 1:
-        told += f" Win rates and gains are against {written(report.first, 80)}."
-    return told + (f" KL and perplexity refer to {written(refers, 200)}." if refers else "")
+        sentences += f" Win rates and gains are against {written(report.first, 80)}."
+    return sentences + (f" KL and perplexity refer to {written(refers, 200)}." if refers else "")
 
 
-def shown(value: Cell, column: Column) -> str:
+def cell_text(value: Cell, column: Column) -> str:
     """A cell for people: the number, and its interval in brackets."""
     middle, low, high = _parts(value)
     ends = "" if low is None or high is None else f" [{_figure(low, column)}, {_figure(high, column)}]"

@@ -43,6 +43,6 @@ def join(*children: Any) -> Html:
 
 def table(head: list[str], rows: list[list[Any]], class_: str = "") -> Html:
     """A table with a head; the first cell of each row names the row."""
-    body = [tag("tr", tag("th", row[0], scope="row"), [tag("td", one) for one in row[1:]]) for row in rows]
-    top = tag("thead", tag("tr", [tag("th", one, scope="col") for one in head]))
+    body = [tag("tr", tag("th", row[0], scope="row"), [tag("td", content) for content in row[1:]]) for row in rows]
+    top = tag("thead", tag("tr", [tag("th", title, scope="col") for title in head]))
     return tag("div", tag("table", top, tag("tbody", body), class_=class_ or None), class_="scroll")

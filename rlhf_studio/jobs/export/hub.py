@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlhf_studio.jobs.export.places import refuse
+from rlhf_studio.jobs.export.targets import refuse
 
 TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
@@ -47,13 +47,13 @@ def push(folder: Path, name: str, *, public: bool = False, environment: Mapping[
         status = error.response.status_code if error.response is not None else 0
         if status in (401, 403):
             raise refuse(f"the hub refused to write {name} (HTTP {status}): check that the token may write there") from None
-        raise refuse(f"the hub answered with HTTP {status}: {_said(error, token)}") from None
+        raise refuse(f"the hub answered with HTTP {status}: {_first_line(error, token)}") from None
     except (HTTPError, OSError, ValueError) as error:
-        raise refuse(f"the hub cannot be reached or refused: {_said(error, token)}") from None
+        raise refuse(f"the hub cannot be reached or refused: {_first_line(error, token)}") from None
     return str(made)
 
 
-def _said(error: Exception, token: str) -> str:
+def _first_line(error: Exception, token: str) -> str:
     """The first line of an error, without the token whatever happens."""
     lines = str(error).replace(token, "...").strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__

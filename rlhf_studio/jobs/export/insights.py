@@ -1,4 +1,4 @@
-"""What the analyses say of a run: the one place where exports ask them."""
+"""What the analyses say of a run. Exports ask them here alone."""
 
 from __future__ import annotations
 

@@ -12,22 +12,22 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.models.merging import logits_at_sight, merged_for_good, require_same
-from rlhf_studio.jobs.export.places import check_room, refuse
-from rlhf_studio.jobs.export.weights import Base, Chosen, Told, write_generation, write_tokenizer
+from rlhf_studio.jobs.export.targets import check_room, refuse
+from rlhf_studio.jobs.export.weights import Base, Chosen, OnProgress, write_generation, write_tokenizer
 
 
-def write_merged(chosen: Chosen, base: Base, folder: Path, config: StageConfig, device: str, told: Told) -> str:
+def write_merged(chosen: Chosen, base: Base, folder: Path, config: StageConfig, device: str, on_progress: OnProgress) -> str:
     """Add the adapter into the base in float32, then round to the run's number format. Returns that format's name.
 
-    The merged model is compared with the adapter on its base, and what was written with the merged model, by a forward pass each.
+    A forward pass compares the merged model with the adapter on its base; another one compares the written model with the merged one.
 
     Raises ConfigError when the base cannot be loaded, the adapter does not fit it, or a forward pass gives other numbers.
     """
-    told("Loading the base model", None)
+    on_progress("Loading the base model", None)
     dtype = dtype_of(config, device)
     try:
-        model = AutoModelForCausalLM.from_pretrained(base.place, revision=base.revision or "main", dtype=torch.float32)
-        told("Adding the adapter into the base", None)
+        model = AutoModelForCausalLM.from_pretrained(base.location, revision=base.revision or "main", dtype=torch.float32)
+        on_progress("Adding the adapter into the base", None)
         merged: Any = merged_for_good(PeftModel.from_pretrained(model, chosen.policy))
         expected = logits_at_sight(_rounded(merged, dtype))
     except (OSError, ValueError, LookupError, RuntimeError) as error:
@@ -35,10 +35,10 @@ def write_merged(chosen: Chosen, base: Base, folder: Path, config: StageConfig, 
     merged = merged.to(dtype)
     merged.config.dtype = dtype
     check_room(folder, sum(parameter.numel() * parameter.element_size() for parameter in merged.parameters()))
-    told("Writing the merged model", None)
+    on_progress("Writing the merged model", None)
     merged.save_pretrained(folder)
     del model, merged  # before the next one is loaded
-    told("Comparing what was written with the checkpoint", None)
+    on_progress("Comparing what was written with the checkpoint", None)
     try:
         written = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         require_same(logits_at_sight(written), expected, "the merged model, read back from its file,")
@@ -55,7 +55,7 @@ def _refuse(what: str, base: Base, error: Exception) -> ConfigError:
 
 @torch.no_grad()
 def _rounded(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """The model with all that is saved of it rounded to ``dtype``, still in float32."""
+    """The model in float32, with every saved number rounded to ``dtype``."""
     for tensor in model.state_dict().values():
         if tensor.is_floating_point():
             tensor.copy_(tensor.to(dtype))

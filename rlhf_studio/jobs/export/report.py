@@ -90,7 +90,7 @@ def _verdict(story: Story) -> Html:
 def _finding(finding: Finding) -> Html:
     head = tag("summary", tag("span", finding.level, class_="level"), " ", finding.title, tag("span", f" {finding.when}",
                                                                                           class_="quiet"))  # fmt: skip
-    facts = [("Rule", finding.threshold), ("Seen", [tag("div", _place(item)) for item in finding.evidence])]
+    facts = [("Rule", finding.threshold), ("Seen", [tag("div", _evidence_text(item)) for item in finding.evidence])]
     facts += [("Cause", finding.cause), ("What to do", finding.advice)]
     if finding.changes:
         facts.append(("To try", ", ".join(f"{name} = {value}" for name, value in finding.changes.items())))
@@ -98,9 +98,9 @@ def _finding(finding: Finding) -> Html:
     return tag("details", head, body, data_level=finding.level, open=finding.level != "note")
 
 
-def _place(evidence: Evidence) -> str:
-    places = {"step": evidence.step, "response": evidence.sample, "token": evidence.token}
-    where = ", ".join(f"{name} {value}" for name, value in places.items() if value is not None)
+def _evidence_text(evidence: Evidence) -> str:
+    position = {"step": evidence.step, "response": evidence.sample, "token": evidence.token}
+    where = ", ".join(f"{name} {value}" for name, value in position.items() if value is not None)
     return f"{evidence.text} ({where})" if where else evidence.text
 
 
@@ -139,8 +139,8 @@ def _learned(learned: Learned) -> Html:
     for title, shifts in (("Tokens that became likelier", learned.rose), ("Tokens that became less likely", learned.fell)):
         if shifts:
             shift_rows: list[list[Any]] = [
-                [join(tag("span", f"\u2026{one.context}", class_="quiet"), tag("b", one.token)), number(100 * one.before) + " %",
-                 number(100 * one.after) + " %"] for one in shifts[:10]
+                [join(tag("span", f"\u2026{shift.context}", class_="quiet"), tag("b", shift.token)), number(100 * shift.before) + " %",
+                 number(100 * shift.after) + " %"] for shift in shifts[:10]
             ]  # fmt: skip
             parts += [tag("h3", title), table(["Token", "At the start", "Now"], shift_rows, "figures")]
     if learned.gaps:
@@ -164,7 +164,7 @@ def _answers(story: Story) -> Html:
         tag(
             "article",
             tag("h3", answers.prompt),
-            tag("div", [_answer(*one, scale) for one in (answers.before, answers.after)], class_="pair"),
+            tag("div", [_answer(*answer, scale) for answer in (answers.before, answers.after)], class_="pair"),
         )
         for answers in story.answers
     ]
@@ -180,8 +180,9 @@ def _differences(record: WatchRecord) -> np.ndarray | None:
 
 def _scale(answers: list[Answers]) -> float:
     """The difference that gets the full colour: one for the whole report, so that colours can be compared. 0 without differences."""
-    found = [found for one in answers for _, record in (one.before, one.after) if (found := _differences(record)) is not None]
-    sizes = np.abs(np.concatenate(found)) if found else np.zeros(0)
+    records = [record for pair in answers for _, record in (pair.before, pair.after)]
+    differences = [known for record in records if (known := _differences(record)) is not None]
+    sizes = np.abs(np.concatenate(differences)) if differences else np.zeros(0)
     sizes = sizes[np.isfinite(sizes) & (sizes > _SHADES_FROM)]
     return float(np.quantile(sizes, 0.95)) if len(sizes) else 0.0
 
@@ -192,9 +193,9 @@ def _answer(step: int, record: WatchRecord, scale: float) -> Html:
     if differences is not None and len(differences) == len(record.pieces):
         body = [_token(piece, float(value), scale) for piece, value in zip(record.pieces, differences, strict=True)]
     facts = {"score": record.score, "gold": record.gold, "KL": record.kl}
-    said = ", ".join(f"{name} {number(value)}" for name, value in facts.items() if value is not None)
+    figures = ", ".join(f"{name} {number(value)}" for name, value in facts.items() if value is not None)
     who = "starting policy" if step == 0 else f"step {step}"
-    return tag("div", tag("p", body, class_="answer"), tag("p", f"{who}: {said}", class_="quiet"))
+    return tag("div", tag("p", body, class_="answer"), tag("p", f"{who}: {figures}", class_="quiet"))
 
 
 def _token(piece: str, difference: float, scale: float) -> Html:
@@ -213,14 +214,14 @@ def _settings(story: Story) -> Html:
         rows = [
             tag(
                 "tr",
-                tag("th", one.title, scope="row"),
-                tag("td", tag("code", one.name)),
-                tag("td", one.value),
-                class_=one.changed and "changed",
+                tag("th", setting.title, scope="row"),
+                tag("td", tag("code", setting.name)),
+                tag("td", setting.value),
+                class_=setting.changed and "changed",
             )
-            for one in settings
+            for setting in settings
         ]
-        changed = sum(one.changed for one in settings)
+        changed = sum(setting.changed for setting in settings)
         title = SECTION_TITLES.get(section, section.capitalize())
         head = tag("summary", title, tag("span", f" {changed} changed from the defaults", class_="quiet") if changed else None)
         parts.append(tag("details", head, tag("div", tag("table", tag("tbody", rows)), class_="scroll"), open=section == "ppo"))

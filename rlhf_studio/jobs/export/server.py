@@ -1,4 +1,4 @@
-"""What "Take it home" asks for, made in a child process (:mod:`rlhf_studio.child_process.serving`).
+"""The requests of "Take it home", carried out in a child process (:mod:`rlhf_studio.child_process.serving`).
 
 A request is ``{"run_dir", "what", "target", "at", "push", "public"}``. The event ``result`` has ``files``, their names, and the ``address``
 on the hub, empty for none.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlhf_studio.child_process.serving import Handler, IsCancelled, Json, Tell
 from rlhf_studio.config.io import ConfigError
-from rlhf_studio.jobs.export.command import Wanted, export
+from rlhf_studio.jobs.export.command import ExportRequest, export
 from rlhf_studio.runs.errors import StoreError
 
 MESSAGES = (ConfigError, StoreError)
@@ -26,7 +26,7 @@ def make(request: Json, tell: Tell, is_cancelled: IsCancelled) -> None:
     """Make one export, in the place of an earlier one of the same name. Raises as :func:`rlhf_studio.jobs.export.command.export`."""
     last: tuple[str, int | None] = ("", None)
 
-    def told(text: str, fraction: float | None) -> None:
+    def on_progress(text: str, fraction: float | None) -> None:
         nonlocal last
         now = (text, None if fraction is None else int(100 * fraction))
         if now != last:  # each new sentence, and each further hundredth
@@ -34,6 +34,6 @@ def make(request: Json, tell: Tell, is_cancelled: IsCancelled) -> None:
             tell({"event": "progress", "text": text, "fraction": fraction})
 
     target, at = {request["what"]: Path(request["target"])}, str(request.get("at", ""))
-    wanted = Wanted(target, at, push=request.get("push", ""), public=request.get("public") is True, replace=True)
-    made = export(Path(request["run_dir"]), wanted, told)
-    tell({"event": "result", "files": [path.name for path, _ in made.files], "address": made.address})
+    export_request = ExportRequest(target, at, push=request.get("push", ""), public=request.get("public") is True, replace=True)
+    result = export(Path(request["run_dir"]), export_request, on_progress)
+    tell({"event": "result", "files": [path.name for path, _ in result.files], "address": result.address})

@@ -1,4 +1,4 @@
-"""How a run of each stage is told to others: what trained it, what its model is for, and what it cites."""
+"""What a model card says of a run's stage: what trained it, what its model is for, and what it cites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Telling:
     Attributes:
         trained: how the model was trained, as the end of a sentence.
         tags: for the hub.
-        summary: the metrics whose first and last values are told.
+        summary: the metrics whose first and last values are shown.
         drawn: the metrics whose curves the card shows.
         limit: what such a model must not be taken for.
         citation: the method, as BibTeX.
@@ -111,7 +111,7 @@ _WITHOUT_CRITIC = {
 
 
 def telling_of(config: StageConfig) -> Telling:
-    """What is told of a run with these settings: that of its stage, or of its kind of advantages where these are not PPO's own."""
+    """The texts for a run with these settings: those of its stage, or of its kind of advantages where these are not PPO's own."""
     telling = TELLINGS[config.stage]
     if not isinstance(config, RunConfig) or config.ppo.has_critic:
         return telling

@@ -1,4 +1,4 @@
-"""What a run has to tell, read once and as plain data: the report and the model card are written from it."""
+"""The facts of a run, read once and as plain data: the report and the model card are written from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a watched prompt was answered: by the starting policy, or the first time, and the last time; each with its step."""
+    """The first and the last answer to a watched prompt, each with its step. The first is the starting policy's where it is recorded."""
 
     prompt: str
     before: tuple[int, WatchRecord]
@@ -45,7 +45,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Story:
-    """Everything that is told.
+    """All facts of a run for its report and its card.
 
     Attributes:
         program: version of this program that created the run.
@@ -99,7 +99,7 @@ def story_of(reader: RunReader) -> Story:
         summary=[(*titles[name], first, last) for name, (first, last) in ends.items() if first is not None and last is not None],
         series=series,
         answers=answers_of(reader.watched()),
-        changes=[replace(one, old=leaving.data(one.old), new=leaving.data(one.new)) for one in reader.changes()],
+        changes=[replace(change, old=leaving.data(change.old), new=leaving.data(change.new)) for change in reader.changes()],
         events=[replace(event, text=leaving.text(event.text)) for event in reader.newest_events(MOST_EVENTS, of="now")],
         settings=settings_of(config) if origin.settings_known else {},
         diagnosis=insights.diagnosis_of(reader),
@@ -109,8 +109,8 @@ def story_of(reader: RunReader) -> Story:
 
 def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     rows: list[tuple[int, dict[str, float | None]]] = []
-    while found := reader.metrics_since(rows[-1][0] if rows else 0, 1000):
-        rows += found
+    while new_rows := reader.metrics_since(rows[-1][0] if rows else 0, 1000):
+        rows += new_rows
     names = list(dict.fromkeys(name for _, metrics in rows for name in metrics))
 
     def value(metrics: dict[str, float | None], name: str) -> float:
@@ -126,9 +126,9 @@ def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def sentence_of(verdict: Verdict) -> str:
-    """The verdict's sentence, for where its kind stands in front of it already."""
-    said = verdict.sentence.removeprefix(f"{verdict.kind.capitalize()}: ")
-    return said[:1].upper() + said[1:]
+    """The verdict's sentence without its kind, which stands in front of it already."""
+    sentence = verdict.sentence.removeprefix(f"{verdict.kind.capitalize()}: ")
+    return sentence[:1].upper() + sentence[1:]
 
 
 def answers_of(watched: list[tuple[int, WatchRecord]], last: int | None = None) -> list[Answers]:
@@ -137,22 +137,22 @@ def answers_of(watched: list[tuple[int, WatchRecord]], last: int | None = None) 
     for step, record in watched:
         if last is None or step <= last:
             known.setdefault(record.sample, []).append((step, record))
-    return [Answers(found[-1][1].prompt, found[0], found[-1]) for _, found in sorted(known.items())]
+    return [Answers(answers[-1][1].prompt, answers[0], answers[-1]) for _, answers in sorted(known.items())]
 
 
 def settings_of(config: StageConfig) -> dict[str, list[Setting]]:
     """All settings by section, as others may see them (:func:`~rlhf_studio.analysis.logs.shareable.shareable_settings`)."""
     ours, defaults = shareable_settings(config.model_dump(mode="json")), type(config).model_validate({}).model_dump(mode="json")
-    found: dict[str, list[Setting]] = {section: [] for section in config.sections}
+    by_section: dict[str, list[Setting]] = {section: [] for section in config.sections}
     rewards = getattr(config, "reward", None)
     for name, field in walk_fields(type(config)):
         section, _, rest = name.partition(".")
         if name == "reward.components" and isinstance(rewards, RewardConfig):
-            found[section] += _components(rewards, ours["reward"]["components"])
+            by_section[section] += _components(rewards, ours["reward"]["components"])
         elif rest:
             value, default = ours[section][rest], defaults[section][rest]
-            found[section].append(Setting(name, field.title or rest, shown(value), value != default))
-    return found
+            by_section[section].append(Setting(name, field.title or rest, setting_text(value), value != default))
+    return by_section
 
 
 def _components(rewards: RewardConfig, shareable: list[dict[str, Any]]) -> list[Setting]:
@@ -161,19 +161,19 @@ def _components(rewards: RewardConfig, shareable: list[dict[str, Any]]) -> list[
         chosen = {"weight": component.weight, **component.model_dump(mode="json", exclude_defaults=True)}
         given = {name: shareable[index][name] for name in chosen}
         kind = next(kind for kind, model in REWARD_KINDS.items() if type(component) is model)
-        said = ", ".join(f"{name} {shown(value)}" for name, value in given.items() if name != "kind")
-        rows.append(Setting(f"reward.components.{index}", f"Component {index + 1}", f"{kind}: {said}", True))
+        values = ", ".join(f"{name} {setting_text(value)}" for name, value in given.items() if name != "kind")
+        rows.append(Setting(f"reward.components.{index}", f"Component {index + 1}", f"{kind}: {values}", True))
     return rows
 
 
-def shown(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """A setting's value as text."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return "; ".join(map(shown, value)) or "none"
+        return "; ".join(map(setting_text, value)) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {shown(item)}" for key, item in value.items()) or "none"
+        return ", ".join(f"{key} {setting_text(item)}" for key, item in value.items()) or "none"
     return without_secrets(value) if isinstance(value, str) else "" if value is None else str(value)

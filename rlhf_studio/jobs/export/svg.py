@@ -22,14 +22,14 @@ def curve_svg(curve: Curve, marks: list[tuple[int, str]]) -> Html:
     for step in sorted({first, last}):
         side = LEFT + (0 if step == first else width)
         grid.append(tag("text", str(step), x=side, y=HEIGHT - 6, text_anchor="start" if step == first else "end"))
-    for step, said in marks:
+    for step, text in marks:
         if first <= step <= last:
             x = round(LEFT + (step - first) / max(last - first, 1) * width, 1)
-            grid.append(tag("line", tag("title", said), x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM, class_="mark"))
+            grid.append(tag("line", tag("title", text), x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM, class_="mark"))
     lines = [_line(points, curve.colour) for points in curve.at(width, height)]
     finite = [float(value) for value in curve.values if value == value]
-    said = f"{curve.title} from step {first} to step {last}: first {number(finite[0])}, last {number(finite[-1])} {curve.unit}"
-    return tag("svg", grid, lines, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=said)
+    label = f"{curve.title} from step {first} to step {last}: first {number(finite[0])}, last {number(finite[-1])} {curve.unit}"
+    return tag("svg", grid, lines, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
 
 
 def _line(points: list[tuple[float, float]], colour: str) -> Html:

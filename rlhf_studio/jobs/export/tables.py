@@ -14,7 +14,7 @@ from rlhf_studio.runs.reader import RunReader
 AT_ONCE = 500
 
 
-def write_csv(reader: RunReader, file: TextIO, told: Callable[[float], None] = lambda fraction: None) -> int:
+def write_csv(reader: RunReader, file: TextIO, on_progress: Callable[[float], None] = lambda fraction: None) -> int:
     """One row for each step, one column for each metric; empty where a step has no such metric, ``nan`` and ``inf`` as these words.
 
     Returns the number of rows. Raises StoreError and OSError.
@@ -30,16 +30,16 @@ def write_csv(reader: RunReader, file: TextIO, told: Callable[[float], None] = l
             values = {name: specials.get((step, name), math.nan) if value is None else value for name, value in metrics.items()}
             writer.writerow([step, *(repr(values[name]) if name in values else "" for name in names)])
             count += 1
-        told(min(1.0, step / last))
+        on_progress(min(1.0, step / last))
     return count
 
 
 def _names(reader: RunReader) -> list[str]:
-    """All metrics of the run, those that the program knows first and in the order of its table."""
-    order = {metric.name: place for place, metric in enumerate(METRICS)}
-    found: set[str] = set()
+    """All metrics of the run: first those that the program knows, in the order of its table."""
+    order = {metric.name: index for index, metric in enumerate(METRICS)}
+    names: set[str] = set()
     step = 0
     while rows := reader.metrics_since(step, AT_ONCE):
-        found.update(*(metrics for _, metrics in rows))
+        names.update(*(metrics for _, metrics in rows))
         step = rows[-1][0]
-    return sorted(found, key=lambda name: (order.get(name, len(order)), name))
+    return sorted(names, key=lambda name: (order.get(name, len(order)), name))

@@ -1,4 +1,4 @@
-"""Text of models, data and people, as files that others open may hold it: nothing in it acts, and nothing in it is hidden."""
+"""Text of models, data and people, made safe for files that others open: nothing in it acts, and nothing in it is hidden."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def readable(text: str, limit: int = 4000) -> str:
 
     What comes out is valid UTF-8: half a surrogate pair is written as its code too.
     """
-    shown: list[str] = []
+    characters: list[str] = []
     marks = 0
     for character in text[:limit]:
         marks = marks + 1 if unicodedata.combining(character) else 0
         if marks > MOST_MARKS:
             continue
-        shown.append(character)
+        characters.append(character)
     rest = len(text) - limit
-    return visible("".join(shown)) + (f"\u2026 (+{rest} characters)" if rest > 0 else "")
+    return visible("".join(characters)) + (f"\u2026 (+{rest} characters)" if rest > 0 else "")
 
 
 def cell(text: str) -> str:
-    """A text as a cell of a table that spreadsheets open: what would be taken for a formula gets an apostrophe in front.
+    """A text as a cell of a table for spreadsheets. A text that a spreadsheet would take for a formula gets an apostrophe in front.
 
     Also behind a semicolon, a comma, a bar, a tab or a new line: some spreadsheets begin a new cell there.
     After https://owasp.org/www-community/attacks/CSV_Injection.

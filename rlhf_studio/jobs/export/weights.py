@@ -1,4 +1,4 @@
-"""A checkpoint or snapshot as an ordinary transformers or peft folder: what its manifest names, checked, with the run's sampling."""
+"""A checkpoint or snapshot as an ordinary transformers or peft folder: the files of its manifest, checked, with the run's sampling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlhf_studio.inputs.ends import find_ends, saved_sampling
 from rlhf_studio.inputs.models.facts import END_LISTS
 from rlhf_studio.inputs.models.files import HUB_ID, folder_files
 from rlhf_studio.inputs.trained import KINDS, DamagedError, require_intact, resolve, run_of_model
-from rlhf_studio.jobs.export.places import check_room, make_inside, refuse
+from rlhf_studio.jobs.export.targets import check_room, make_inside, refuse
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.reader import RunReader
@@ -37,7 +37,8 @@ _OF_MODEL = (
 """What transformers loads of a model's folder, and its terms. What else lies in a person's folder stays there."""
 _NOT_COPIED = {"README.md", "training_args.bin"}
 _WEIGHTS = ("adapter_model.safetensors", "adapter_config.json")
-Told = Callable[[str, float | None], None]
+OnProgress = Callable[[str, float | None], None]
+"""Takes a sentence about the work, and how far it is from 0 to 1; None where nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class Base:
 
     Attributes:
         name: as others may see it: a hub id, or a short name.
-        place: a path or hub id to load it from here.
-        on_hub: whether ``name`` is a hub id. Any other base lies on this machine, and has to travel with the adapter.
-        files: the names, below ``place``, of what travels.
+        location: a path on this machine or a hub id, from which it is loaded.
+        on_hub: whether ``name`` is a hub id. Any other base is on this machine, and is exported with the adapter.
+        files: names, below ``location``, of the files that are exported with the adapter.
     """
 
     name: str
-    place: str
+    location: str
     revision: str | None
     on_hub: bool
     files: tuple[str, ...] = ()
@@ -64,7 +65,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A checkpoint that is whole and belongs to the run. ``why`` says how it was chosen; ``files`` are the model's, by name.
+    """A checkpoint that is complete and belongs to the run. ``why`` says how it was chosen; ``files`` are the model's, by name.
 
     ``kind`` is the folder that it lies in: ``policy`` or ``reward_model``.
     """
@@ -89,28 +90,28 @@ def choose(reader: RunReader, at: str = "") -> Chosen:
 
     Raises ConfigError for a step without one, or a run without any; StoreError.
     """
-    kept = {info.step: Path(info.path) for info in reader.policies()}
-    if not kept:
+    folders = {info.step: Path(info.path) for info in reader.policies()}
+    if not folders:
         raise refuse("this run has no checkpoint, so there are no weights to take; its report, CSV and JSON Lines can be written")
     if at == "":
         return _chosen(_newest(reader), "the newest")
     if at == "best":
-        step, why = _best(reader, max(kept))
-    elif at.isascii() and at.isdecimal() and len(at) < 10 and int(at) in kept:
+        step, why = _best(reader, max(folders))
+    elif at.isascii() and at.isdecimal() and len(at) < 10 and int(at) in folders:
         step, why = int(at), "the one that was asked for"
     else:
-        raise refuse(f"there is no checkpoint of step {at[:40]!r}; this run has: {', '.join(map(str, sorted(kept)))}, or say best")
+        raise refuse(f"there is no checkpoint of step {at[:40]!r}; this run has: {', '.join(map(str, sorted(folders)))}, or say best")
     try:
-        checkpoints.require_whole(kept[step])
-        return _chosen(kept[step], why)
+        checkpoints.require_whole(folders[step])
+        return _chosen(folders[step], why)
     except checkpoints.CheckpointError as error:
         raise refuse(str(error)) from error
 
 
 def _newest(reader: RunReader) -> Path:
     """The newest checkpoint that is whole, or a later snapshot. Raises ConfigError when there is neither, and StoreError."""
-    found, problems = checkpoints.newest_valid(reader.run_dir)
-    at = -1 if found is None else checkpoints.read_manifest(found)["step"]
+    newest, problems = checkpoints.newest_valid(reader.run_dir)
+    at = -1 if newest is None else checkpoints.read_manifest(newest)["step"]
     for info in reversed(reader.snapshots()):
         if info.step <= at:
             break
@@ -120,9 +121,9 @@ def _newest(reader: RunReader) -> Path:
             problems.append(str(error))
             continue
         return Path(info.path)
-    if found is None:
+    if newest is None:
         raise refuse(f"no checkpoint of this run can be used: {'; '.join(problems)[:500]}")
-    return found
+    return newest
 
 
 def _best(reader: RunReader, newest: int) -> tuple[int, str]:
@@ -164,9 +165,9 @@ def base_of(run_dir: Path, chosen: Chosen) -> Base:
     if own.is_dir() and Path(name).name == BASE and (Path(name).parent.name == run_dir.name or not Path(name).is_dir()):  # or it was moved
         return Base("the starting policy of this run", str(own), None, on_hub=False, files=_made_here(own))
     for bundled in BUNDLED:
-        place = Path(resolve(bundled)).resolve()
-        if name == bundled or Path(name) == place:
-            return Base(bundled, str(place), None, on_hub=False, files=_made_here(place))
+        folder = Path(resolve(bundled)).resolve()
+        if name == bundled or Path(name) == folder:
+            return Base(bundled, str(folder), None, on_hub=False, files=_made_here(folder))
     if HUB_ID.fullmatch(name) and not Path(name).is_dir():
         return Base(name, name, revision, on_hub=True)
     return _base_in(Path(name))
@@ -179,14 +180,14 @@ def _base_in(folder: Path) -> Base:
     try:
         require_intact(folder, read=True)
         # A link counts as what it leads to: the hub's cache is made of links.
-        found = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and _is_any_of(entry.name, _OF_MODEL))
+        names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and _is_any_of(entry.name, _OF_MODEL))
     except (DamagedError, OSError) as error:
         raise refuse(f"the base of this adapter, {folder}, cannot be read: {error}") from error
-    if _SETTINGS not in found or not any(_is_any_of(name, [_WEIGHTS_OF_MODEL]) for name in found):
+    if _SETTINGS not in names or not any(_is_any_of(name, [_WEIGHTS_OF_MODEL]) for name in names):
         raise refuse(f"the base of this adapter, {folder}, has no config.json with model.safetensors")
     trained = run_of_model(folder)
     name = shareable(str(folder)) if trained is None else f"step {trained[1]} of the run {trained[0].name}"
-    return Base(name, str(folder), None, on_hub=False, files=tuple(found))
+    return Base(name, str(folder), None, on_hub=False, files=tuple(names))
 
 
 def _is_any_of(name: str, patterns: Iterable[str]) -> bool:
@@ -201,25 +202,25 @@ def _made_here(folder: Path) -> tuple[str, ...]:
 # --- writing -----------------------------------------------------------------------------------------------------------------------
 
 
-def write_policy(chosen: Chosen, folder: Path, config: StageConfig, told: Told) -> None:
+def write_policy(chosen: Chosen, folder: Path, config: StageConfig, on_progress: OnProgress) -> None:
     """The policy as it is in the checkpoint: a fully trained model, with the run's way of sampling."""
     check_room(folder, sum((chosen.policy / name).stat().st_size for name in chosen.files))
-    _copy(chosen.policy, chosen.files, folder, told)
+    _copy(chosen.policy, chosen.files, folder, on_progress)
     write_generation(folder, config)
 
 
-def write_adapter(chosen: Chosen, base: Base, folder: Path, config: StageConfig, told: Told) -> None:
+def write_adapter(chosen: Chosen, base: Base, folder: Path, config: StageConfig, on_progress: OnProgress) -> None:
     """The adapter, naming its base as others can find it; the base itself in ``base/`` where nobody else has it."""
     needed = sum((chosen.policy / name).stat().st_size for name in chosen.files)
-    check_room(folder, needed + sum((Path(base.place) / name).stat().st_size for name in base.files))
-    _copy(chosen.policy, chosen.files, folder, told)
+    check_room(folder, needed + sum((Path(base.location) / name).stat().st_size for name in base.files))
+    _copy(chosen.policy, chosen.files, folder, on_progress)
     path = folder / "adapter_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings |= {"base_model_name_or_path": BASE if base.included else base.name, "revision": base.revision}
     path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     if base.included:
         (folder / BASE).mkdir()
-        _copy(Path(base.place), list(base.files), folder / BASE, told)
+        _copy(Path(base.location), list(base.files), folder / BASE, on_progress)
     write_generation(folder, config)
 
 
@@ -229,12 +230,12 @@ def write_tokenizer(chosen: Chosen, folder: Path) -> None:
 
 
 def _silent(text: str, fraction: float | None) -> None:
-    """Tell nobody."""
+    """For work that reports no progress."""
 
 
-def _copy(source: Path, names: list[str], folder: Path, told: Told) -> None:
-    for place, name in enumerate(names):
-        told("Copying weights and tokenizer", place / len(names))
+def _copy(source: Path, names: list[str], folder: Path, on_progress: OnProgress) -> None:
+    for index, name in enumerate(names):
+        on_progress("Copying weights and tokenizer", index / len(names))
         target = folder / name
         make_inside(folder, target.parent)
         shutil.copyfile(source / name, target)

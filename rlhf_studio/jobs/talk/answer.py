@@ -38,8 +38,8 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked.
+class TypedPrompt:
+    """A prompt as a person typed it, and how it is answered.
 
     Attributes:
         prompt: the text.
@@ -54,7 +54,7 @@ class Question:
     seed: int
 
 
-def answer(talker: Talker, question: Question) -> Iterator[Json]:
+def answer(talker: Talker, question: TypedPrompt) -> Iterator[Json]:
     """The events ``begin``, ``token`` for each token, and ``end``. Raises :class:`CannotTalk`, NonFiniteError and PromptsError.
 
     ``begin`` has the text that the policy reads (``prompt``), its length in tokens, β and ``notes``. ``token`` has ``id``, ``piece``,
@@ -72,7 +72,7 @@ def answer(talker: Talker, question: Question) -> Iterator[Json]:
     yield {"event": "end", **_scored(talker, prompts, *sampled)}
 
 
-def read_prompt(talker: Talker, question: Question) -> tuple[PromptBatch, list[str]]:
+def read_prompt(talker: Talker, question: TypedPrompt) -> tuple[PromptBatch, list[str]]:
     """The prompt as the run's own prompts are prepared, and notes for people. Raises :class:`CannotTalk` and PromptsError.
 
     It is cut to the most tokens that the run reads and that leave room for the response.
@@ -95,7 +95,7 @@ def read_prompt(talker: Talker, question: Question) -> tuple[PromptBatch, list[s
     return replace(batch, ids=batch.ids.to(device), mask=batch.mask.to(device)), notes
 
 
-def _tokens(talker: Talker, question: Question, prompts: PromptBatch) -> Generator[Json, None, tuple[TokenBatch, float, float]]:
+def _tokens(talker: Talker, question: TypedPrompt, prompts: PromptBatch) -> Generator[Json, None, tuple[TokenBatch, float, float]]:
     """A ``token`` event for each token; returns the tokens, the sum of log-probability less reference's, and the last token's KL."""
     models, settings = talker.models, question.settings
     generator = torch.Generator(device=models.compute.device).manual_seed(question.seed)
@@ -189,8 +189,8 @@ def _scored(talker: Talker, prompts: PromptBatch, tokens: TokenBatch, kl_sum: fl
     episodes = episodes_of(prompts, tokens, responses, stopped)
     parts, problem, cut = {}, talker.no_score, ""
     try:
-        found = models.scorer.read(episodes)
-        parts, cut = {name: float(part[0]) for name, part in found.weighted.items()}, reading_note(found.reading, "The reward")
+        reading = models.scorer.read(episodes)
+        parts, cut = {name: float(part[0]) for name, part in reading.weighted.items()}, reading_note(reading.reading, "The reward")
     except RewardError as error:
         problem = f"There is no score: {error}"
     gold = models.scorer.gold(episodes)
@@ -215,4 +215,4 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-__all__ = ["CannotTalk", "PromptsError", "Question", "answer", "finite", "read_prompt"]
+__all__ = ["CannotTalk", "PromptsError", "TypedPrompt", "answer", "finite", "read_prompt"]

@@ -13,8 +13,8 @@ import transformers
 
 from rlhf_studio.config import GenerationConfig, Permissions
 from rlhf_studio.exit_codes import DONE, FAILED
-from rlhf_studio.jobs.talk.answer import Question, answer
-from rlhf_studio.jobs.talk.held import Held
+from rlhf_studio.jobs.talk.answer import TypedPrompt, answer
+from rlhf_studio.jobs.talk.loaded_policies import LoadedPolicies
 from rlhf_studio.jobs.talk.server import MESSAGES
 from rlhf_studio.visible import say
 
@@ -22,12 +22,12 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Whose answers are wanted, and how.
+class GenerateRequest:
+    """A request for answers: of which policy, and how it samples.
 
     Attributes:
         step: of the checkpoint; None is the starting policy.
-        settings: how to sample; of each prompt, the seed is ``seed`` plus its place in the list.
+        settings: how to sample; of each prompt, the seed is ``seed`` plus its position in the list.
         as_json: a line of JSON for each prompt, with every token's numbers.
     """
 
@@ -40,16 +40,16 @@ class Wanted:
     as_json: bool
 
 
-def generate_texts(wanted: Wanted, permissions: Permissions, write: Callable[[str], Any] = say) -> int:
+def generate_texts(request: GenerateRequest, permissions: Permissions, write: Callable[[str], Any] = say) -> int:
     """Write the answers; returns the exit code."""
     transformers.utils.logging.disable_progress_bar()
-    held = Held(permissions, lambda text, fraction: say(text, sys.stderr))
+    policies = LoadedPolicies(permissions, lambda text, fraction: say(text, sys.stderr))
     try:
-        talker = held.get(wanted.run_dir, wanted.step)
-        for place, prompt in enumerate(wanted.prompts):
-            events = answer(talker, Question(prompt, wanted.as_read, wanted.settings, wanted.seed + place))
+        talker = policies.get(request.run_dir, request.step)
+        for index, prompt in enumerate(request.prompts):
+            events = answer(talker, TypedPrompt(prompt, request.as_read, request.settings, request.seed + index))
             row = _row(prompt, list(events))
-            write(json.dumps(row, allow_nan=False) if wanted.as_json else as_text(row))
+            write(json.dumps(row, allow_nan=False) if request.as_json else as_text(row))
     except MESSAGES as error:
         say(f"rlhf-studio: {error}", sys.stderr)
         return FAILED
@@ -67,7 +67,7 @@ def _without(event: Json) -> Json:
 
 
 def as_text(row: Json) -> str:
-    """An answer for people: the text, then its figures, and below what there is to know."""
+    """An answer for people: the text, then its figures, then notes."""
     figures = [f"{name} {round(row[name], 4) + 0.0:.4f}" for name in ("score", "gold", "kl") if row[name] is not None]
     ending = "" if row["stopped"] else ", cut at the limit"
     lines = [f"{row['prompt']}{row['response']}", f"  {', '.join(figures)}, {row['length']} tokens{ending}"]

@@ -1,7 +1,7 @@
 """From a run folder and a step to a policy that can be talked to, with its reference and the run's rewards.
 
 Two policies of one run share what is equal: the frozen base under LoRA, the reference, and a starting policy that is the reference.
-The weights that :class:`Start` holds are never written to; whoever needs other weights gets a copy.
+Nothing changes the weights of a :class:`Start`; a policy with other weights gets a copy.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Talker:
     Attributes:
         models: the policy, its reference, and the run's rewards.
         step: of its checkpoint; None is the starting policy.
-        kl_coef: β as it was at this step: what a token's reward is made with; 0 where the loss charges the KL.
+        kl_coef: β at this step, for the rewards of tokens; 0 where the loss charges the KL.
         has_values: whether the value head that shares the policy's trunk was loaded.
         threads: of a CPU, for one operation.
         notes: what people should know of its answers.
@@ -106,12 +106,12 @@ def settings_of(run_dir: Path) -> RunConfig:
         raise
     except ValueError as error:
         raise CannotTalk(f"There is nothing to talk to: {error}.") from error
-    here = {"processes": 1, "accelerate_config": "", "threads": 0}
+    changes = {"processes": 1, "accelerate_config": "", "threads": 0}
     if not torch.cuda.is_available() or (config.engine.gpu_index or 0) >= torch.cuda.device_count():
-        here["device"] = "cpu"  # a run on a GPU is talked to on the CPU when there is no GPU, or when it is not for us
+        changes["device"] = "cpu"  # a run on a GPU is talked to on the CPU when there is no GPU, or when it is not for us
     elif config.engine.device == "cuda":
-        here["device"] = "auto"
-    return config.model_copy(update={"engine": config.engine.model_copy(update=here)})
+        changes["device"] = "auto"
+    return config.model_copy(update={"engine": config.engine.model_copy(update=changes)})
 
 
 def load_start(run_dir: Path, config: RunConfig, permissions: Permissions, report: OnProgress) -> Start:
@@ -137,7 +137,7 @@ def load_start(run_dir: Path, config: RunConfig, permissions: Permissions, repor
 
 
 def _starting_policy(run_dir: Path, config: RunConfig, dtype: torch.dtype, options: dict[str, Any], report: OnProgress) -> LoadedModel:
-    """The policy's model as the run began with it: of an untrained start the same new weights are drawn again."""
+    """The policy's model as the run began with it. For an untrained start the same new weights are drawn again."""
     own = RunReader(run_dir).config()
     if isinstance(own, SFTRunConfig) and own.model.fresh:
         return draw_model(own.model.policy, own.model.revision, own.engine.seed, dtype, report)
@@ -156,12 +156,12 @@ def load_talker(start: Start, step: int | None) -> Talker:
         policy = Policy(model, head).to(compute.device)
         reference = Reference(policy, compute.dtype, _reference_model(start, folder))
     has_values, notes = False, []
-    whole = folder is not None and folder == checkpoint_dir(start.run_dir, step or 0)  # a snapshot has the policy's weights alone
+    is_checkpoint = folder is not None and folder == checkpoint_dir(start.run_dir, step or 0)  # a snapshot has the policy's weights alone
     if folder is not None:
         restore_language_model(folder, policy)
         has_head = (folder / "value_head.safetensors").is_file()  # only PPO trains one
-        has_values = whole and has_head and config.critic.kind == "shared" and _restore_value_head(folder, policy)
-        if config.ppo.reference_ema and whole:
+        has_values = is_checkpoint and has_head and config.critic.kind == "shared" and _restore_value_head(folder, policy)
+        if config.ppo.reference_ema and is_checkpoint:
             restore_reference(folder, reference)
         elif config.ppo.reference_ema:
             notes.append(MOVED_REFERENCE)
@@ -184,7 +184,7 @@ def load_talker(start: Start, step: int | None) -> Talker:
     elif folder is None:
         coefficient = config.ppo.kl_coef
     else:
-        coefficient = _kl_coef(folder) if whole else _recorded_kl_coef(start.run_dir, step or 0)
+        coefficient = _kl_coef(folder) if is_checkpoint else _recorded_kl_coef(start.run_dir, step or 0)
     threads = 1 if better_with_one_thread(policy) else THREADS
     return Talker(models, step, coefficient, has_values, start.no_score, start.max_positions, threads, tuple(notes))
 
@@ -239,7 +239,7 @@ def _recorded_kl_coef(run_dir: Path, step: int) -> float:
 
 @contextlib.contextmanager
 def _where_it_began(run_dir: Path) -> Iterator[None]:
-    """Relative paths in a run's settings start at the folder from which the run was started."""
+    """Inside, the working folder is that from which the run was started: relative paths in its settings start there."""
     folder = RunReader(run_dir).working_folder()
     with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():
         yield

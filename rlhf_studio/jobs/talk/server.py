@@ -20,14 +20,14 @@ from rlhf_studio.config import GenerationConfig, Permissions, permissions_from_e
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.inputs.prompts.errors import PromptsError
-from rlhf_studio.jobs.talk.answer import Question, answer
-from rlhf_studio.jobs.talk.held import Held
+from rlhf_studio.jobs.talk.answer import TypedPrompt, answer
 from rlhf_studio.jobs.talk.loaded import CannotTalk
+from rlhf_studio.jobs.talk.loaded_policies import LoadedPolicies
 from rlhf_studio.runs.checkpoints import CheckpointError
 from rlhf_studio.runs.errors import StoreError
 
 MESSAGES = (CannotTalk, ConfigError, PromptsError, CheckpointError, StoreError, NonFiniteError)
-"""What people did, or what became of a run: the message is enough."""
+"""Errors that a person or a run's state causes: the message is enough, without a trace."""
 
 
 def handler(waits: Callable[[], bool]) -> Handler:
@@ -41,15 +41,17 @@ class Conversation:
 
     def __init__(self, permissions: Permissions):
         self._tell: Tell = lambda event: None
-        self._held = Held(permissions, lambda text, fraction: self._tell({"event": "progress", "text": text, "fraction": fraction}))
+        self._policies = LoadedPolicies(
+            permissions, lambda text, fraction: self._tell({"event": "progress", "text": text, "fraction": fraction})
+        )
 
     def ask(self, request: Json, tell: Tell, is_cancelled: IsCancelled = lambda: False) -> None:
         """Send the events of one request."""
         self._tell = tell
         running: dict[int, Iterator[Json]] = {}
-        for side, asked in enumerate(request.get("sides", [])):
+        for side, policy in enumerate(request.get("sides", [])):
             if not is_cancelled():
-                self._guard(side, partial(self._begin, side, asked, request, running))
+                self._guard(side, partial(self._begin, side, policy, request, running))
         while running and not is_cancelled():
             for side in list(running):
                 if not self._guard(side, partial(self._next, side, running)):
@@ -57,11 +59,11 @@ class Conversation:
         for unfinished in running.values():
             unfinished.close()  # type: ignore[attr-defined]
 
-    def _begin(self, side: int, asked: Json, request: Json, running: dict[int, Iterator[Json]]) -> bool:
-        talker = self._held.get(Path(asked["run"]), asked["step"])
+    def _begin(self, side: int, policy: Json, request: Json, running: dict[int, Iterator[Json]]) -> bool:
+        talker = self._policies.get(Path(policy["run"]), policy["step"])
         if request.get("prompt") is not None:
-            settings = GenerationConfig.model_validate({**asked["settings"], "response_length_min": 0})
-            question = Question(request["prompt"], request.get("as_read") is True, settings, int(asked["seed"]))
+            settings = GenerationConfig.model_validate({**policy["settings"], "response_length_min": 0})
+            question = TypedPrompt(request["prompt"], request.get("as_read") is True, settings, int(policy["seed"]))
             running[side] = answer(talker, question)
         return True
 
@@ -72,7 +74,7 @@ class Conversation:
         return event is not None
 
     def _guard(self, side: int, step: Callable[[], bool]) -> bool:
-        """Do the work of one side; what goes wrong there is told, and leaves the other side alone."""
+        """Do the work of one side. An error there is sent as an event, and does not disturb the other side."""
         done: list[bool] = []
         work(lambda *_: done.append(step()), {}, lambda event: self._tell({**event, "side": side}), lambda: False, MESSAGES)
         return done == [True]

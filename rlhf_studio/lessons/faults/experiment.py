@@ -28,7 +28,7 @@ class Side:
     """One of the two runs.
 
     Attributes:
-        called: what its name says of it.
+        called: the part of the run's name that says which side it is.
         settings: what differs from the recipe, by dotted name.
         fault: the name of its fault among :data:`~rlhf_studio.lessons.faults.names.NAMES`; empty where there is none.
     """
@@ -83,7 +83,7 @@ class Experiment:
 
 
 def same_run(config: RunConfig, other: Any) -> bool:
-    """Whether two configurations are of one run, whatever it is called."""
+    """Whether two configurations are equal, apart from the run's name."""
     return isinstance(other, RunConfig) and _plain(config) == _plain(other)
 
 

@@ -1,4 +1,4 @@
-"""Which fault a run's folder says it has, among those that there are. Loads neither torch nor numpy."""
+"""The names of the faults, and which of them a run's folder notes. Loads neither torch nor numpy."""
 
 from __future__ import annotations
 

@@ -44,17 +44,22 @@ class Difference:
 
     Attributes:
         step, sample: of the recorded response.
-        place: of the token in it, from 0.
+        position: of the token in it, from 0.
         pieces: the response's tokens.
         first, second: the quantity at each token of the response, in the two runs.
     """
 
     step: int
     sample: int
-    place: int
+    position: int
     pieces: list[str]
     first: list[float]
     second: list[float]
+
+    @property
+    def size(self) -> float:
+        """How far the two numbers are apart."""
+        return abs(self.first[self.position] - self.second[self.position])
 
 
 class Pair:
@@ -78,20 +83,20 @@ class Pair:
         recorded are missing. ``answer`` is the word of the question's answer. Where there is a token in which the runs differ, it is
         described by ``token_step``, ``token_number`` (from 1), ``token_text``, ``token_first`` and ``token_second``.
         """
-        found: Numbers = {"seed": self._readers["first"].config().engine.seed}
+        numbers: Numbers = {"seed": self._readers["first"].config().engine.seed}
         for which in WHICH:
             steps, columns = self._columns[which]
-            found[f"steps_{which}"] = int(steps[-1])
+            numbers[f"steps_{which}"] = int(steps[-1])
             for short, metric in METRICS.items():
                 values = columns[metric]
-                found |= _if_finite(f"{short}_{which}", _mean(values[-LAST:]))
-                found |= _if_finite(f"{short}_{which}_start", float(values[0]))
-                found |= _if_finite(f"{short}_{which}_largest", float(np.nanmax(values)) if np.isfinite(values).any() else math.nan)
+                numbers |= _if_finite(f"{short}_{which}", _mean(values[-LAST:]))
+                numbers |= _if_finite(f"{short}_{which}_start", float(values[0]))
+                numbers |= _if_finite(f"{short}_{which}_largest", float(np.nanmax(values)) if np.isfinite(values).any() else math.nan)
         for short in METRICS:
-            if f"{short}_first" in found and f"{short}_second" in found:
-                found[f"{short}_change"] = found[f"{short}_second"] - found[f"{short}_first"]
-        found["answer"] = Word(self._answer(found))
-        return found | self._token()
+            if f"{short}_first" in numbers and f"{short}_second" in numbers:
+                numbers[f"{short}_change"] = numbers[f"{short}_second"] - numbers[f"{short}_first"]
+        numbers["answer"] = Word(self._answer(numbers))
+        return numbers | self._token()
 
     def _answer(self, numbers: Numbers) -> str:
         change = numbers.get(f"{self.experiment.metric}_change")
@@ -100,32 +105,32 @@ class Pair:
         return "higher" if change > 0 else "lower"
 
     def _token(self) -> Numbers:
-        found = self.difference
-        if found is None:
+        difference = self.difference
+        if difference is None:
             return {}
         return {
-            "token_step": found.step,
-            "token_sample": found.sample + 1,
-            "token_number": found.place + 1,
-            "token_text": found.pieces[found.place].strip() or found.pieces[found.place],
-            "token_first": found.first[found.place],
-            "token_second": found.second[found.place],
+            "token_step": difference.step,
+            "token_sample": difference.sample + 1,
+            "token_number": difference.position + 1,
+            "token_text": difference.pieces[difference.position].strip() or difference.pieces[difference.position],
+            "token_first": difference.first[difference.position],
+            "token_second": difference.second[difference.position],
         }
 
     def picture(self, name: str) -> Picture:
         """``token``, the two runs' numbers around the token in which they differ; or a metric by its short name. Raises KeyError."""
         if name != "token":
             return self._curves(name)
-        found = self.difference
-        if found is None:
+        difference = self.difference
+        if difference is None:
             return ledger([], {Word("first"): [], Word("second"): []})
-        low = max(found.place - BEFORE, 0)
-        shown = slice(low, low + BEFORE + BEHIND + 1)
+        low = max(difference.position - BEFORE, 0)
+        near = slice(low, low + BEFORE + BEHIND + 1)
         rows: dict[str, Sequence[float | int | None | str]] = {
-            Word("first"): [*_plain(found.first[shown])],
-            Word("second"): [*_plain(found.second[shown])],
+            Word("first"): [*_plain(difference.first[near])],
+            Word("second"): [*_plain(difference.second[near])],
         }
-        return ledger(found.pieces[shown], rows, at=found.place - low, digits=3)
+        return ledger(difference.pieces[near], rows, at=difference.position - low, digits=3)
 
     def _curves(self, short: str) -> Picture:
         tones = {"first": "value", "second": "clip"}
@@ -133,7 +138,7 @@ class Pair:
         for which in WHICH:
             steps, columns = self._columns[which]
             series.append(Series(Word(which), steps.tolist(), _plain(columns[METRICS[short]].tolist()), tones[which]))
-        values = [y for one in series for y in one.y if y is not None] or [0.0]
+        values = [y for curve in series for y in curve.y if y is not None] or [0.0]
         low, high = min(values), max(values)
         edge = (high - low or 1.0) * MARGIN
         last = max(series[0].x[-1], series[1].x[-1])
@@ -148,29 +153,30 @@ def first_difference(first: RunReader, second: RunReader, quantity: str) -> Diff
     """
     for step in sorted(set(first.rollout_steps()) & set(second.rollout_steps())):
         samples = range(min(len(first.rollouts(step)), len(second.rollouts(step))))
-        found = [one for sample in samples if (one := _difference(first, second, quantity, step, sample)) is not None]
-        if found:
-            return max(found, key=lambda one: abs(one.first[one.place] - one.second[one.place]))
+        by_sample = (_difference(first, second, quantity, step, sample) for sample in samples)
+        differences = [difference for difference in by_sample if difference is not None]
+        if differences:
+            return max(differences, key=lambda difference: difference.size)
     return None
 
 
 def _difference(first: RunReader, second: RunReader, quantity: str, step: int, sample: int) -> Difference | None:
-    one, other = first.rollout(step, sample).tokens, second.rollout(step, sample).tokens
-    if one is None or other is None or quantity not in one.arrays or quantity not in other.arrays:
+    first_tokens, second_tokens = first.rollout(step, sample).tokens, second.rollout(step, sample).tokens
+    if first_tokens is None or second_tokens is None or quantity not in first_tokens.arrays or quantity not in second_tokens.arrays:
         return None
-    place = _differs_at(one, other, quantity)
-    if place is None:
+    position = _differs_at(first_tokens, second_tokens, quantity)
+    if position is None:
         return None
-    rows = [tokens.arrays[quantity].astype(float).tolist() for tokens in (one, other)]
-    return Difference(step, sample, place, list(one.response_pieces), rows[0], rows[1])
+    rows = [tokens.arrays[quantity].astype(float).tolist() for tokens in (first_tokens, second_tokens)]
+    return Difference(step, sample, position, list(first_tokens.response_pieces), rows[0], rows[1])
 
 
-def _differs_at(one: TokenRecord, other: TokenRecord, quantity: str) -> int | None:
-    """The first place where the quantity differs, in responses that are the same up to there. A value belongs to what stands before it."""
-    length = min(len(one.response_ids), len(other.response_ids))
-    parted = [place for place in range(length) if one.response_ids[place] != other.response_ids[place]]
+def _differs_at(first: TokenRecord, second: TokenRecord, quantity: str) -> int | None:
+    """The first position where the quantity differs, in responses that are equal before it. A value belongs to the tokens before it."""
+    length = min(len(first.response_ids), len(second.response_ids))
+    parted = [position for position in range(length) if first.response_ids[position] != second.response_ids[position]]
     end = min(parted[0] + (quantity == "values") if parted else length, length)
-    change = np.abs(one.arrays[quantity][:end].astype(float) - other.arrays[quantity][:end].astype(float))
+    change = np.abs(first.arrays[quantity][:end].astype(float) - second.arrays[quantity][:end].astype(float))
     different = np.flatnonzero(change > DIFFERENT)
     return int(different[0]) if len(different) else None
 

@@ -1,7 +1,7 @@
-"""The runs of the experiments in a workspace: which there are, and making those that are missing.
+"""The runs of the experiments in a workspace: finding them, and making those that are missing.
 
-A run belongs to an experiment when its settings and its fault are those of one of the two sides. So experiments share the run that is as
-the recipe has it, and names may be changed.
+A run belongs to an experiment when its settings and its fault are those of one of the two sides. So several experiments share the run
+that has no fault and the recipe's settings, and people may rename runs.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class OwnRun:
 
 
 def own_runs(workspace: Workspace) -> list[OwnRun]:
-    """All there are. A folder that cannot be read is left out: the list of runs says what is wrong with it."""
-    found = []
+    """All runs of experiments. A folder that cannot be read is left out: the list of runs says what is wrong with it."""
+    runs = []
     for folder in workspace.folders():
         try:
             changed = (folder / paths.FAULT).stat().st_mtime_ns, (folder / paths.CONFIG).stat().st_mtime_ns
-            found.append(_own_run(folder, changed))
+            runs.append(_own_run(folder, changed))
         except (OSError, StoreError, ValueError):  # no such run, damaged, or deleted meanwhile
             continue
-    return found
+    return runs
 
 
 @lru_cache(maxsize=1000)
@@ -58,9 +58,9 @@ def both_runs(workspace: Workspace, experiment: Experiment, seed: int, runs: Seq
 
 
 def _best(workspace: Workspace, experiment: Experiment, which: Which, seed: int, runs: Sequence[OwnRun]) -> RunStatus | None:
-    wanted, fault = experiment.config(which, seed), experiment.side(which).fault
-    found = [status_of(workspace, run) for run in runs if run.fault == fault and same_run(wanted, run.config)]
-    return max((run for run in found if run is not None), key=_rank, default=None)
+    config, fault = experiment.config(which, seed), experiment.side(which).fault
+    matches = [status_of(workspace, run) for run in runs if run.fault == fault and same_run(config, run.config)]
+    return max((run for run in matches if run is not None), key=_rank, default=None)
 
 
 def status_of(workspace: Workspace, run: OwnRun) -> RunStatus | None:
@@ -77,7 +77,7 @@ def under_way(workspace: Workspace, runs: Sequence[OwnRun]) -> bool:
 
 
 def has_ended(run: RunStatus | None) -> bool:
-    """Whether a run shows what it was made for: it went to its end, or it broke down after a step."""
+    """Whether a run has results to show: it finished, or it failed after at least one step."""
     return run is not None and (run.state == "finished" or (run.state == "failed" and run.step > 0))
 
 
@@ -92,7 +92,7 @@ def seeds_done(workspace: Workspace, experiment: Experiment, runs: Sequence[OwnR
 
 
 def submit_missing(workspace: Workspace, experiment: Experiment, seed: int, runs: Sequence[OwnRun]) -> list[str]:
-    """Queue those runs of a pair that there are not; returns their ids. Raises StoreError."""
+    """Queue the missing runs of a pair; returns their ids. Raises StoreError."""
     pair = both_runs(workspace, experiment, seed, runs)
     return [_submit(workspace, experiment, which, seed) for which in WHICH if not has_ended(pair[which])]
 

@@ -33,10 +33,10 @@ class NoExperiment(LookupError):
 
 def experiment_of(name: str) -> Experiment:
     """Raises :class:`NoExperiment`."""
-    found = next((one for one in EXPERIMENTS if one.name == name), None)
-    if found is None:
+    experiment = next((candidate for candidate in EXPERIMENTS if candidate.name == name), None)
+    if experiment is None:
         raise NoExperiment(f"There is no experiment {name[:60]!r}.")
-    return found
+    return experiment
 
 
 @cache
@@ -55,10 +55,10 @@ def _read(name: str, language: str) -> LessonText:
 
 def entries(language: str = "en") -> list[Json]:
     """All experiments, in order: name and title."""
-    return [{"name": one.name, "title": text_of(one.name, language).title} for one in EXPERIMENTS]
+    return [{"name": experiment.name, "title": text_of(experiment.name, language).title} for experiment in EXPERIMENTS]
 
 
-def shown(pair: Pair, language: str = "en") -> Json:
+def content_of(pair: Pair, language: str = "en") -> Json:
     """What a text shows of two runs: ``slots`` by key, ``pictures`` by name, for all its parts together."""
     numbers, text = pair.numbers(), text_of(pair.experiment.name, language)
     slots = {key: _slot(numbers, name, form) for scene in text.scenes for key, (name, form) in scene.slots.items()}
@@ -71,17 +71,20 @@ def _slot(numbers: Numbers, name: str, form: str) -> str:
     return slot_text(numbers, name, form) if name in numbers else NOT_RECORDED
 
 
-def said_of(reader: RunReader) -> Json:
-    """What the program itself says of a run: ``noticed`` by the engine, and what the doctor ``found``, each with its name and level."""
+def report_of(reader: RunReader) -> Json:
+    """What the program itself says of a run: what the engine ``noticed``, and the findings of the doctor (``found``)."""
     events = [event.text for event in reader.newest_events(MOST_EVENTS) if event.level == "warning" and event.kind == "health"]
     noticed = [text.removeprefix(NOTICED).strip() if text.startswith(NOTICED) else text for text in events]
-    found = [{"check": one.check, "title": one.title, "level": one.level, "when": one.when} for one in diagnose(reader).findings]
-    return {"noticed": noticed, "refused": any(text.startswith(NOTICED) for text in events), "found": found}
+    findings = [
+        {"check": finding.check, "title": finding.title, "level": finding.level, "when": finding.when}
+        for finding in diagnose(reader).findings
+    ]
+    return {"noticed": noticed, "refused": any(text.startswith(NOTICED) for text in events), "found": findings}
 
 
 def result(experiment: Experiment, readers: Mapping[Which, RunReader], language: str = "en") -> Json:
     """All that the page shows of two runs that have ended. Raises StoreError, and ValueError where a run has no step."""
     pair = Pair(experiment, readers["first"], readers["second"])
     where = pair.difference
-    token = None if where is None else {"step": where.step, "sample": where.sample, "token": where.place}
-    return {**shown(pair, language), "token": token, "said": {which: said_of(readers[which]) for which in WHICH}}
+    token = None if where is None else {"step": where.step, "sample": where.sample, "token": where.position}
+    return {**content_of(pair, language), "token": token, "said": {which: report_of(readers[which]) for which in WHICH}}

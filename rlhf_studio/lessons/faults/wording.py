@@ -7,5 +7,5 @@ NOTICED = "The check before training would refuse this run:"
 
 
 def broken_on_purpose(fault: str) -> str:
-    """What each start of a broken run puts on record."""
+    """The event that each start of a broken run records."""
     return f"This run is broken on purpose, to learn from it: it has the fault {fault}. Do not take it for a run without faults."

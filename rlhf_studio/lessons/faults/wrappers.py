@@ -99,7 +99,7 @@ def _padded(text: Any, longest: int, end: int) -> Any:
 
 
 def without_slope(value_loss: Callable[..., Any]) -> Callable[..., Any]:
-    """The value loss is computed as ever, but no gradient leads from it to the critic."""
+    """The value loss is computed as usual, but its gradient does not reach the critic."""
 
     def wrong(new_values: Tensor, *arguments: Any) -> Any:
         return value_loss(new_values.detach() + 0.0 * new_values, *arguments)
@@ -133,10 +133,10 @@ FAULTS: dict[str, tuple[Replaced, ...]] = {
 def applied(fault: str) -> Iterator[None]:
     """Inside, this process has the fault, a name of :data:`FAULTS`; afterwards all functions are the original ones.
 
-    The check before training is made as in every run. What it finds is not raised but put on record: the run is to go on, broken.
+    The check before training is made as in every run. An error that it finds is not raised but recorded, so that the broken run goes on.
     The run says at every start that it is broken on purpose. Raises KeyError for an unknown name.
     """
-    told = Replaced(stage.PPOStage, "build", _telling(fault))
+    telling = Replaced(stage.PPOStage, "build", _telling(fault))
     checks = (
         Replaced(gate, "check_parity", _on_record),
         Replaced(gate, "check_first_rollout", _as_warning),
@@ -144,14 +144,14 @@ def applied(fault: str) -> Iterator[None]:
     )
     before = []
     try:
-        for one in (*FAULTS[fault], told, *checks):
-            original = vars(one.owner)[one.name]
-            before.append((one, original))
-            setattr(one.owner, one.name, one.wrap(original))
+        for replaced in (*FAULTS[fault], telling, *checks):
+            original = vars(replaced.owner)[replaced.name]
+            before.append((replaced, original))
+            setattr(replaced.owner, replaced.name, replaced.wrap(original))
         yield
     finally:
-        for one, original in reversed(before):
-            setattr(one.owner, one.name, original)
+        for replaced, original in reversed(before):
+            setattr(replaced.owner, replaced.name, original)
 
 
 def _telling(fault: str) -> Callable[[Any], Any]:
@@ -168,8 +168,8 @@ def _telling(fault: str) -> Callable[[Any], Any]:
 
 
 @dataclass(frozen=True)
-class _Refused(check.ParityReport):
-    """What the check would have refused the run with."""
+class _RefusedReport(check.ParityReport):
+    """The report of a check that would have refused the run."""
 
     error: str = ""
 
@@ -177,8 +177,8 @@ class _Refused(check.ParityReport):
         return f"{NOTICED} {self.error}."
 
 
-def _found(error: ParityError) -> str:
-    """What the check has found. That nothing was trained is not true of this run."""
+def _reason(error: ParityError) -> str:
+    """What the check says, without "nothing was trained": that is not true of this run."""
     return str(error).removesuffix("; nothing was trained")
 
 
@@ -187,7 +187,7 @@ def _on_record(check_parity: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return check_parity(*arguments)
         except ParityError as error:
-            return _Refused(largest=0.0, scale=1.0, error=_found(error))
+            return _RefusedReport(largest=0.0, scale=1.0, error=_reason(error))
 
     return checked
 
@@ -205,6 +205,6 @@ def _as_warning(check_first_rollout: Callable[..., str]) -> Callable[..., str]:
         try:
             return check_first_rollout(*arguments, **options)
         except ParityError as error:
-            return f"{NOTICED} {_found(error)}."
+            return f"{NOTICED} {_reason(error)}."
 
     return checked

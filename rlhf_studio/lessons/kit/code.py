@@ -1,6 +1,7 @@
-"""Lines of installed source code, found by symbol and text. Line numbers would soon name other lines; these fail loudly instead.
+"""Lines of installed source code, selected by the name of a function or class and by text in the lines.
 
-The file is found and read without importing it, so that nothing is loaded.
+Line numbers would soon name other lines; a text that is no longer in the code raises an error. The file is read, not imported, so that
+nothing is loaded.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def excerpt(symbol: str, begin: str = "", end: str = "", *, package: str = OURS)
     """The code of ``symbol``, a dotted name inside ``package``; without its docstring.
 
     Args:
-        begin, end: texts that stand in exactly one line of it each: what is shown begins and ends with these lines. Empty: all of it.
+        begin, end: the lines with these texts are the first and the last. Each text must be in exactly one line. Empty: all lines.
 
     Raises:
         CodeError: there is no such symbol, or a text stands in no line or in several.
@@ -74,18 +75,18 @@ def excerpt(symbol: str, begin: str = "", end: str = "", *, package: str = OURS)
     lines, node = source.splitlines(), _find(syntax(source), inner, symbol)
     hidden = _docstring_lines(node)
     numbers = [number for number in range(_first_line(node), (node.end_lineno or 0) + 1) if number not in hidden]
-    first, last = (_place(lines, numbers, text, symbol) if text else None for text in (begin, end))
+    first, last = (_line_with(lines, numbers, text, symbol) if text else None for text in (begin, end))
     numbers = [number for number in numbers if (first or 0) <= number <= (last or len(lines))]
     if not numbers:
         raise CodeError(f"{symbol}: the line with {end!r} comes before the one with {begin!r}")
-    shown = [lines[number - 1] for number in numbers]
-    indent = min((len(line) - len(line.lstrip()) for line in shown if line.strip()), default=0)
+    code = [lines[number - 1] for number in numbers]
+    indent = min((len(line) - len(line.lstrip()) for line in code if line.strip()), default=0)
     where = f"{package}/{path.relative_to(_folder_of(package)).as_posix()}"
-    return Excerpt(symbol, where, numbers[0], tuple(line[indent:] for line in shown))
+    return Excerpt(symbol, where, numbers[0], tuple(line[indent:] for line in code))
 
 
 def syntax(source: str) -> ast.Module:
-    """The syntax tree of Python source. One at a time: in Python 3.11, threads that parse together spoil each other's trees."""
+    """The syntax tree of Python source. One thread at a time: in Python 3.11, threads that parse together damage each other's trees."""
     with _PARSING:
         return ast.parse(source)
 
@@ -99,11 +100,11 @@ def _folder_of(package: str) -> Path:
 
 
 def _file_of(package: str, symbol: str) -> tuple[Path, list[str]]:
-    """The file of a dotted name, and what of the name is inside the file."""
+    """The file of a dotted name, and the rest of the name, which is inside the file."""
     parts, folder = symbol.split("."), _folder_of(package)
     for count in range(len(parts) - 1, 0, -1):
-        place = folder.joinpath(*parts[:count])
-        for path in (place.with_suffix(".py"), place / "__init__.py"):
+        module = folder.joinpath(*parts[:count])
+        for path in (module.with_suffix(".py"), module / "__init__.py"):
             if path.is_file():
                 return path, parts[count:]
     raise CodeError(f"{symbol}: there is no such module in {package}")
@@ -115,8 +116,8 @@ def _find(tree: ast.AST, names: list[str], symbol: str) -> ast.stmt:
         node = next((child for child in node.body if name in _names(child)), None)
         if node is None:
             raise CodeError(f"{symbol}: there is no {name} in it")
-    found: ast.stmt = node
-    return found
+    statement: ast.stmt = node
+    return statement
 
 
 def _names(node: ast.stmt) -> list[str]:
@@ -139,8 +140,8 @@ def _docstring_lines(node: ast.stmt) -> set[int]:
     return set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
 
 
-def _place(lines: list[str], numbers: list[int], text: str, symbol: str) -> int:
-    found = [number for number in numbers if text in lines[number - 1]]
-    if len(found) != 1:
-        raise CodeError(f"{symbol}: {text!r} stands in {len(found) or 'no'} lines; it must stand in one")
-    return found[0]
+def _line_with(lines: list[str], numbers: list[int], text: str, symbol: str) -> int:
+    matches = [number for number in numbers if text in lines[number - 1]]
+    if len(matches) != 1:
+        raise CodeError(f"{symbol}: {text!r} stands in {len(matches) or 'no'} lines; it must stand in one")
+    return matches[0]

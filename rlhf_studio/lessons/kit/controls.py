@@ -1,4 +1,4 @@
-"""What a reader can change: each control has finitely many values, so that whole sweeps can be computed, and answers kept."""
+"""What a reader can change. Each control has finitely many values, so that the page can have the answers for all of them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Slider:
 
     def values(self) -> list[float]:
         count = round((self.high - self.low) / self.step)
-        return [round(self.low + place * self.step, self.digits) for place in range(count + 1)]
+        return [round(self.low + index * self.step, self.digits) for index in range(count + 1)]
 
     def described(self) -> dict[str, Any]:
         return {"kind": "slider", "name": self.name, "values": self.values(), "start": self.start, "digits": self.digits, "unit": self.unit}
@@ -84,8 +84,8 @@ class Listed:
         return list(self.numbers)
 
     def described(self) -> dict[str, Any]:
-        shown = {"values": self.values(), "start": self.start, "digits": self.digits, "unit": ""}
-        return {"kind": "slider", "name": self.name, "swept": False, **shown}
+        range_shown = {"values": self.values(), "start": self.start, "digits": self.digits, "unit": ""}
+        return {"kind": "slider", "name": self.name, "swept": False, **range_shown}
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,12 @@ class Toggle:
 
 
 def around(name: str, low: float, high: float, step: float, own: float, *, most_digits: int = 4) -> Listed:
-    """Numbers from ``low`` to ``high`` by ``step``, and ``own``, where it starts: what a run itself had, shown with ``most_digits``."""
+    """Numbers from ``low`` to ``high`` by ``step``, and the run's own number ``own``, shown with up to ``most_digits``: it is the start."""
     grid = Slider(name, low, high, step, start=low)
-    digits = next((one for one in range(grid.digits, most_digits) if math.isclose(own, round(own, one), abs_tol=1e-9)), most_digits)
+    digits = next(
+        (count for count in range(grid.digits, most_digits) if math.isclose(own, round(own, count), abs_tol=1e-9)),
+        most_digits,
+    )
     return Listed(name, sorted({*(x for x in grid.values() if not math.isclose(x, own, abs_tol=1e-9)), own}), own, digits)
 
 
@@ -138,7 +141,7 @@ class FromRun:
         make: makes it, from what the scene needs and from the values of the controls before it, both by name.
         shared: a reader who changes it in one scene finds it changed in all scenes of the lesson that have it.
         own: it starts at what the run itself had, and the page says so.
-        fixed: what it can be depends on the run alone, so that the page needs to be told once.
+        fixed: its values depend on the run alone, so the page gets them once.
     """
 
     name: str
@@ -158,7 +161,7 @@ class FromRun:
         values = control.values()
         if value in values:
             return values[values.index(value)]
-        numbers = [one for one in values if isinstance(one, int | float) and not isinstance(one, bool)]
+        numbers = [candidate for candidate in values if isinstance(candidate, int | float) and not isinstance(candidate, bool)]
         if numbers and isinstance(value, int | float) and not isinstance(value, bool):
-            return min(numbers, key=lambda one: abs(one - value))
+            return min(numbers, key=lambda candidate: abs(candidate - value))
         return control.start

@@ -107,7 +107,7 @@ def line(
     levels: Mapping[str, float] | None = None,
     at: float | None = None,
 ) -> Picture:
-    """Curves. ``levels`` are horizontal lines by label; ``at`` is the place on the x axis where the reader is."""
+    """Curves. ``levels`` are horizontal lines by label; ``at`` is the reader's position on the x axis."""
     axes = {"x": x, "y": y, "x_range": list(x_range), "y_range": list(y_range)}
     return Picture("line", {"series": _plain(series), **axes, "levels": dict(levels or {}), "at": at})
 
@@ -149,8 +149,8 @@ def heat(
 
     A ``compact`` one, for many columns, has no numbers in its cells.
     """
-    shown = {"label": label, "size": size, "signed": signed, "digits": digits, "compact": compact, "at": at}
-    return Picture("heat", {"columns": list(columns), "rows": _rows(rows), **shown})
+    options = {"label": label, "size": size, "signed": signed, "digits": digits, "compact": compact, "at": at}
+    return Picture("heat", {"columns": list(columns), "rows": _rows(rows), **options})
 
 
 def flow(boxes: Sequence[Box]) -> Picture:

@@ -15,11 +15,11 @@ Numbers = dict[str, Any]
 
 
 class CannotAsk(Exception):
-    """There are no numbers to show, because of what is looked at; the message is one sentence for people."""
+    """There are no numbers to show for the chosen run; the message is one sentence for people."""
 
 
 class Word(str):
-    """A name that a lesson's text translates in its ``:::words``: what is said depends on the language, what is computed does not."""
+    """A name that a lesson's text translates in its ``:::words``: the words depend on the language, the numbers do not."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Scene:
 
     Attributes:
         name: unique in the lesson; the text has it in ``:::scene name``.
-        numbers: takes the controls by their names and gives the numbers. It has no memory: equal controls, equal numbers. With ``needs``
-            its first arguments are what they name.
+        numbers: takes the controls by their names and gives the numbers. It has no memory: equal controls, equal numbers. With ``needs``,
+            its first arguments are the loaded things that these name.
         controls: what the reader can change.
         pictures: by the names that the text uses, from all numbers, controls included.
         needs: what has to be loaded for it; see :mod:`rlhf_studio.lessons.answers`.
@@ -55,22 +55,22 @@ class Scene:
         return {control.name: control.start for control in self.controls}
 
     def made(self, values: Mapping[str, Any], needed: Mapping[str, Any]) -> list[tuple[Control, Any]]:
-        """Each control as it is for these values and for what is needed, with its value.
+        """Each control with its value. ``needed``: what the scene needs, loaded.
 
-        One that is made from a run takes the nearest value that it has. Raises ValueError for a value that another cannot have, and
-        :class:`CannotAsk`.
+        A control that is made from a run takes the nearest of its values. Raises ValueError for a value that any other control cannot
+        have, and :class:`CannotAsk`.
         """
-        found: list[tuple[Control, Any]] = []
-        for one in self.controls:
-            value = values.get(one.name)
-            if isinstance(one, FromRun):
-                control = one.make(needed, {control.name: chosen for control, chosen in found})
-                found.append((control, one.settled(control, value)))
-            elif value not in one.values():
-                raise ValueError(f"{one.name}: {value!r} is none of its values")
+        settled: list[tuple[Control, Any]] = []
+        for declared in self.controls:
+            value = values.get(declared.name)
+            if isinstance(declared, FromRun):
+                control = declared.make(needed, {control.name: chosen for control, chosen in settled})
+                settled.append((control, declared.settled(control, value)))
+            elif value not in declared.values():
+                raise ValueError(f"{declared.name}: {value!r} is none of its values")
             else:
-                found.append((one, value))
-        return found
+                settled.append((declared, value))
+        return settled
 
     def compute(self, values: Mapping[str, Any], needed: Mapping[str, Any]) -> Numbers:
         """All numbers for these values of the controls, themselves included. Raises as :meth:`made` does."""

@@ -82,14 +82,14 @@ class LessonText:
 
 def read_text(source: str) -> LessonText:
     """Read a lesson's text. Raises :class:`TextError`, and CodeError for code that is not there."""
-    found, scene, plain = LessonText(), SceneText(""), list[str]()
+    text, scene, plain = LessonText(), SceneText(""), list[str]()
 
     def flush() -> None:
         for block in _markdown("\n".join(plain), scene):
             if block["kind"] == "title":
-                found.title = block["text"]
+                text.title = block["text"]
             else:
-                (scene.blocks if scene.name else found.introduction).append(block)
+                (scene.blocks if scene.name else text.introduction).append(block)
         plain.clear()
 
     for number, name, argument, body in _parts(source):
@@ -99,15 +99,15 @@ def read_text(source: str) -> LessonText:
         flush()
         if name == "scene":
             scene = SceneText(argument)
-            found.scenes.append(scene)
+            text.scenes.append(scene)
         elif name == "words":
-            found.words |= dict(_items(body, number))
+            text.words |= dict(_items(body, number))
         elif not scene.name:
             raise TextError(f"line {number}: :::{name} stands before the first :::scene")
         else:
             scene.blocks.append(_directive(name, argument, body, scene, number))
     flush()
-    return found
+    return text
 
 
 def _parts(source: str) -> Iterator[tuple[int, str, str, list[str]]]:
@@ -139,32 +139,32 @@ def _directive(name: str, argument: str, body: list[str], scene: SceneText, numb
     if name == "picture":
         return {"kind": "picture", "name": argument, "caption": _inline(" ".join(line.strip() for line in body), scene)}
     if name == "predict":
-        first = next((place for place, line in enumerate(body) if line.startswith("- ")), len(body))
+        first = next((index for index, line in enumerate(body) if line.startswith("- ")), len(body))
         question = [line.strip() for line in body[:first]]
         answers = [[key, _inline(value, scene)] for key, value in _items(body[first:], number)]
         if not answers:
             raise TextError(f"line {number}: :::predict {argument} has no answers")
         scene.slots[argument] = (argument, "")
         return {"kind": "predict", "slot": argument, "question": _inline(" ".join(question).strip(), scene), "answers": answers}
-    places = dict(_items(body, number))
-    if not places.keys() <= {"from", "to", "package"}:
-        raise TextError(f"line {number}: :::code takes from, to and package, but has {', '.join(places)}")
-    begin, end = (places.get(key, "").strip("`") for key in ("from", "to"))
-    found = excerpt(argument, begin, end, **({"package": places["package"]} if "package" in places else {}))
-    return {"kind": "code", **found.as_data()}
+    options = dict(_items(body, number))
+    if not options.keys() <= {"from", "to", "package"}:
+        raise TextError(f"line {number}: :::code takes from, to and package, but has {', '.join(options)}")
+    begin, end = (options.get(key, "").strip("`") for key in ("from", "to"))
+    code = excerpt(argument, begin, end, **({"package": options["package"]} if "package" in options else {}))
+    return {"kind": "code", **code.as_data()}
 
 
 def _items(body: list[str], number: int) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    items: list[tuple[str, str]] = []
     for line in (line for line in body if line.strip()):
-        if line.startswith("  ") and found:  # a longer value goes on in the next line
-            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+        if line.startswith("  ") and items:  # a longer value goes on in the next line
+            items[-1] = (items[-1][0], f"{items[-1][1]} {line.strip()}")
             continue
         match = _ITEM.match(line.strip())
         if match is None:
             raise TextError(f"line {number}: {line.strip()!r} is not of the form 'name: text'")
-        found.append((match[1], match[2]))
-    return found
+        items.append((match[1], match[2]))
+    return items
 
 
 # --- Markdown ----------------------------------------------------------------------------------------------------------------
@@ -192,15 +192,15 @@ def _inline(source: str, scene: SceneText) -> list[Inline]:
 
 
 def _blocks(tokens: list[Token], scene: SceneText) -> list[Block]:
-    found, stack, rest = list[Block](), list[Block](), iter(tokens)
-    target = found
+    blocks, stack, rest = list[Block](), list[Block](), iter(tokens)
+    target = blocks
     for token in rest:
         if token.type == "heading_open":
             content = next(rest)
             if token.tag == "h1":
-                found.append({"kind": "title", "text": content.content})
+                blocks.append({"kind": "title", "text": content.content})
             else:
-                found.append({"kind": "heading", "content": _inline_of(content.children or [], scene)})
+                blocks.append({"kind": "heading", "content": _inline_of(content.children or [], scene)})
         elif token.type == "inline":
             target.append({"kind": "paragraph", "content": _inline_of(token.children or [], scene)})
         elif token.type in ("bullet_list_open", "ordered_list_open", "list_item_open", *_TABLE):
@@ -210,10 +210,10 @@ def _blocks(tokens: list[Token], scene: SceneText) -> list[Block]:
             target = block["items"]
         elif token.type.endswith("_close") and stack and token.type.removesuffix("_close") + "_open" in (*_TABLE, *_LISTS):
             stack.pop()
-            target = stack[-1]["items"] if stack else found
+            target = stack[-1]["items"] if stack else blocks
         elif token.type not in _WITHOUT_MEANING:
             raise TextError(f"lessons have no {token.type.replace('_open', '').replace('_', ' ')}")
-    return found
+    return blocks
 
 
 _LISTS = ("bullet_list_open", "ordered_list_open", "list_item_open")
@@ -222,8 +222,8 @@ _TABLE = {"table_open": "table", "tr_open": "row", "th_open": "header", "td_open
 
 
 def _inline_of(tokens: list[Token], scene: SceneText) -> list[Inline]:
-    found: list[Inline] = []
-    stack: list[list[Inline]] = [found]
+    inline: list[Inline] = []
+    stack: list[list[Inline]] = [inline]
     for token in tokens:
         if token.type == "text":
             stack[-1].append(token.content)
@@ -240,7 +240,7 @@ def _inline_of(tokens: list[Token], scene: SceneText) -> list[Inline]:
             stack.pop()
         else:
             raise TextError(f"lessons have no {token.type}")
-    return [piece for piece in found if piece != ""]
+    return [piece for piece in inline if piece != ""]
 
 
 def _code(content: str, scene: SceneText) -> Inline:

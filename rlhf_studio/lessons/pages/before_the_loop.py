@@ -84,13 +84,13 @@ SHOWN = 6
 
 def endless(prompts: int, batch: int, shuffle: bool) -> Numbers:
     """The first batches of the engine's own stream, and how often each prompt was drawn."""
-    names = [chr(ord("A") + place) for place in range(int(prompts))]
-    prepared = Prepared(names, [[place] for place in range(int(prompts))], [1] * int(prompts), None, Counter())
+    names = [chr(ord("A") + number) for number in range(int(prompts))]
+    prepared = Prepared(names, [[number] for number in range(int(prompts))], [1] * int(prompts), None, Counter())
     stream = PromptStream(prepared, pad_id=0, shuffle=shuffle, seed=3)
     drawn = [stream.next_batch(int(batch)).texts for _ in range(SHOWN)]
     counts = Counter(name for names_of_batch in drawn for name in names_of_batch)
     state = stream.state()
-    there = len(DataLoader(names, batch_size=int(batch), drop_last=True))  # type: ignore[arg-type]  # any list has a length
+    batches_of_loader = len(DataLoader(names, batch_size=int(batch), drop_last=True))  # type: ignore[arg-type]  # any list has a length
     return {
         "names": names,
         "drawn": drawn,
@@ -101,8 +101,8 @@ def endless(prompts: int, batch: int, shuffle: bool) -> Numbers:
         "pass": state["pass"],
         "first": " ".join(drawn[0]),
         "again": Word("again" if max(Counter(drawn[0]).values()) > 1 else "once"),
-        "there": there,
-        "hangs": there == 0,
+        "there": batches_of_loader,
+        "hangs": batches_of_loader == 0,
     }
 
 
@@ -129,9 +129,9 @@ def one_batch(batch: str, parts: str, micro: str, epochs: int) -> Numbers:
     generator = torch.Generator().manual_seed(1)
     cut = list(shuffled_minibatches(settings.batch_size, settings.ppo_epochs, settings.mini_batch_size, generator))
     table = [[0.0] * settings.batch_size for _ in range(settings.ppo_epochs)]
-    for place, (epoch, rows) in enumerate(cut):
+    for minibatch, (epoch, rows) in enumerate(cut):
         for row in rows.tolist():
-            table[epoch][row] = place % int(parts) + 1
+            table[epoch][row] = minibatch % int(parts) + 1
     passes = sum(len(rows.split(settings.micro_batch)) for _, rows in cut)
     return {
         "table": table,
@@ -148,7 +148,7 @@ def one_batch(batch: str, parts: str, micro: str, epochs: int) -> Numbers:
 
 def draw_cut(n: Numbers) -> Picture:
     rows = {f"{number + 1}": row[:8] for number, row in enumerate(n["table"])}
-    return heat([f"{place + 1}" for place in range(8)], rows, label=Word("minibatch"), size=int(n["parts"]), digits=0)
+    return heat([f"{column + 1}" for column in range(8)], rows, label=Word("minibatch"), size=int(n["parts"]), digits=0)
 
 
 def draw_steps(n: Numbers) -> Picture:
@@ -186,10 +186,10 @@ def whole_run(episodes: int, batch: str, warmup: int, share: float) -> Numbers:
 
 def draw_rates(n: Numbers) -> Picture:
     steps, rates = list(range(1, n["steps"] + 1)), n["rates"]
-    places = list(range(n["every"], n["steps"] + 1, n["every"]))
-    shown = range(0, len(steps), max(1, len(steps) // 100))
-    curve = Series(Word("rate"), [float(steps[at]) for at in shown], [1e4 * rates[at] for at in shown], tone="policy")
-    saved = Series(Word("saved"), [float(step) for step in places], [1e4 * rates[step - 1] for step in places], tone="score", dots=True)
+    saved_at = list(range(n["every"], n["steps"] + 1, n["every"]))
+    steps_shown = range(0, len(steps), max(1, len(steps) // 100))
+    curve = Series(Word("rate"), [float(steps[at]) for at in steps_shown], [1e4 * rates[at] for at in steps_shown], tone="policy")
+    saved = Series(Word("saved"), [float(step) for step in saved_at], [1e4 * rates[step - 1] for step in saved_at], tone="score", dots=True)
     return line([curve, saved], x=Word("step"), y=Word("rate"), x_range=(0, n["steps"]), y_range=(0, 1e4 * n["full"]))
 
 
@@ -218,10 +218,10 @@ def measured(settings: Mapping[str, Any]) -> dict[str, float]:
     length = int(settings["response_length"])
     ppo = PPOConfig.model_validate({name: value for name, value in settings.items() if name != "response_length"})
     cut = list(shuffled_minibatches(ppo.batch_size, ppo.ppo_epochs, ppo.mini_batch_size, torch.Generator().manual_seed(1)))
-    one, mask = torch.ones(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
-    gain = -policy_loss(math.log(3) * one, 0 * one, one, mask, ppo.cliprange).loss_sum - 1
-    batch = Minibatch(mask, 0 * one, 0 * one, 0 * one, 0 * one, one)  # no advantage: what is left is the critic's part
-    critic = ppo_objective(batch, NewPass(0 * one, 0 * one, one), ObjectiveSettings(vf_coef=ppo.vf_coef)).loss_sum
+    number, mask = torch.ones(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
+    gain = -policy_loss(math.log(3) * number, 0 * number, number, mask, ppo.cliprange).loss_sum - 1
+    batch = Minibatch(mask, 0 * number, 0 * number, 0 * number, 0 * number, number)  # no advantage: what is left is the critic's part
+    critic = ppo_objective(batch, NewPass(0 * number, 0 * number, number), ObjectiveSettings(vf_coef=ppo.vf_coef)).loss_sum
     controller = AdaptiveKL(ppo.kl_coef, 6.0, ppo.kl_horizon)
     controller.update(2 * 6.0, ppo.batch_size)
     return {
@@ -231,7 +231,7 @@ def measured(settings: Mapping[str, Any]) -> dict[str, float]:
         "tokens": float(ppo.mini_batch_size * length),
         "passes": float(sum(len(rows.split(ppo.micro_batch)) for _, rows in cut)),
         "first_rate": 1e6 * ppo.learning_rate * learning_rate_factor(0, ppo.steps, ppo.warmup_steps, ppo.lr_schedule),
-        "pull": -float(shape_rewards(one, torch.zeros(1, dtype=torch.float64), mask, ppo.kl_coef)),
+        "pull": -float(shape_rewards(number, torch.zeros(1, dtype=torch.float64), mask, ppo.kl_coef)),
         "reach": float(gain),
         "critic": float(critic),
         "turn": 100 * (controller.coef / ppo.kl_coef - 1),
@@ -242,11 +242,11 @@ def measured(settings: Mapping[str, Any]) -> dict[str, float]:
 def _doublings() -> dict[str, dict[str, float]]:
     """For each setting: how often each quantity doubles when the setting does; −1 where it halves."""
     before = measured(START)
-    found = {}
+    growth = {}
     for name, value in START.items():
         after = measured({**START, name: 2 * value})
-        found[name] = {key: math.log2(after[key] / before[key]) for key in QUANTITIES}
-    return found
+        growth[name] = {key: math.log2(after[key] / before[key]) for key in QUANTITIES}
+    return growth
 
 
 @cache

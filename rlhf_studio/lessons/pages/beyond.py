@@ -1,4 +1,4 @@
-"""Beyond PPO: RLOO, GRPO and DPO, and what each of them does without."""
+"""Beyond PPO: RLOO, GRPO and DPO, and which parts of PPO each of them leaves out."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def group_of(score: float, spread: float, beta: float) -> dict[str, list[float]]
 
 def compared(score: float, spread: float, beta: float) -> Numbers:
     """Four responses to one prompt, each compared with the others."""
-    found = group_of(score, spread, beta)
-    others = sum(found["earned"][1:]) / 3
-    first = found["rloo"][0]
+    group = group_of(score, spread, beta)
+    others = sum(group["earned"][1:]) / 3
+    first = group["rloo"][0]
     return {
-        **found,
+        **group,
         "others": others,
-        "own": found["earned"][0],
+        "own": group["earned"][0],
         "rloo_first": first,
-        "grpo_first": found["grpo"][0],
+        "grpo_first": group["grpo"][0],
         "push": Word("up" if first > CLEAR else "down" if first < -CLEAR else "hardly"),
-        "total": sum(found["rloo"]),
+        "total": sum(group["rloo"]),
     }
 
 
@@ -70,12 +70,12 @@ def draw_compared(n: Numbers) -> Picture:
 
 def per_token(score: float, lam: float, beta: float) -> Numbers:
     """The first response's advantages by token: with a critic, and compared with its group."""
-    found = group_of(score, 1.0, beta)
+    group = group_of(score, 1.0, beta)
     mask = torch.ones(1, len(TOKENS), dtype=torch.bool)
     kl, values = (torch.tensor([row], dtype=torch.float64) for row in (KL, VALUES))
     rewards = shape_rewards(kl, torch.tensor([score], dtype=torch.float64), mask, beta)
     gae = estimate_advantages(rewards, values, mask, 1.0, lam, whitening=False).advantages[0].tolist()
-    rloo, grpo = ([found[name][0]] * len(TOKENS) for name in ("rloo", "grpo"))
+    rloo, grpo = ([group[name][0]] * len(TOKENS) for name in ("rloo", "grpo"))
     spread = max(gae) - min(gae)
     return {"gae": gae, "rloo": rloo, "grpo": grpo, "values": list(VALUES), "spread": spread, "tells_apart": spread > CLEAR, "one": rloo[0]}
 
@@ -97,7 +97,7 @@ def silent_share(right: float, size: int) -> float:
     return float((advantages.abs().amax(dim=1) == 0).double().mean())
 
 
-SHARES = [round(0.05 * place, 2) for place in range(21)]
+SHARES = [round(0.05 * index, 2) for index in range(21)]
 
 
 def agreeing(right: float, size: str) -> Numbers:
@@ -105,7 +105,7 @@ def agreeing(right: float, size: str) -> Numbers:
     count = int(size)
     share = silent_share(right, count)
     expected = right**count + (1 - right) ** count
-    curve = [one**count + (1 - one) ** count for one in SHARES]
+    curve = [chance**count + (1 - chance) ** count for chance in SHARES]
     return {"silent": share, "expected": expected, "curve": curve, "many": share > 0.5, "prompts": GROUPS, "wrong": 1 - right}
 
 
@@ -139,13 +139,13 @@ def preferred(chosen: float, rejected: float, beta: float) -> Numbers:
         "at_start": dpo_loss(0.0, 0.0, beta),
         "both_down": dpo_loss(chosen - 2, rejected - 2, beta),
         "worse": chosen < 0,
-        "curve": [dpo_loss(one / 2, rejected, beta) for one in range(-8, 9)],
+        "curve": [dpo_loss(half_step / 2, rejected, beta) for half_step in range(-8, 9)],
     }
 
 
 def draw_dpo(n: Numbers) -> Picture:
     curves = [
-        Series(Word("dpo_loss"), [one / 2 for one in range(-8, 9)], n["curve"], tone="policy"),
+        Series(Word("dpo_loss"), [half_step / 2 for half_step in range(-8, 9)], n["curve"], tone="policy"),
         Series(Word("this_pair"), [n["chosen"]], [n["loss"]], tone="score", dots=True),
     ]
     return line(curves, x=Word("chosen_moved"), y=Word("loss"), x_range=(-4, 4), y_range=(0, 5))
@@ -179,7 +179,7 @@ def check(first: float, second: float, third: float, place: float) -> Numbers:
 
 
 def draw_check(n: Numbers) -> Picture:
-    items = [Bar(Word(f"response_{place + 1}"), [score]) for place, score in enumerate((n["first"], n["second"], n["third"]))]
+    items = [Bar(Word(f"response_{index + 1}"), [score]) for index, score in enumerate((n["first"], n["second"], n["third"]))]
     return bars(items, [Word("score")], label=Word("score"), low=-2, high=2, digits=1)
 
 

@@ -13,7 +13,7 @@ from rlhf_studio.ppo.losses import policy_loss
 
 NUMBER = 11
 
-RATIOS = [round(0.4 + 0.02 * place, 2) for place in range(61)]
+RATIOS = [round(0.4 + 0.02 * index, 2) for index in range(61)]
 EDGE = 1e-6
 
 
@@ -26,23 +26,23 @@ REFERENCE = [0.1, 0.7, 0.4, -0.1, -0.5]
 
 def ratio(push: float, shift: float, advantage: float) -> Numbers:
     """The word "superb" was drawn. Its logit moves by ``push``, and all logits by ``shift``."""
-    ids, one = torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)
+    ids, mask = torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)
     logits = (torch.tensor([[OLD]], dtype=torch.float64) + shift).index_add(2, ids[0], torch.full((1, 1, 1), push, dtype=torch.float64))
     logits.requires_grad_()
     old, ref = (token_logprobs(torch.tensor([[x]], dtype=torch.float64), ids) for x in (OLD, REFERENCE))
     new = token_logprobs(logits, ids)
     scores = torch.full((1, 1), advantage, dtype=torch.float64)
-    found = policy_loss(new, old, scores, one, 0.99, 1e9)  # nothing is clipped here
-    found.loss_sum.backward()
+    loss = policy_loss(new, old, scores, mask, 0.99, 1e9)  # nothing is clipped here
+    loss.loss_sum.backward()
     gradient = torch.zeros_like(logits) if logits.grad is None else logits.grad
-    rho = found.ratio.item()
+    rho = loss.ratio.item()
     return {
         "rho": rho,
         "old_chance": old.exp().item(),
         "new_chance": new.exp().item(),
         "of_logits": math.exp(push + shift),
-        "against_ref": policy_loss(old, ref, scores, one, 0.99, 1e9).ratio.item(),
-        "old_against_old": policy_loss(old, old, scores, one, 0.99, 1e9).ratio.item(),
+        "against_ref": policy_loss(old, ref, scores, mask, 0.99, 1e9).ratio.item(),
+        "old_against_old": policy_loss(old, old, scores, mask, 0.99, 1e9).ratio.item(),
         "steps": (-gradient)[0, 0].tolist(),
         "logits": logits[0, 0].tolist(),
         "becomes": Word("above" if rho > 1 + EDGE else "below" if rho < 1 - EDGE else "exactly_one"),
@@ -60,10 +60,10 @@ def draw_steps(n: Numbers) -> Picture:
 def gradient_at(ratio: float, advantage: float, eps: float) -> tuple[float, float]:
     """The loss of one token, and its slope along the token's log-probability, by the engine's own function."""
     new = torch.tensor([[ratio]], dtype=torch.float64).log().requires_grad_()
-    one = torch.ones(1, 1, dtype=torch.float64)
-    found = policy_loss(new, torch.zeros_like(one), advantage * one, one.bool(), eps)
-    found.loss_sum.backward()
-    return found.loss_sum.item(), 0.0 if new.grad is None else new.grad.item()
+    unit = torch.ones(1, 1, dtype=torch.float64)
+    loss = policy_loss(new, torch.zeros_like(unit), advantage * unit, unit.bool(), eps)
+    loss.loss_sum.backward()
+    return loss.loss_sum.item(), 0.0 if new.grad is None else new.grad.item()
 
 
 def dead_zones(ratio: float, advantage: float, eps: float) -> Numbers:
@@ -116,18 +116,18 @@ def draw_loss(n: Numbers) -> Picture:
 def check_yourself(ratio: float, advantage: float, eps: float) -> Numbers:
     """A token: its slope, and whether clipping decided its loss."""
     _, slope = gradient_at(ratio, advantage, eps)
-    one = torch.ones(1, 1, dtype=torch.float64)
-    found = policy_loss((ratio * one).log(), 0 * one, advantage * one, one.bool(), eps)
+    unit = torch.ones(1, 1, dtype=torch.float64)
+    loss = policy_loss((ratio * unit).log(), 0 * unit, advantage * unit, unit.bool(), eps)
     full = -advantage * ratio
     silent = abs(slope) < EDGE
-    place = round(10 * ratio + 10 * abs(advantage) + 20 * eps)
+    seed = round(10 * ratio + 10 * abs(advantage) + 20 * eps)
     return {
         "slope": slope,
         "low": 1 - eps,
         "high": 1 + eps,
-        "clipped": bool(found.clipped.item()),
+        "clipped": bool(loss.clipped.item()),
         "why": Word("silent" if silent else "outside_pushes" if not 1 - eps - EDGE <= ratio <= 1 + eps + EDGE else "inside"),
-        **options(slope, [full if silent else 0.0, -full], place),
+        **options(slope, [full if silent else 0.0, -full], seed),
     }
 
 

@@ -1,4 +1,4 @@
-"""TRL's names for the same ideas: batches, metrics, the wrapper of policy and critic, and what stands around the loop."""
+"""TRL's names for the same ideas: batches, metrics, the wrapper of policy and critic, and the code around the loop."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def token_mean(short: int, long: int) -> Numbers:
     new, ones = torch.zeros(mask.shape, dtype=torch.float64, requires_grad=True), torch.ones(mask.shape, dtype=torch.float64)
     parts = [policy_loss(new[row : row + 1], 0 * ones[:1], ones[:1], mask[row : row + 1], 0.2) for row in range(2)]
     tokens = sum(int(part.tokens) for part in parts)
-    (whole,) = torch.autograd.grad(parts[0].loss_sum / tokens + parts[1].loss_sum / tokens, new, retain_graph=True)
+    (expected,) = torch.autograd.grad(parts[0].loss_sum / tokens + parts[1].loss_sum / tokens, new, retain_graph=True)
     (each,) = torch.autograd.grad((parts[0].loss_sum / parts[0].tokens + parts[1].loss_sum / parts[1].tokens) / 2, new)
     return {
-        "ours_short": -float(whole[0, 0]),
-        "ours_long": -float(whole[1, 0]),
+        "ours_short": -float(expected[0, 0]),
+        "ours_long": -float(expected[1, 0]),
         "means_short": -float(each[0, 0]),
         "means_long": -float(each[1, 0]),
         "times": float(each[0, 0] / each[1, 0]),
@@ -77,16 +77,16 @@ def metrics(kl_coef: float, penalty: float, ended: bool, whiten: bool) -> Number
     plain = shape_rewards(kl, scores, mask, kl_coef)
     rewards = shape_rewards(kl, scores, mask, kl_coef, unit_variance=whiten)
     charged = masked_select(-kl_coef * kl, mask)
-    there = charged.clone()
-    there[:, 3] += scores  # TRL: one slot after the last token where there is one, else on the last token
+    with_padding = charged.clone()
+    with_padding[:, 3] += scores  # TRL: one slot after the last token where there is one, else on the last token
     filled = torch.where(mask, logprobs, SENTINEL)
     return {
         "words": words,
         "tokens": int(mask[0].sum()),
         "score": float(scores.mean()),
-        "kl_row": _shown(kl, mask),
-        "rewards": _shown(rewards, mask),
-        "there": there.flatten().tolist(),
+        "kl_row": _with_gaps(kl, mask),
+        "rewards": _with_gaps(rewards, mask),
+        "there": with_padding.flatten().tolist(),
         "kl": float(masked_select(kl, mask).sum(dim=1).mean()),
         "non_score": float(charged.sum(dim=1).mean()),
         "rlhf": float((charged.sum(dim=1) + scores).mean()),
@@ -100,7 +100,7 @@ def metrics(kl_coef: float, penalty: float, ended: bool, whiten: bool) -> Number
     }
 
 
-def _shown(rows: Tensor, mask: Tensor) -> list[float | None]:
+def _with_gaps(rows: Tensor, mask: Tensor) -> list[float | None]:
     return [value if real else None for value, real in zip(rows.flatten().tolist(), mask.flatten().tolist(), strict=True)]
 
 
@@ -181,7 +181,7 @@ def around(run: LessonRun, episodes: int, batch: str, samples: int, update: int)
     ours = converted(per_device_train_batch_size=size, total_episodes=int(episodes), num_sample_generations=int(samples))
     steps = ours["ppo"]["steps"]
     often = max(1, steps // int(samples)) if samples else 0
-    written = [one for one in range(1, steps + 1) if often and (one - 1) % often == 0]
+    written = [step for step in range(1, steps + 1) if often and (step - 1) % often == 0]
     logits = response_logits(ResponseModel(tiny_model()), sentence([1, 2, 3], [6]))
     cold, warm = (float(log_distribution(logits, heat).exp().max()) for heat in (0.01, 0.7))
     ids, mask = pad_left([[1, 2, 3], [2], [1, 2]], 0)

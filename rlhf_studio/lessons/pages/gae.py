@@ -32,44 +32,44 @@ def right_to_left(score: float, gamma: float, lam: float, at: float) -> Numbers:
     earned = [*REWARDS[:-1], REWARDS[-1] + score]
     mask = torch.arange(len(COLUMNS)).unsqueeze(0) < REAL
     rewards, values = row([*earned, 50.0]), row([*VALUES, 50.0])
-    found = estimate_advantages(rewards, values, mask, gamma, lam, whitening=False)
+    estimate = estimate_advantages(rewards, values, mask, gamma, lam, whitening=False)
     lonely = torch.where(torch.arange(len(COLUMNS)) == REAL - 1, values, 0.0)
-    assert found.returns is not None and found.deltas is not None  # there is a critic
-    advantages, deltas = (x[0].tolist() for x in (found.advantages, found.deltas))
-    place = int(at) - 1
-    carried = gamma * lam * advantages[place + 1]
+    assert estimate.returns is not None and estimate.deltas is not None  # there is a critic
+    advantages, deltas = (x[0].tolist() for x in (estimate.advantages, estimate.deltas))
+    index = int(at) - 1
+    carried = gamma * lam * advantages[index + 1]
     near = abs(carried) < LITTLE  # then the surprise alone would be right too: the wrong numbers come from other mistakes
     wrong = (
-        [found.returns[0, place].item(), deltas[place] - gamma * VALUES[place + 1]] if near else [deltas[place], deltas[place] - carried]
+        [estimate.returns[0, index].item(), deltas[index] - gamma * VALUES[index + 1]] if near else [deltas[index], deltas[index] - carried]
     )
     return {
         "earned": earned,
         "advantages": advantages,
         "deltas": deltas,
-        "used": found.whitened[0].tolist(),
-        "returns": found.returns[0].tolist(),
+        "used": estimate.whitened[0].tolist(),
+        "returns": estimate.returns[0].tolist(),
         "lonely": gae(rewards, lonely, mask, gamma, lam)[0][0].tolist(),
-        "delta": deltas[place],
-        "next_advantage": advantages[place + 1],
+        "delta": deltas[index],
+        "next_advantage": advantages[index + 1],
         "carried": carried,
-        "found": advantages[place],
-        "token": COLUMNS[place],
+        "found": advantages[index],
+        "token": COLUMNS[index],
         "fade": gamma * lam,
-        **options(advantages[place], wrong, place),
+        **options(advantages[index], wrong, index),
     }
 
 
 def draw_half(n: Numbers) -> Picture:
-    """The ledger up to the token that is asked for."""
-    place = int(n["at"]) - 1
-    hidden = [None] * (place + 1)
+    """The ledger up to the chosen token."""
+    index = int(n["at"]) - 1
+    hidden = [None] * (index + 1)
     rows: dict[str, list[Any]] = {
         Word("reward"): n["earned"],
         Word("value"): VALUES,
         Word("delta"): n["deltas"][:REAL],
-        Word("advantage"): [*hidden, *n["advantages"][place + 1 : REAL]],
+        Word("advantage"): [*hidden, *n["advantages"][index + 1 : REAL]],
     }
-    return ledger(COLUMNS[:REAL], rows, result=Word("advantage"), at=place)
+    return ledger(COLUMNS[:REAL], rows, result=Word("advantage"), at=index)
 
 
 def draw_whole(n: Numbers) -> Picture:
@@ -91,7 +91,7 @@ STEPS = 6
 
 
 def credit(gamma: float, lam: float, score: float) -> Numbers:
-    """A surprise of 1 at each place in turn: what each token before it gets. The engine's gae finds it, one row for each place."""
+    """A surprise of 1 at each token in turn, and what each token before it gets; computed by the engine's gae, one row for each."""
     impulses = torch.eye(STEPS, dtype=torch.float64)
     nothing, mask = torch.zeros_like(impulses), torch.ones(STEPS, STEPS, dtype=torch.bool)
     shares = gae(impulses, nothing, mask, gamma, lam)[0].T.tolist()  # token t by surprise k
@@ -110,21 +110,21 @@ def credit(gamma: float, lam: float, score: float) -> Numbers:
 
 
 def draw_credit(n: Numbers) -> Picture:
-    names = [str(place + 1) for place in range(STEPS)]
+    names = [str(index + 1) for index in range(STEPS)]
     cells = {f"A{name}": [None if k < t else n["shares"][t][k] for k in range(STEPS)] for t, name in enumerate(names)}
     return heat([f"δ{name}" for name in names], cells, label=Word("share"), size=1.0)
 
 
 def draw_returns(n: Numbers) -> Picture:
     rows: dict[str, list[Any]] = {Word("reward"): n["rewards"], Word("return"): n["returns"], Word("taken"): n["rewards"]}
-    return ledger([str(place + 1) for place in range(STEPS)], rows, result=Word("return"))
+    return ledger([str(index + 1) for index in range(STEPS)], rows, result=Word("return"))
 
 
 # --- bias and variance -------------------------------------------------------------------------------------------------------
 
 EPISODES, LENGTH, EDGE_OF_TOKEN = 400, 10, 0.5
 SLOW_EYES = 0.5  # with each further token the critic misses half as much
-LAMS = [round(0.05 * place, 2) for place in range(21)]
+LAMS = [round(0.05 * index, 2) for index in range(21)]
 
 
 def simulated(blind: float, noise: float, seed: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -136,9 +136,9 @@ def simulated(blind: float, noise: float, seed: float) -> tuple[torch.Tensor, to
     rewards = noise * torch.randn(EPISODES, LENGTH, generator=generator, dtype=torch.float64)
     rewards[:, -1] += EDGE_OF_TOKEN
     missed = blind * SLOW_EYES ** (torch.arange(LENGTH, dtype=torch.float64) - 1)
-    seen = (EDGE_OF_TOKEN * (1 - missed)).repeat(EPISODES, 1)
-    seen[:, 0] = 0.0  # before the first token nobody can know
-    return rewards, seen, torch.ones(EPISODES, LENGTH, dtype=torch.bool)
+    observed = (EDGE_OF_TOKEN * (1 - missed)).repeat(EPISODES, 1)
+    observed[:, 0] = 0.0  # before the first token nobody can know
+    return rewards, observed, torch.ones(EPISODES, LENGTH, dtype=torch.bool)
 
 
 def measured(lam: float, blind: float, noise: float, seed: float) -> tuple[float, float]:

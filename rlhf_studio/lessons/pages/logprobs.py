@@ -50,8 +50,8 @@ def alone(world: Any, text: str) -> list[float]:
     answer = torch.tensor([response])
     batch = TokenBatch(ids, mask, answer, torch.ones_like(answer, dtype=torch.bool))
     forward = ForwardPass(Compute(torch.device("cpu"), torch.float32), 1.0, 1)
-    found: list[float] = world.remember(("alone", text), lambda: forward.run(world.policy, batch, 0).logprobs[0].tolist())
-    return found
+    logprobs: list[float] = world.remember(("alone", text), lambda: forward.run(world.policy, batch, 0).logprobs[0].tolist())
+    return logprobs
 
 
 def one_by_one(world: Any, text: str) -> list[float]:
@@ -59,14 +59,14 @@ def one_by_one(world: Any, text: str) -> list[float]:
     prompt, response = rows(world, text)
 
     def ask() -> list[float]:
-        found = []
-        for place, token in enumerate(response):
-            ids = torch.tensor([prompt + response[:place]])
+        logprobs = []
+        for index, token in enumerate(response):
+            ids = torch.tensor([prompt + response[:index]])
             with torch.no_grad():
                 logits = world.policy.model(input_ids=ids, use_cache=False).logits[0, -1].tolist()
             high = max(logits)
-            found.append(logits[token] - high - math.log(math.fsum(math.exp(x - high) for x in logits)))
-        return found
+            logprobs.append(logits[token] - high - math.log(math.fsum(math.exp(x - high) for x in logits)))
+        return logprobs
 
     known: list[float] = world.remember(("one by one", text), ask)
     return known
@@ -79,8 +79,8 @@ def shift(world: Any, text: str, place: float) -> Numbers:
     """The logits at one position belong to the token at the next."""
     prompt, response = rows(world, text)
     ids = torch.tensor([prompt + response])
-    ones = torch.ones_like(ids)
-    logits, start = world.logits(ids, ones, position_ids(ones)), len(prompt)
+    attention = torch.ones_like(ids)
+    logits, start = world.logits(ids, attention, position_ids(attention)), len(prompt)
     right = token_logprobs(logits[:, start - 1 : -1], ids[:, start:])[0].tolist()
     wrong = token_logprobs(logits[:, start:], ids[:, start:])[0].tolist()
     at = min(int(place), len(response)) - 1
@@ -137,18 +137,18 @@ def left_padding(world: Any, text: str, pads: float, positions: str) -> Numbers:
     prompt, response = rows(world, text)
     count, truth = int(pads), one_by_one(world, text)
     ids, real = pad_left([prompt, [PAD] * (len(prompt) + count)], PAD)
-    shown = counted(ids, real)[positions][0]
-    found = padded(world, text, "left", count, positions)
-    error = max(abs(x - y) for x, y in zip(found, truth, strict=True))
+    positions_shown = counted(ids, real)[positions][0]
+    padded_logprobs = padded(world, text, "left", count, positions)
+    error = max(abs(x - y) for x, y in zip(padded_logprobs, truth, strict=True))
     return {
         "words": [*["·"] * count, *pieces(world, prompt)],
-        "positions_shown": shown.tolist(),
-        "first_position": int(shown[count]),
+        "positions_shown": positions_shown.tolist(),
+        "first_position": int(positions_shown[count]),
         "truth": truth,
-        "found": found,
+        "found": padded_logprobs,
         "response_words": pieces(world, prompt + response)[len(prompt) :],
         "error": error,
-        "sum": math.fsum(found),
+        "sum": math.fsum(padded_logprobs),
         "sum_truth": math.fsum(truth),
         "agrees": Word("equal" if error < EDGE else "differ"),
         "roberta_first": int(counted(ids, real)["roberta"][0, count]),
@@ -224,8 +224,8 @@ def which_tokens(world: Any, text: str, count_prompt: bool, count_padding: bool,
     mask = torch.tensor([real])
     old = torch.full((1, len(kinds)), -1.0, dtype=torch.float64)
     new = old.clone().requires_grad_()
-    found = policy_loss(new, old, torch.full_like(old, advantage), mask, 0.2)
-    (found.loss_sum / mask.sum()).backward()
+    loss = policy_loss(new, old, torch.full_like(old, advantage), mask, 0.2)
+    (loss.loss_sum / mask.sum()).backward()
     push = [0.0] * len(kinds) if new.grad is None else (-new.grad[0]).tolist()
     by_kind = {name: math.fsum(abs(x) for x, kind in zip(push, kinds, strict=True) if kind == name) for name in set(kinds)}
     total = math.fsum(by_kind.values())
@@ -256,12 +256,12 @@ def check_yourself(world: Any, side: str, pads: float, with_positions: bool, shi
     """Do the log-probabilities come out right?"""
     truth = one_by_one(world, "warm")
     positions = "from_mask" if with_positions else "plain"
-    found = padded(world, "warm", side, int(pads), positions, shifted=shifted)
-    error = max(abs(x - y) for x, y in zip(found, truth, strict=True))
+    logprobs = padded(world, "warm", side, int(pads), positions, shifted=shifted)
+    error = max(abs(x - y) for x, y in zip(logprobs, truth, strict=True))
     return {
         "words": pieces(world, rows(world, "warm")[0] + rows(world, "warm")[1])[-len(truth) :],
         "truth": truth,
-        "found": found,
+        "found": logprobs,
         "error": error,
         "verdict": Word("right" if error < EDGE else "wrong"),
         "side_said": Word(side),

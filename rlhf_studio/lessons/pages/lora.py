@@ -103,14 +103,14 @@ def change(rank: int, alpha: float, moved: float) -> Numbers:
     (layer,) = layers_of(move(tiny_adapted(int(rank), alpha, "attn.c_proj"), moved))
     delta: Tensor = layer.get_delta_weight(POLICY)
     down, up = factors(layer)
-    found = int(torch.linalg.matrix_rank(delta))
+    rank_of_delta = int(torch.linalg.matrix_rank(delta))
     return {
         "delta": delta.T.tolist(),  # GPT-2 stores its matrices transposed
         "up": up.tolist(),
         "down": down.tolist(),
         "scale": layer.scaling[POLICY],
-        "found_rank": found,
-        "rank_word": Word("zero" if found == 0 else "as_rank" if found == rank and rank < WIDTH else "full"),
+        "found_rank": rank_of_delta,
+        "rank_word": Word("zero" if rank_of_delta == 0 else "as_rank" if rank_of_delta == rank and rank < WIDTH else "full"),
         "learned": down.numel() + up.numel(),
         "whole": delta.numel(),
         "cheaper": down.numel() + up.numel() < delta.numel(),
@@ -119,8 +119,8 @@ def change(rank: int, alpha: float, moved: float) -> Numbers:
 
 
 def draw_change(n: Numbers) -> Picture:
-    rows = {f"{place + 1}": row for place, row in enumerate(n["delta"])}
-    return heat([f"{place + 1}" for place in range(WIDTH)], rows, label=Word("delta"), size=4, signed=True)
+    rows = {f"{index + 1}": row for index, row in enumerate(n["delta"])}
+    return heat([f"{index + 1}" for index in range(WIDTH)], rows, label=Word("delta"), size=4, signed=True)
 
 
 # --- alpha and the learning rate -------------------------------------------------------------------------------------------------
@@ -134,15 +134,15 @@ def _learned(alpha: float, rate: float) -> tuple[tuple[Tensor, ...], ...]:
     policy = Policy(tiny_adapted(2, alpha, "attn.c_proj"), make_value_head(WIDTH, "zero", 0))
     optimizer = make_optimizer(policy, PPOConfig(learning_rate=rate))
     (layer,) = layers_of(policy)
-    kept, old = [], None
+    changes, old = [], None
     for _ in range(MOST_STEPS + 1):
-        kept.append(tuple(factor.detach().clone() for factor in factors(layer)))
+        changes.append(tuple(factor.detach().clone() for factor in factors(layer)))
         new = token_logprobs(response_logits(policy, TEXT), TEXT.response_ids)
         old = new.detach()  # a rollout of its own for each step: the ratio is 1
         optimizer.zero_grad()
         policy_loss(new, old, torch.ones_like(old), TEXT.mask, 0.2).loss_sum.backward()
         optimizer.step()
-    return tuple(kept)
+    return tuple(changes)
 
 
 @torch.no_grad()
@@ -195,7 +195,7 @@ DOUBLED = ("size", "alpha_now", "rate_now", "alpha_start", "rate_start")
 def start_and_merge(moved: float, alpha: float) -> Numbers:
     """The same tokens read by the base, by the policy, with merged adapters, with adapters off, and by the unloaded model.
 
-    In float32, as a run: the engine merges no other numbers, and rounding is what is looked at.
+    In float32, as in a run: the engine merges float32 weights only, and this scene is about rounding.
     """
     base = ResponseModel(tiny_model().float())
     model = move(tiny_adapted(2, alpha), moved).float()
@@ -229,19 +229,19 @@ def start_and_merge(moved: float, alpha: float) -> Numbers:
 def _distances(alpha: float) -> tuple[float, ...]:
     """The KL between policy and base, for each value of :data:`MOVED`."""
     base = response_logits(ResponseModel(tiny_model()), TEXT)
-    found = []
+    distances = []
     for moved in MOVED.values():
         logits = response_logits(ResponseModel(move(tiny_adapted(2, alpha), moved)), TEXT)
-        found.append(float(full_kl(log_distribution(logits), log_distribution(base)).sum()))
-    return tuple(found)
+        distances.append(float(full_kl(log_distribution(logits), log_distribution(base)).sum()))
+    return tuple(distances)
 
 
 def draw_distance(n: Numbers) -> Picture:
-    places, distances = MOVED.values(), list(_distances(n["alpha"]))
-    curve = Series(Word("kl_to_base"), places, distances, tone="kl")
-    here = Series(Word("policy"), [n["moved"]], [n["kl"]], tone="policy", dots=True)
+    alphas, distances = MOVED.values(), list(_distances(n["alpha"]))
+    curve = Series(Word("kl_to_base"), alphas, distances, tone="kl")
+    now = Series(Word("policy"), [n["moved"]], [n["kl"]], tone="policy", dots=True)
     top = max(1.0, *distances)
-    return line([curve, here], x=Word("moved_label"), y=Word("kl_to_base"), x_range=(0, 1), y_range=(0, top), at=n["moved"])
+    return line([curve, now], x=Word("moved_label"), y=Word("kl_to_base"), x_range=(0, 1), y_range=(0, top), at=n["moved"])
 
 
 # --- what the optimizer has to hold ----------------------------------------------------------------------------------------------
@@ -276,8 +276,8 @@ def draw_memory(n: Numbers) -> Picture:
 
 def check_yourself(model: str, targets: str, rank: int, order: int) -> Numbers:
     """Which of three counts is right."""
-    found = count(model, targets, rank)
-    return {**found, **options(found["trained"], [found["three_squares"], found["one_square"]], int(order), digits=0)}
+    counts = count(model, targets, rank)
+    return {**counts, **options(counts["trained"], [counts["three_squares"], counts["one_square"]], int(order), digits=0)}
 
 
 SCENES = (

@@ -20,8 +20,8 @@ class Saying:
         name: of its scene in this lesson; the text has the saying itself.
         lesson, scene: where it is refuted.
         unit: the word that says what is compared.
-        compared: from the numbers of that scene what the saying would have, and what is so.
-        at: values of the scene's controls, where they are not those of its start.
+        compared: takes the numbers of that scene; gives the number that the saying claims, and the true one.
+        at: values of the scene's controls that differ from its start.
         labels: the words of the two numbers.
     """
 
@@ -167,7 +167,7 @@ _SCENES: dict[tuple[str, str], Scene] = {(page.__name__.rpartition(".")[2], scen
 
 
 def shown_here(saying: Saying) -> Scene:
-    """The other lesson's scene at fixed values: without its controls, and with one picture, what is said beside what is so."""
+    """The other lesson's scene at fixed values, without controls; one picture shows the claim beside the truth."""
     of = _SCENES[saying.lesson, saying.scene]
     values = {**of.start(), **saying.at}
 

@@ -11,7 +11,7 @@ from rlhf_studio.lessons.kit import FromRun, Listed, Numbers, Picture, Scene, Se
 from rlhf_studio.lessons.parts import on_record as on
 from rlhf_studio.lessons.parts.last_pass import CLIPPED, PUSHED
 from rlhf_studio.lessons.parts.swapped import SWAPPED
-from rlhf_studio.lessons.record import Record
+from rlhf_studio.lessons.record import RecordedRun
 from rlhf_studio.lessons.what_if import recompute
 from rlhf_studio.ppo.diagnostics import explained_variance
 
@@ -25,27 +25,27 @@ row_of = on.row_of
 # --- what was written, and what the reference thinks of it -----------------------------------------------------------------------
 
 
-def written(record: Record, step: float, sample: float) -> Numbers:
+def written(record: RecordedRun, step: float, sample: float) -> Numbers:
     """The response as it was sampled."""
     of, row, pieces = on.opened(record, step, sample)
-    one, logprobs = record.responses(int(step))[row], row_of(of.logprobs, of, row)
+    response, logprobs = record.responses(int(step))[row], row_of(of.logprobs, of, row)
     least = min(range(len(pieces)), key=lambda at: logprobs[at])
     return {
-        "prompt": Word("no_text") if one.prompt is None else on.shortened(one.prompt),
+        "prompt": Word("no_text") if response.prompt is None else on.shortened(response.prompt),
         "pieces": pieces,
         "logprobs": logprobs,
         "size": on.scale_of(of.logprobs, of),
         "count": len(pieces),
-        "score": one.score,
-        "gold": Word("no_gold") if one.gold is None or not math.isfinite(one.gold) else one.gold,
+        "score": response.score,
+        "gold": Word("no_gold") if response.gold is None or not math.isfinite(response.gold) else response.gold,
         "rarest": pieces[least],
         "rarest_chance": math.exp(logprobs[least]),
         "total": sum(logprobs),
-        "stopped": one.stopped,
+        "stopped": response.stopped,
     }
 
 
-def beside(record: Record, step: float, sample: float, place: float) -> Numbers:
+def beside(record: RecordedRun, step: float, sample: float, place: float) -> Numbers:
     """Each token's log-probability under the policy and under the reference."""
     of, row, pieces = on.opened(record, step, sample)
     policy, reference = row_of(of.logprobs, of, row), row_of(of.ref_logprobs, of, row)
@@ -61,16 +61,16 @@ def beside(record: Record, step: float, sample: float, place: float) -> Numbers:
         "chance_before": math.exp(reference[at]),
         "times": math.exp(differences[at]),
         "likelier": differences[at] > 0,
-        "rose": sum(one > 0 for one in differences),
+        "rose": sum(difference > 0 for difference in differences),
         "count": len(pieces),
     }
 
 
-def kl(record: Record, step: float, sample: float, estimator: str) -> Numbers:
+def kl(record: RecordedRun, step: float, sample: float, estimator: str) -> Numbers:
     """The KL of each token by an estimator."""
     of, row, pieces = on.opened(record, step, sample)
-    found, before = on.computed_with(of, kl_estimator=estimator), recompute(of)
-    now, recorded = row_of(found.kl, of, row), row_of(before.kl, of, row)
+    changed, before = on.computed_with(of, kl_estimator=estimator), recompute(of)
+    now, recorded = row_of(changed.kl, of, row), row_of(before.kl, of, row)
     return {
         "pieces": pieces,
         "kl": now,
@@ -88,21 +88,21 @@ def kl(record: Record, step: float, sample: float, estimator: str) -> Numbers:
 # --- from the score to advantages ------------------------------------------------------------------------------------------------
 
 
-def rewarded(record: Record, step: float, sample: float, beta: float, score: float) -> Numbers:
+def rewarded(record: RecordedRun, step: float, sample: float, beta: float, score: float) -> Numbers:
     """Rewards by token with another price of KL, or another score."""
     of, row, pieces = on.opened(record, step, sample)
     if of.settings.kl_placement != "reward":
         raise on.CannotAsk("This run charges the KL in its loss, not in the rewards: only the last token has a reward, the score.")
-    found, before = on.computed_with(of, row, score, kl_coef=beta), recompute(of)
+    changed, before = on.computed_with(of, row, score, kl_coef=beta), recompute(of)
     plain = on.computed_with(of, row, score, kl_coef=beta, whiten_rewards=False)
-    rewards, recorded, kls = (row_of(x, of, row) for x in (found.rewards, before.rewards, found.kl))
+    rewards, recorded, kls = (row_of(x, of, row) for x in (changed.rewards, before.rewards, changed.kl))
     return {
         "pieces": pieces,
         "rewards": rewards,
         "recorded": recorded,
         "size": on.scale_of(before.rewards, of),
         "kl": kls,
-        "divisor": (plain.rewards.abs().sum() / found.rewards.abs().sum()).item() if bool(found.rewards.any()) else 1.0,
+        "divisor": (plain.rewards.abs().sum() / changed.rewards.abs().sum()).item() if bool(changed.rewards.any()) else 1.0,
         "divided": Word("divided" if of.settings.whiten_rewards else "whole"),
         "own_score": float(of.scores[row]),
         "price": beta * sum(kls),
@@ -115,11 +115,11 @@ def rewarded(record: Record, step: float, sample: float, beta: float, score: flo
     }
 
 
-def valued(record: Record, step: float, sample: float) -> Numbers:
+def valued(record: RecordedRun, step: float, sample: float) -> Numbers:
     """What the critic expected along the way."""
     of, row, pieces = on.opened(record, step, sample)
-    values, found = row_of(of.values, of, row), recompute(of)
-    explained = explained_variance(of.values, found.returns, of.mask).item()
+    values, computed = row_of(of.values, of, row), recompute(of)
+    explained = explained_variance(of.values, computed.returns, of.mask).item()
     steps = [b - a for a, b in pairwise(values)]
     steepest = max(range(len(steps)), key=lambda at: abs(steps[at])) if steps else -1
     return {
@@ -133,24 +133,24 @@ def valued(record: Record, step: float, sample: float) -> Numbers:
         "hopeful": values[-1] > values[0],
         "explained": explained if math.isfinite(explained) else Word("unknown"),
         "all_values": of.values[of.mask].tolist(),
-        "all_returns": found.returns[of.mask].tolist(),
+        "all_returns": computed.returns[of.mask].tolist(),
         "range": on.rounded_range([*of.values[of.mask].tolist(), *of.scores.tolist()]),
         "longest": max(2, of.mask.shape[1]),
     }
 
 
-def credited(record: Record, step: float, sample: float, gamma: float, lam: float) -> Numbers:
+def credited(record: RecordedRun, step: float, sample: float, gamma: float, lam: float) -> Numbers:
     """Advantages with another γ and λ, beside those that the run learned from."""
     of, row, pieces = on.opened(record, step, sample)
-    found, own = on.computed_with(of, gamma=gamma, lam=lam), recompute(of)
-    now, before = row_of(found.advantages, of, row), row_of(own.advantages, of, row)
+    changed, own = on.computed_with(of, gamma=gamma, lam=lam), recompute(of)
+    now, before = row_of(changed.advantages, of, row), row_of(own.advantages, of, row)
     best = max(range(len(now)), key=lambda at: now[at])
     return {
         "pieces": pieces,
         "now": now,
         "before": before,
         "size": on.scale_of(own.advantages, of),
-        "rewards": row_of(found.rewards, of, row),
+        "rewards": row_of(changed.rewards, of, row),
         "values": row_of(of.values, of, row),
         "favourite": pieces[best],
         "most": now[best],
@@ -163,14 +163,14 @@ def credited(record: Record, step: float, sample: float, gamma: float, lam: floa
 # --- the whole batch ------------------------------------------------------------------------------------------------
 
 
-def whitened(record: Record, step: float, sample: float, whitening: bool, score: float) -> Numbers:
+def whitened(record: RecordedRun, step: float, sample: float, whitening: bool, score: float) -> Numbers:
     """The advantages that the loss used, over the whole batch; another score of this response changes them all."""
     of, row, pieces = on.opened(record, step, sample)
-    found, own = on.computed_with(of, row, score, whiten_advantages=whitening), recompute(of)
-    plain, used, before = (row_of(x, of, row) for x in (found.advantages, found.whitened_advantages, own.whitened_advantages))
-    batch = found.advantages[of.mask].tolist()
+    changed, own = on.computed_with(of, row, score, whiten_advantages=whitening), recompute(of)
+    plain, used, before = (row_of(x, of, row) for x in (changed.advantages, changed.whitened_advantages, own.whitened_advantages))
+    batch = changed.advantages[of.mask].tolist()
     mean = sum(batch) / len(batch)
-    moved = found.whitened_advantages.round(decimals=on.DIGITS) != own.whitened_advantages.round(decimals=on.DIGITS)
+    moved = changed.whitened_advantages.round(decimals=on.DIGITS) != own.whitened_advantages.round(decimals=on.DIGITS)
     return {
         "pieces": pieces,
         "plain": plain,
@@ -178,7 +178,7 @@ def whitened(record: Record, step: float, sample: float, whitening: bool, score:
         "before": before,
         "size": on.scale_of(own.whitened_advantages, of),
         "mean": mean,
-        "deviation": math.sqrt(sum((one - mean) ** 2 for one in batch) / max(1, len(batch) - 1)),
+        "deviation": math.sqrt(sum((advantage - mean) ** 2 for advantage in batch) / max(1, len(batch) - 1)),
         "tokens": len(batch),
         "turned": sum(a > 0 > b for a, b in zip(plain, used, strict=True)),
         "any_turned": any(a > 0 > b for a, b in zip(plain, used, strict=True)),
@@ -192,8 +192,8 @@ def whitened(record: Record, step: float, sample: float, whitening: bool, score:
 
 
 def draw_differences(n: Numbers) -> Picture:
-    def mark(place: int) -> str:
-        return "chosen" if place == n["place"] - 1 else ""
+    def mark(index: int) -> str:
+        return "chosen" if index == n["place"] - 1 else ""
 
     return on.coloured(n["pieces"], n["differences"], "difference", n["size"], mark=mark)
 
@@ -208,14 +208,14 @@ def draw_beside(n: Numbers) -> Picture:
 
 
 def draw_values(n: Numbers) -> Picture:
-    places = [float(at) for at in range(1, len(n["values"]) + 1)]
-    curve = Series(Word("value"), places, n["values"], tone="value", dots=len(places) == 1)
+    positions = [float(at) for at in range(1, len(n["values"]) + 1)]
+    curve = Series(Word("value"), positions, n["values"], tone="value", dots=len(positions) == 1)
     levels: dict[str, float] = {Word("score"): n["score"]}
     return line([curve], x=Word("token_number"), y=Word("value"), x_range=(1, n["longest"]), y_range=n["range"], levels=levels)
 
 
 def _place(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
-    """A token of the response: at first the one where policy and reference differ most."""
+    """The control of the token. It starts where policy and reference differ most."""
     of, row, pieces = on.opened(needed["record"], chosen["step"], chosen["sample"])
     most = int((of.logprobs[row] - of.ref_logprobs[row]).abs().argmax()) + 1
     return Listed("place", range(1, len(pieces) + 1), most)

@@ -91,13 +91,13 @@ def counted(run: LessonRun, model: str) -> tuple[int, int, int]:
         with torch.device("meta"):
             policy = GPT2LMHeadModel(GPT2Config(**SIZES[model]))
     head = make_value_head(policy.get_output_embeddings().weight.shape[1], "zero", 0)
-    whole, trunk, top = (sum(p.numel() for p in part.parameters()) for part in (policy, policy.base_model, head))
-    return whole, trunk, top
+    total, trunk, top = (sum(p.numel() for p in part.parameters()) for part in (policy, policy.base_model, head))
+    return total, trunk, top
 
 
 @cache
 def bytes_per_weight() -> int:
-    """What a number that is trained takes: itself, its gradient, and what AdamW remembers of it."""
+    """Bytes for each number that is trained: the number, its gradient, and AdamW's two moments."""
     weight = torch.nn.Parameter(torch.zeros(1000))
     weight.grad = torch.ones(1000)
     optimizer = torch.optim.AdamW([weight])
@@ -108,7 +108,7 @@ def bytes_per_weight() -> int:
 
 @cache
 def passes(run: LessonRun, separate: bool) -> int:
-    """How often a trunk is gone through for one batch, counted while the engine's own policy does it."""
+    """How many forward passes go through a trunk for one batch, counted while the engine's own policy computes them."""
     base: Any = copy.deepcopy(run.reference.model)
     trunk = Trunk(copy.deepcopy(base.base_model)) if separate else None
     policy = Policy(base, make_value_head(base.config.n_embd, "zero", 0), trunk)
@@ -123,12 +123,12 @@ def passes(run: LessonRun, separate: bool) -> int:
 
 def two_ways(run: LessonRun, model: str, separate: bool) -> Numbers:
     """Parameters, passes and bytes with a value head on the policy's trunk, and with a critic that has a trunk of its own."""
-    whole, trunk, head = counted(run, model)
-    shared, apart = whole + head, whole + trunk + head
+    total, trunk, head = counted(run, model)
+    shared, apart = total + head, total + trunk + head
     chosen = apart if separate else shared
-    growth = chosen / whole
+    growth = chosen / total
     return {
-        "whole": whole,
+        "whole": total,
         "head": head,
         "trunk": trunk,
         "trained": chosen,
@@ -137,7 +137,7 @@ def two_ways(run: LessonRun, model: str, separate: bool) -> Numbers:
         "passes": passes(run, separate),
         "growth": Word("hardly" if growth < 1.1 else "doubles" if growth > 1.8 else "grows"),
         "both": (shared, apart),
-        "both_bytes": [count * bytes_per_weight() / 1e6 for count in (whole, shared, apart)],
+        "both_bytes": [count * bytes_per_weight() / 1e6 for count in (total, shared, apart)],
     }
 
 
@@ -178,15 +178,15 @@ def one_trunk(run: LessonRun, vf_coef: float, detach: bool, step: int) -> Number
     def gradient(coefficient: float, *, policy_too: bool) -> torch.Tensor:
         logits = states @ weight.double().T
         logprobs, entropy = token_logprobs_and_entropy(logits[None], tokens.response_ids[tokens.mask][None])
-        seen = states.detach() if detach else states
-        values = (seen @ head.weight.double().T + head.bias.double()).squeeze(-1)
+        read = states.detach() if detach else states
+        values = (read @ head.weight.double().T + head.bias.double()).squeeze(-1)
         new = NewPass(*(to_padded(x, tokens.mask) for x in (logprobs[0], values, entropy[0])))
         settings = ObjectiveSettings(vf_coef=coefficient, critic_only=not policy_too)
         loss = ppo_objective(batch, new, settings).loss_sum / int(tokens.mask.sum())
         if not loss.requires_grad:
             return torch.zeros_like(states)
-        found: torch.Tensor = torch.autograd.grad(loss, states)[0]
-        return found
+        gradient_of_states: torch.Tensor = torch.autograd.grad(loss, states)[0]
+        return gradient_of_states
 
     of_policy, of_value = gradient(0.0, policy_too=True), gradient(vf_coef, policy_too=False)
     both = gradient(vf_coef, policy_too=True)
@@ -236,7 +236,7 @@ def built(family: str) -> Any:
 
 
 def where_the_trunk_is(family: str, tokens: int) -> Numbers:
-    """The trunk of a model by the name that its class gives, and what the two heads make of its states."""
+    """The trunk of a model, under the name that its class gives it, and what the two heads compute from its states."""
     model = built(family)
     prefix: str = model.base_model_prefix
     trunk = getattr(model, prefix)

@@ -69,7 +69,7 @@ def from_text_to_query(run: LessonRun, review: int, length: int) -> Numbers:
 
 def draw_query(n: Numbers) -> Picture:
     items = [
-        Token(piece, 1.0 if place < n["count"] else 0.0, "" if place < n["count"] else "masked") for place, piece in enumerate(n["pieces"])
+        Token(piece, 1.0 if index < n["count"] else 0.0, "" if index < n["count"] else "masked") for index, piece in enumerate(n["pieces"])
     ]
     return tokens(items, label=Word("query"), size=2, digits=0)
 
@@ -78,21 +78,21 @@ def draw_query(n: Numbers) -> Picture:
 
 
 def drawn_lengths(run: LessonRun, low: int, spread: int, seed: int) -> Numbers:
-    """How long the queries of all texts are, and how many texts are cut in the same place by another seed."""
-    found, other = (prompts_of(run, int(low), int(low + spread), int(seed) + more) for more in (0, 1))
-    lengths = [len(ids) for ids in found.ids]
+    """How long the queries of all texts are, and how many texts another seed cuts at the same token."""
+    prompts, other = (prompts_of(run, int(low), int(low + spread), int(seed) + more) for more in (0, 1))
+    lengths = [len(ids) for ids in prompts.ids]
     counts = {length: lengths.count(length) for length in range(2, 15)}
-    endings = {ids[-1] for ids in found.ids}
+    endings = {ids[-1] for ids in prompts.ids}
     return {
         "lengths": lengths,
         "counts": counts,
         "different": len(set(lengths)),
         "endings": len(endings),
-        "same_cut": sum(a == b for a, b in zip(found.ids, other.ids, strict=True)),
+        "same_cut": sum(a == b for a, b in zip(prompts.ids, other.ids, strict=True)),
         "all": len(lengths),
         "mean": sum(lengths) / len(lengths),
         "several": len(set(lengths)) > 1,
-        "beginnings": all(run.prompt_ids(text)[: len(ids)] == ids for text, ids in zip(texts(), found.ids, strict=True)),
+        "beginnings": all(run.prompt_ids(text)[: len(ids)] == ids for text, ids in zip(texts(), prompts.ids, strict=True)),
     }
 
 
@@ -142,8 +142,8 @@ def only_the_response(junk: float, ended: int) -> Numbers:
 
 def draw_slots(n: Numbers) -> Picture:
     rows: dict[str, list[float]] = {Word("first"): n["advantages"][0], Word("second"): n["advantages"][1]}
-    rows[Word("counts")] = [float(kept) for kept in n["mask"][1]]
-    return ledger([str(place) for place in range(1, 7)], rows, result=Word("counts"), at=int(n["ended"]) - 1, digits=1)
+    rows[Word("counts")] = [float(counted) for counted in n["mask"][1]]
+    return ledger([str(number) for number in range(1, 7)], rows, result=Word("counts"), at=int(n["ended"]) - 1, digits=1)
 
 
 # --- padding -----------------------------------------------------------------------------------------------------------------------------
@@ -196,12 +196,12 @@ def check_yourself(length: int, place: int) -> Numbers:
     """Whether a slot pushes the policy, by the slope of the engine's loss there."""
     mask = torch.arange(10)[None] < int(length)
     new = torch.zeros(1, 10, dtype=torch.float64, requires_grad=True)
-    found = policy_loss(new, torch.zeros(1, 10, dtype=torch.float64), torch.ones(1, 10, dtype=torch.float64), mask, EPS)
-    (slope,) = torch.autograd.grad(found.loss_sum / found.tokens, new)
+    loss = policy_loss(new, torch.zeros(1, 10, dtype=torch.float64), torch.ones(1, 10, dtype=torch.float64), mask, EPS)
+    (slope,) = torch.autograd.grad(loss.loss_sum / loss.tokens, new)
     return {
         "counts": bool(slope[0, int(place) - 1] != 0),
         "slope": float(slope[0, int(place) - 1]),
-        "tokens": int(found.tokens),
+        "tokens": int(loss.tokens),
         "slots": 10,
     }
 

@@ -245,13 +245,13 @@ def draw_charges(n: Numbers) -> Picture:
 
 def check_yourself(new: float, old: float, ref: float, order: int) -> Numbers:
     """One token under three models: the policy that learns, the policy that sampled, and the reference."""
-    now, then, there = (torch.tensor([[number]], dtype=torch.float64) for number in (new, old, ref))
-    one, mask = torch.ones_like(now), torch.ones(1, 1, dtype=torch.bool)
-    kl = float(kl_per_token(then, there, "k1"))
+    now, then, of_reference = (torch.tensor([[number]], dtype=torch.float64) for number in (new, old, ref))
+    unit, mask = torch.ones_like(now), torch.ones(1, 1, dtype=torch.bool)
+    kl = float(kl_per_token(then, of_reference, "k1"))
     return {
         "kl": kl,
-        "ratio": float(policy_loss(now, then, one, mask, 0.2).ratio),
-        "against_reference": float(policy_loss(now, there, one, mask, 0.2).ratio),
+        "ratio": float(policy_loss(now, then, unit, mask, 0.2).ratio),
+        "against_reference": float(policy_loss(now, of_reference, unit, mask, 0.2).ratio),
         "step": new - old,
         **options(kl, [new - old, new - ref], int(order), digits=1),
     }

@@ -33,7 +33,7 @@ RESPONSES = {
 }
 EDGE = 1e-3
 TEXT = Choice("text", tuple(RESPONSES), start="praise")
-GAPS = [round(-4 + 0.2 * place, 1) for place in range(41)]
+GAPS = [round(-4 + 0.2 * index, 1) for index in range(41)]
 
 
 # --- Bradley-Terry -----------------------------------------------------------------------------------------------------------
@@ -47,21 +47,21 @@ def loss_of(chosen: float, rejected: float, margin: float = 0.0) -> float:
 
 def bradley_terry(first: float, second: float, shift: float) -> Numbers:
     """Two scores, both moved by ``shift``."""
-    one, two = first + shift, second + shift
-    chance, before = math.exp(-loss_of(one, two)), math.exp(-loss_of(first, second))
-    ratio = f"{one / two:.2f}" if abs(two) > EDGE else Word("no_number")
+    higher, lower = first + shift, second + shift
+    chance, before = math.exp(-loss_of(higher, lower)), math.exp(-loss_of(first, second))
+    ratio = f"{higher / lower:.2f}" if abs(lower) > EDGE else Word("no_number")
     ratio_before = f"{first / second:.2f}" if abs(second) > EDGE else Word("no_number")
     return {
-        "one": one,
-        "two": two,
-        "gap": one - two,
+        "one": higher,
+        "two": lower,
+        "gap": higher - lower,
         "chance": chance,
         "chance_before": before,
         "ratio": ratio,
         "ratio_before": ratio_before,
-        "loss": loss_of(one, two),
-        "loss_if_second": loss_of(two, one),
-        "doubled": math.exp(-loss_of(2 * one, 2 * two)),
+        "loss": loss_of(higher, lower),
+        "loss_if_second": loss_of(lower, higher),
+        "doubled": math.exp(-loss_of(2 * higher, 2 * lower)),
         "moves": Word("same" if abs(chance - before) < 1e-6 else "changes"),
     }
 
@@ -88,7 +88,8 @@ SEEDS = 20
 
 def new_head(world: Any, seed: float) -> Numbers:
     """A language model with a head that nobody has trained, on pairs that people have rated."""
-    shares = world.remember("shares of heads", lambda: [float((world.head_margins(one) > 0).double().mean()) for one in range(SEEDS + 1)])
+    every_seed = range(SEEDS + 1)
+    shares = world.remember("shares of heads", lambda: [float((world.head_margins(own) > 0).double().mean()) for own in every_seed])
     margins = world.head_margins(int(seed))
     guessed, trained = share_of("new", (margins > 0).double().numpy()), world.scored_pairs
     low, high = guessed.low or 0.0, guessed.high or 0.0
@@ -142,20 +143,20 @@ def where_read(world: Any, text: str, trap: str, pads: float) -> Numbers:
     every = world.judged(ids, real, positions)
     alone = world.judged(torch.tensor([row]), torch.ones(1, len(row)), torch.arange(len(row))[None])
     last = len(row) - 1
-    not_pad = [place for place, token in enumerate(ids[0].tolist()) if token != fill]
+    not_pad = [index for index, token in enumerate(ids[0].tolist()) if token != fill]
     careless = {"last_slot": len(every) - 1, "pad_is_end": not_pad[-1], "left": len(every) - 1}[trap]
-    shown = [piece.strip() or "·" for piece in world.pieces(row)]
-    shown[-1] = Word("end_token") if trap == "pad_is_end" else shown[-1]
+    pieces = [piece.strip() or "·" for piece in world.pieces(row)]
+    pieces[-1] = Word("end_token") if trap == "pad_is_end" else pieces[-1]
     padding = ["·"] * count
     first = max(0, (count if left else 0) + len(row) - 8)
-    words = padding + shown if left else shown + padding
+    words = padding + pieces if left else pieces + padding
     return {
         "words": words[first:],
         "every": every[first:],
         "truth": alone[last],
         "careless": every[careless],
         "error": every[careless] - alone[last],
-        "read": shown[last],
+        "read": pieces[last],
         "read_by_careless": words[careless],
         "agrees": Word("equal" if abs(every[careless] - alone[last]) < EDGE else "differ"),
         "at": careless - first,
@@ -174,7 +175,7 @@ def draw_where(n: Numbers) -> Picture:
 
 
 def value_of_each(world: Any, text: str, place: float, lam: float) -> Numbers:
-    """One score for the response, and one value for each state; what follows if one value is used for all."""
+    """One score for the response, and one value for each state; and what happens when one value is used for all of them."""
     prompt, response = world.ids(PROMPT), RESPONSES[text]
     every = world.prefix_scores(PROMPT, response)
     before = every[len(prompt) - 1 : -1]  # the value of a token is that of the state before it
@@ -229,24 +230,24 @@ def changed_pairs(world: Any, scale: float, per_token: float) -> ScoredPairs:
 def how_sure(world: Any, scale: float, per_token: float) -> Numbers:
     """Held-out pairs after the scores were stretched, or given a bonus for length."""
     pairs, plain = changed_pairs(world, scale, per_token), world.scored_pairs
-    found, length, before = calibration(pairs), length_bias(pairs), length_bias(plain)
+    calibrated, length, before = calibration(pairs), length_bias(pairs), length_bias(plain)
     margins = pairs.margins.tolist()
     accuracy = sum(margin > 0 for margin in margins) / len(margins)
     original = sum(margin > 0 for margin in plain.margins.tolist()) / len(margins)
-    over = found.overconfidence or 0.0
+    over = calibrated.overconfidence or 0.0
     objective = BradleyTerryObjective(None)
-    scored = [PairScores(float(one), float(two)) for one, two in zip(pairs.chosen, pairs.rejected, strict=True)]
+    scored = [PairScores(float(chosen), float(rejected)) for chosen, rejected in zip(pairs.chosen, pairs.rejected, strict=True)]
     return {
         "pairs": len(margins),
         "accuracy": accuracy,
         "accuracy_before": original,
         "sure": accuracy + over,
         "over": over,
-        "error": found.error,
-        "temperature": found.temperature if found.temperature is not None else 0.0,
+        "error": calibrated.error,
+        "temperature": calibrated.temperature if calibrated.temperature is not None else 0.0,
         "loss": objective.mean_of([EncodedPair((), (), ())] * len(scored), scored),
-        "predicted": [part.predicted for part in found.bins],
-        "right": [part.right for part in found.bins],
+        "predicted": [part.predicted for part in calibrated.bins],
+        "right": [part.right for part in calibrated.bins],
         "order": Word("same_pairs" if (np.sign(pairs.margins) == np.sign(plain.margins)).all() else "other_pairs"),
         "longer_scored": length.longer_scored,
         "longer_chosen": length.longer_chosen,

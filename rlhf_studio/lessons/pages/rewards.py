@@ -111,7 +111,7 @@ def thermostat(kl: float, target: float, episodes: float, horizon: float) -> Num
     factor = path[1] / path[0]
     return {
         "path": path,
-        "habit": [BETA * HABIT**place for place in range(UPDATES + 1)],
+        "habit": [BETA * HABIT**update for update in range(UPDATES + 1)],
         "change": factor - 1,
         "moved": abs(factor - 1),
         "most": utmost.coef - 1,
@@ -126,8 +126,8 @@ def thermostat(kl: float, target: float, episodes: float, horizon: float) -> Num
 
 
 def draw_beta(n: Numbers) -> Picture:
-    places = list(range(UPDATES + 1))
-    curves = [Series(Word("habit"), places, n["habit"], tone="coef"), Series(Word("adaptive"), places, n["path"], tone="kl")]
+    updates = list(range(UPDATES + 1))
+    curves = [Series(Word("habit"), updates, n["habit"], tone="coef"), Series(Word("adaptive"), updates, n["path"], tone="kl")]
     return line(curves, x=Word("updates"), y=Word("beta"), x_range=(0, UPDATES), y_range=(0, 0.5))
 
 
@@ -148,7 +148,7 @@ def scaling(mode: str, clip: float, outlier: float, unit_variance: bool) -> Numb
     std_before = moments.std
     moments.update(scores[-1:])
     scaled = scale_scores(scores, moments, mode, clip)
-    mask = torch.tensor([[place < len(piece) for place in range(5)] for piece in PIECES])
+    mask = torch.tensor([[index < len(piece) for index in range(5)] for piece in PIECES])
     kl = torch.tensor(PRICES, dtype=torch.float64).masked_fill(~mask, torch.nan)
     rewards = shape_rewards(kl, scaled[:2], mask, 1.0)
     used = shape_rewards(kl, scaled[:2], mask, 1.0, unit_variance=unit_variance)
@@ -182,7 +182,7 @@ def whitened_there(rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def draw_scores(n: Numbers) -> Picture:
-    items = [Bar(Word(f"response_{place}"), [raw, scaled]) for place, (raw, scaled) in enumerate(zip(n["raw"], n["scaled"], strict=True))]
+    items = [Bar(Word(f"response_{index}"), [raw, scaled]) for index, (raw, scaled) in enumerate(zip(n["raw"], n["scaled"], strict=True))]
     return bars(items, [Word("raw"), Word("scaled")], label=Word("score"), low=-5, high=20)
 
 

@@ -1,4 +1,4 @@
-"""From text to taste: the three stages, a small story of sentiment, what imitation cannot do, and a judge that can be beaten."""
+"""From text to taste: the three stages, a small story of sentiment, the limits of imitation, and a judge that can be fooled."""
 
 from __future__ import annotations
 
@@ -123,17 +123,17 @@ def only_good(run: LessonRun, keep: int, response: int) -> Numbers:
     samples = run.samples(1)
     order = sorted(range(len(samples)), key=lambda row: -samples[row].score)
     count = max(1, round(len(samples) * keep / 100))
-    kept = order[:count]
+    best = order[:count]
     row = int(response) - 1
     scores = torch.tensor([[sample.score for sample in samples]], dtype=torch.float64)
     mask = torch.ones_like(scores, dtype=torch.bool)
     advantage = float(whiten(scores, mask)[0, row])
-    imitated = 1.0 if row in kept else 0.0
+    imitated = 1.0 if row in best else 0.0
     return {
         "count": count,
         "all": len(samples),
-        "kept_score": sum(samples[place].score for place in kept) / count,
-        "kept_gold": sum(samples[place].gold for place in kept) / count,
+        "kept_score": sum(samples[index].score for index in best) / count,
+        "kept_gold": sum(samples[index].gold for index in best) / count,
         "ppo_score": run.curve("objective/scores")[-1],
         "ppo_gold": run.curve("gold/score")[-1],
         "text": samples[row].prompt + samples[row].response,
@@ -149,9 +149,9 @@ def only_good(run: LessonRun, keep: int, response: int) -> Numbers:
 def push(advantage: float) -> float:
     """How strongly a response's log-probability is pushed up, by the engine's own loss."""
     new = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
-    one = torch.ones(1, 1, dtype=torch.float64)
-    found = policy_loss(new, torch.zeros_like(one), advantage * one, one.bool(), 0.2)
-    (slope,) = torch.autograd.grad(found.loss_sum, new)
+    unit = torch.ones(1, 1, dtype=torch.float64)
+    loss = policy_loss(new, torch.zeros_like(unit), advantage * unit, unit.bool(), 0.2)
+    (slope,) = torch.autograd.grad(loss.loss_sum, new)
     return -float(slope)
 
 
@@ -196,17 +196,17 @@ def draw_judge(n: Numbers) -> Picture:
 
 def check_yourself(run: LessonRun, step: int, first: int, second: int) -> Numbers:
     """Two reviews of one step: do the judge and the truth put them in the same order?"""
-    one, other = (run.samples(int(step))[int(place) - 1] for place in (first, second))
-    by_score, by_gold = one.score - other.score, one.gold - other.gold
+    first_sample, second_sample = (run.samples(int(step))[int(number) - 1] for number in (first, second))
+    by_score, by_gold = first_sample.score - second_sample.score, first_sample.gold - second_sample.gold
     return {
-        "one": one.prompt + one.response,
-        "other": other.prompt + other.response,
-        "one_score": one.score,
-        "other_score": other.score,
-        "one_gold": one.gold,
-        "other_gold": other.gold,
+        "one": first_sample.prompt + first_sample.response,
+        "other": second_sample.prompt + second_sample.response,
+        "one_score": first_sample.score,
+        "other_score": second_sample.score,
+        "one_gold": first_sample.gold,
+        "other_gold": second_sample.gold,
         "agree": by_score * by_gold > 0 or by_score == by_gold,
-        "again": run.score([one.prompt, other.prompt], [one.response, other.response]),
+        "again": run.score([first_sample.prompt, second_sample.prompt], [first_sample.response, second_sample.response]),
     }
 
 

@@ -46,8 +46,8 @@ def chances(logits: Tensor, settings: GenerationConfig) -> Tensor:
     """(V,) how often each token is drawn, by the function with which the engine samples."""
     x = logits.float()[None] / settings.temperature
     weights, _ = softmax_terms(x)
-    kept = truncated(x, weights, settings)[0].double()
-    return kept / kept.sum()
+    logits_left = truncated(x, weights, settings)[0].double()
+    return logits_left / logits_left.sum()
 
 
 def kl_as_measured(chance: Tensor, policy: Tensor, reference: Tensor) -> float:
@@ -66,26 +66,26 @@ def names(world: Any, ids: Tensor) -> list[str]:
 def temperature_scene(world: Any, prompt: str, temperature: float) -> Numbers:
     """The same logits at another temperature."""
     logits = logits_at(world, prompt)
-    one, here = log_probabilities(logits, 1.0).exp(), log_probabilities(logits, temperature).exp()
+    at_one, at_temperature = log_probabilities(logits, 1.0).exp(), log_probabilities(logits, temperature).exp()
     order = logits.topk(SHOWN).indices
-    powers = one.pow(1 / temperature)
+    powers = at_one.pow(1 / temperature)
     first, second = (float(logits[token]) for token in order[:2])
     entropy = token_logprobs_and_entropy(logits[None, None], order[None, :1], temperature)[1].item()
-    odds_one, odds = float(one[order[0]] / one[order[1]]), float(here[order[0]] / here[order[1]])
+    odds_one, odds = float(at_one[order[0]] / at_one[order[1]]), float(at_temperature[order[0]] / at_temperature[order[1]])
     return {
         "sentence": PROMPTS[prompt],
         "names": names(world, order),
         "first": names(world, order)[0],
         "second": names(world, order)[1],
-        "at_one": one[order].tolist(),
-        "here": here[order].tolist(),
+        "at_one": at_one[order].tolist(),
+        "here": at_temperature[order].tolist(),
         "powers": powers[order].tolist(),
-        "first_at_one": float(one[order[0]]),
-        "first_here": float(here[order[0]]),
+        "first_at_one": float(at_one[order[0]]),
+        "first_here": float(at_temperature[order[0]]),
         "odds_one": odds_one,
         "odds": odds,
         "odds_become": Word("same" if abs(temperature - 1) < EDGE else "more" if temperature < 1 else "less"),
-        "sum_here": float(here.sum()),
+        "sum_here": float(at_temperature.sum()),
         "sum_powers": float(powers.sum()),
         "entropy": entropy,
         "width": math.exp(entropy),
@@ -114,7 +114,7 @@ def truncation(world: Any, prompt: str, top_k: float, top_p: float) -> Numbers:
     top = int(order[0])
     of_top = drawn.tokens == top
     stored = float(drawn.logprobs[of_top][0])
-    kept = float(log_probabilities(logits, 1.0).exp()[chance > 0].sum())
+    mass = float(log_probabilities(logits, 1.0).exp()[chance > 0].sum())
     return {
         "sentence": PROMPTS[prompt],
         "names": names(world, order),
@@ -123,15 +123,15 @@ def truncation(world: Any, prompt: str, top_k: float, top_p: float) -> Numbers:
         "chance_each": chance[order].tolist(),
         "count": int((chance > 0).sum()),
         "all": len(logits),
-        "kept": kept,
-        "cut": 1 - kept,
+        "kept": mass,
+        "cut": 1 - mass,
         "stored": stored,
         "stored_share": math.exp(stored),
         "chance": float(chance[top]),
         "log_chance": math.log(float(chance[top])),
         "drawn_share": float(of_top.double().mean()),
         "gap": math.log(float(chance[top])) - stored,
-        "stored_is": Word("lower" if kept < 1 - 1e-6 else "equal"),
+        "stored_is": Word("lower" if mass < 1 - 1e-6 else "equal"),
         "drawn": sorted(set(drawn.tokens.tolist())),
         "logits": logits.tolist(),
         "scored": token_logprobs(logits[None, None], order[None, :1], 1.0).item(),

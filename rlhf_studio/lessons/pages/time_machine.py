@@ -12,7 +12,7 @@ from rlhf_studio.lessons.kit import Choice, FromRun, Listed, Numbers, Picture, S
 from rlhf_studio.lessons.parts import histories
 from rlhf_studio.lessons.parts import on_record as on
 from rlhf_studio.lessons.parts.histories import History
-from rlhf_studio.lessons.record import Record
+from rlhf_studio.lessons.record import RecordedRun
 
 NUMBER = 18
 ANY_RUN = True
@@ -36,10 +36,10 @@ def _step(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
 
 
 def _place(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
-    """At first where the two likeliest tokens change places most clearly."""
-    found = histories.history(needed["record"], chosen["sentence"])
-    duels = [duel(found, place) for place in range(len(found.pieces))]
-    gains = [float(one.challenger[-1] - one.favourite[-1]) for one in duels]
+    """The control of the token. It starts where the favourite loses its lead most clearly."""
+    history = histories.history(needed["record"], chosen["sentence"])
+    duels = [duel(history, position) for position in range(len(history.pieces))]
+    gains = [float(each.challenger[-1] - each.favourite[-1]) for each in duels]
     return Listed("place", range(1, len(duels) + 1), gains.index(max(gains)) + 1)
 
 
@@ -50,68 +50,68 @@ SENTENCE = FromRun("sentence", _sentence, shared=True, fixed=True)
 
 
 def columns_of(steps: Sequence[int], chosen: float) -> list[int]:
-    """The places of the steps that the map shows: all, or evenly chosen ones, and the chosen one in any case."""
-    places = np.linspace(0, len(steps) - 1, min(len(steps), MOST_COLUMNS)).round().astype(int).tolist()
-    return sorted({*places, list(steps).index(int(chosen))})
+    """The indices of the steps that the map shows: all of them, or some at even distances; always with the chosen step."""
+    columns = np.linspace(0, len(steps) - 1, min(len(steps), MOST_COLUMNS)).round().astype(int).tolist()
+    return sorted({*columns, list(steps).index(int(chosen))})
 
 
-def mapped(record: Record, sentence: float, measure: str, step: float) -> Numbers:
+def mapped(record: RecordedRun, sentence: float, measure: str, step: float) -> Numbers:
     """Each token of the sentence under each step's policy."""
-    found = histories.history(record, sentence)
-    at, chances = found.steps.index(int(step)), found.chances
-    change, whole = found.logprobs[-1] - found.logprobs[0], np.abs(found.logprobs[-1] - found.logprobs[0])
+    history = histories.history(record, sentence)
+    at, chances = history.steps.index(int(step)), history.chances
+    change, size = history.logprobs[-1] - history.logprobs[0], np.abs(history.logprobs[-1] - history.logprobs[0])
     most = int(np.abs(chances[at] - chances[0]).argmax())
-    totals = found.logprobs.sum(axis=1)
+    totals = history.logprobs.sum(axis=1)
     return {
-        "history": found,
-        "prompt": on.shortened(found.prompt),
-        "pieces": on.shown_pieces(found.pieces),
+        "history": history,
+        "prompt": on.shortened(history.prompt),
+        "pieces": on.shown_pieces(history.pieces),
         "at": at,
-        "last": found.steps[-1],
-        "steps": len(found.steps),
+        "last": history.steps[-1],
+        "steps": len(history.steps),
         "total": float(totals[at]),
         "total_start": float(totals[0]),
         "likelier": float(totals[at] - totals[0]),
-        "moved": on.shown_pieces(found.pieces)[most],
+        "moved": on.shown_pieces(history.pieces)[most],
         "moved_from": float(chances[0, most]),
         "moved_to": float(chances[at, most]),
         "changes": change.tolist(),
-        "count": len(found.pieces),
-        "few_tokens": min(FEW, len(found.pieces)),
-        "share": float(np.sort(whole)[::-1][:FEW].sum() / whole.sum()) if whole.any() else 0.0,
-        "few": bool(np.sort(whole)[::-1][:FEW].sum() > whole.sum() / 2),
-        "of_writer": [] if found.recorded is None else found.logprobs[found.recorded[0]].tolist(),
-        "on_record": [] if found.recorded is None else found.recorded[1].tolist(),
+        "count": len(history.pieces),
+        "few_tokens": min(FEW, len(history.pieces)),
+        "share": float(np.sort(size)[::-1][:FEW].sum() / size.sum()) if size.any() else 0.0,
+        "few": bool(np.sort(size)[::-1][:FEW].sum() > size.sum() / 2),
+        "of_writer": [] if history.recorded is None else history.logprobs[history.recorded[0]].tolist(),
+        "on_record": [] if history.recorded is None else history.recorded[1].tolist(),
     }
 
 
 def draw_map(n: Numbers) -> Picture:
-    found: History = n["history"]
-    places = columns_of(found.steps, n["step"])
+    history: History = n["history"]
+    columns = columns_of(history.steps, n["step"])
     changed = n["measure"] == "change"
-    numbers = found.logprobs - found.logprobs[0] if changed else found.chances
-    rows = {f"{place + 1}  {piece}": numbers[places, place].tolist() for place, piece in enumerate(n["pieces"])}
+    numbers = history.logprobs - history.logprobs[0] if changed else history.chances
+    rows = {f"{position + 1}  {piece}": numbers[columns, position].tolist() for position, piece in enumerate(n["pieces"])}
     size = max(0.1, float(np.abs(numbers).max())) if changed else 1.0
     label = Word("change_of_logprob" if changed else "chance")
-    chosen = places.index(n["at"])
-    return heat([str(found.steps[at]) for at in places], rows, label=label, size=size, signed=changed, compact=True, at=chosen)
+    chosen = columns.index(n["at"])
+    return heat([str(history.steps[at]) for at in columns], rows, label=label, size=size, signed=changed, compact=True, at=chosen)
 
 
 def draw_sentence(n: Numbers) -> Picture:
-    found: History = n["history"]
-    return on.coloured(n["pieces"], found.chances[n["at"]].tolist(), "chance", 1.0, before=found.chances[0].tolist())
+    history: History = n["history"]
+    return on.coloured(n["pieces"], history.chances[n["at"]].tolist(), "chance", 1.0, before=history.chances[0].tolist())
 
 
 # --- who overtakes whom --------------------------------------------------------------------------------------------------------------
 
 
 class Duel:
-    """Two tokens at a place: the starting policy's favourite, and the one of the others that is likeliest in the end.
+    """Two tokens for one position: the starting policy's favourite, and the other token that is likeliest in the end.
 
     Attributes:
         names: the texts of the favourite and of the challenger.
         favourite, challenger: (S,) their probabilities; ``own``: of the sentence's own token, which may be a third one (``apart``).
-        crossing: the place in ``steps`` of the first policy that likes the challenger better; None where none does.
+        crossing: the index in ``steps`` of the first policy that gives the challenger more probability; None where none does.
     """
 
     def __init__(self, texts: Sequence[str], logprobs: np.ndarray) -> None:
@@ -125,44 +125,44 @@ class Duel:
         self.crossing = int(ahead[0]) if len(ahead) else None
 
 
-def duel(found: History, place: int) -> Duel:
-    """The two tokens at a place of a sentence, counted from 0. Raises CannotAsk where the run has kept one alone."""
-    texts, logprobs = found.candidates[place]
+def duel(history: History, position: int) -> Duel:
+    """The two tokens for a position of a sentence, counted from 0. Raises CannotAsk where the run has recorded one token alone."""
+    texts, logprobs = history.candidates[position]
     if len(texts) < 2:
         raise on.CannotAsk("At this place the run has kept one token alone. Choose another place.")
     return Duel(texts, logprobs)
 
 
-def overtaken(record: Record, sentence: float, place: float) -> Numbers:
+def overtaken(record: RecordedRun, sentence: float, place: float) -> Numbers:
     """Which step's policy is the first to like another token better than the starting policy's favourite."""
-    found = histories.history(record, sentence)
+    history = histories.history(record, sentence)
     at = int(place) - 1
-    one = duel(found, at)
-    favourite, challenger = on.shown_pieces(one.names)
-    right = len(found.steps) // 2 if one.crossing is None else one.crossing
-    third = max(1, len(found.steps) // 3)
-    wrong = [float(found.steps[(right + shift) % len(found.steps)]) for shift in (third, 2 * third)]
-    asked = options(float(found.steps[right]), wrong, int(sentence + place), digits=0)
-    never = one.crossing is None
+    result = duel(history, at)
+    favourite, challenger = on.shown_pieces(result.names)
+    right = len(history.steps) // 2 if result.crossing is None else result.crossing
+    third = max(1, len(history.steps) // 3)
+    wrong = [float(history.steps[(right + shift) % len(history.steps)]) for shift in (third, 2 * third)]
+    choices = options(float(history.steps[right]), wrong, int(sentence + place), digits=0)
+    never = result.crossing is None
     return {
-        **asked,
+        **choices,
         **({"answer": Word("never")} if never else {}),
-        "context": on.shortened(found.prompt + "".join(found.pieces[:at])),
+        "context": on.shortened(history.prompt + "".join(history.pieces[:at])),
         "favourite": favourite,
         "challenger": challenger,
-        "own": on.shown_pieces(found.pieces)[at],
-        "favourite_chances": one.favourite.tolist(),
-        "challenger_chances": one.challenger.tolist(),
-        "own_chances": one.own.tolist(),
-        "apart": one.apart,
-        "recorded": found.chances[:, at].tolist(),
-        "steps": found.steps,
-        "crossing": one.crossing,
-        "favourite_start": float(one.favourite[0]),
-        "challenger_start": float(one.challenger[0]),
-        "favourite_end": float(one.favourite[-1]),
-        "challenger_end": float(one.challenger[-1]),
-        "swings": sum(a * b < 0 for a, b in pairwise((one.challenger - one.favourite).tolist())),
+        "own": on.shown_pieces(history.pieces)[at],
+        "favourite_chances": result.favourite.tolist(),
+        "challenger_chances": result.challenger.tolist(),
+        "own_chances": result.own.tolist(),
+        "apart": result.apart,
+        "recorded": history.chances[:, at].tolist(),
+        "steps": history.steps,
+        "crossing": result.crossing,
+        "favourite_start": float(result.favourite[0]),
+        "challenger_start": float(result.challenger[0]),
+        "favourite_end": float(result.favourite[-1]),
+        "challenger_end": float(result.challenger[-1]),
+        "swings": sum(a * b < 0 for a, b in pairwise((result.challenger - result.favourite).tolist())),
     }
 
 

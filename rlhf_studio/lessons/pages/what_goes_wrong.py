@@ -91,8 +91,8 @@ class Earned(NamedTuple):
 def earned(run: LessonRun, step: int, beta: float, *, charged: bool) -> Earned:
     """What the responses of a step earn when a nat costs ``beta``, by the engine's own functions."""
     of = run.recorded(step, without_kl=not charged)
-    found: WhatIf = recompute(of, replace(of.settings, kl_coef=beta))
-    left, kl = found.rewards.sum(dim=1), found.kl.sum(dim=1)
+    changed: WhatIf = recompute(of, replace(of.settings, kl_coef=beta))
+    left, kl = changed.rewards.sum(dim=1), changed.kl.sum(dim=1)
     keep = of.mask[0]
     score = float(of.scores.mean())
     return Earned(
@@ -100,7 +100,7 @@ def earned(run: LessonRun, step: int, beta: float, *, charged: bool) -> Earned:
         score - float(left.mean()),
         float(left.mean()),
         float(kl.mean()),
-        found.rewards[0][keep].tolist(),
+        changed.rewards[0][keep].tolist(),
         (of.logprobs[0] - of.ref_logprobs[0])[keep].tolist(),
         float(of.scores[0]),
     )
@@ -160,8 +160,8 @@ def learn(passes: int, eps: float, seed: int, fresh: bool) -> Learned:
             old = logits.log_softmax(dim=-1).gather(1, words)
             advantages = torch.vmap(lambda row: whiten(row[None], mask[:1])[0])(heard)  # each world has its own batch
         free = logits.clone().requires_grad_()
-        found = policy_loss(free.log_softmax(dim=-1).gather(1, words), old, advantages, mask, eps)
-        (slope,) = torch.autograd.grad(found.loss_sum / DRAWN, free)
+        loss = policy_loss(free.log_softmax(dim=-1).gather(1, words), old, advantages, mask, eps)
+        (slope,) = torch.autograd.grad(loss.loss_sum / DRAWN, free)
         logits = logits - RATE * slope
         truth.append(float((logits.softmax(dim=-1) * TRUE).sum(dim=-1).mean()))
         now = policy_loss(logits.log_softmax(dim=-1).gather(1, words), old, advantages, mask, eps)
@@ -201,8 +201,8 @@ def more_passes(run: LessonRun, passes: int, eps: float, luck: int) -> Numbers:
 
 def draw_passes(n: Numbers) -> Picture:
     same, fresh = n["curves"]
-    places = [float(place) for place in range(len(same))]
-    curves = [Series(Word("same_batch"), places, same, tone="clip"), Series(Word("fresh_batches"), places, fresh, tone="policy")]
+    passes = [float(number) for number in range(len(same))]
+    curves = [Series(Word("same_batch"), passes, same, tone="clip"), Series(Word("fresh_batches"), passes, fresh, tone="policy")]
     return line(curves, x=Word("passes"), y=Word("true_score"), x_range=(0, 40), y_range=(-0.05, 0.9))
 
 

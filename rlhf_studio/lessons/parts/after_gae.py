@@ -28,22 +28,22 @@ AROUND = [[0.3, -0.9, 1.4, -0.1, 0.0], [-1.2, 0.6, -0.4, 0.3, 0.0]]
 def whitening(level: float, spread: float, padding: bool) -> Numbers:
     """Advantages of two responses around a level, before and after whitening; on request with the padding counted in."""
     x = level + spread * torch.tensor(AROUND, dtype=torch.float64)
-    real = torch.tensor([[place < length for place in range(5)] for length in LENGTHS])
+    real = torch.tensor([[index < length for index in range(5)] for length in LENGTHS])
     x = torch.where(real, x, 0.0)
-    found = whiten(x, torch.ones_like(real) if padding else real)[real].tolist()
+    whitened = whiten(x, torch.ones_like(real) if padding else real)[real].tolist()
     before = x[real].tolist()
     return {
         "before": before,
-        "after": found,
+        "after": whitened,
         "mean": statistics.fmean(before),
         "std": statistics.stdev(before),
-        "mean_after": statistics.fmean(found),
+        "mean_after": statistics.fmean(whitened),
         "below_before": sum(value < -EDGE for value in before),
-        "below": sum(value < -EDGE for value in found),
+        "below": sum(value < -EDGE for value in whitened),
         "tokens": len(before),
-        "turned": sum(a > EDGE and b < -EDGE for a, b in zip(before, found, strict=True)),
-        "turns": any(a > EDGE and b < -EDGE for a, b in zip(before, found, strict=True)),
-        "stretch": (found[2] - found[1]) / (before[2] - before[1]),
+        "turned": sum(a > EDGE and b < -EDGE for a, b in zip(before, whitened, strict=True)),
+        "turns": any(a > EDGE and b < -EDGE for a, b in zip(before, whitened, strict=True)),
+        "stretch": (whitened[2] - whitened[1]) / (before[2] - before[1]),
     }
 
 

@@ -17,17 +17,17 @@ from rlhf_studio.ppo.kl_control import MAX_ERROR, AdaptiveKL
 PROMPT, SEED = "The photography of this Korean costume drama", 1
 FEWEST = 30
 """Below so many effective samples a mean over the reviews says little."""
-BETAS = [round(0.02 * place, 2) for place in range(1, 51)]
+BETAS = [round(0.02 * index, 2) for index in range(1, 51)]
 FEW, MOST = 64, 256
 
 
 def reviews(run: LessonRun) -> Endings:
-    """What the reference writes to one prompt. The first asking takes about a second, and comes with the first numbers of the lesson."""
+    """Reviews that the reference writes to one prompt. The first call takes about a second."""
     return endings(run, 0, PROMPT, (), MOST, SEED)
 
 
 def at_price(scores: torch.Tensor, gold: torch.Tensor, beta: float) -> dict[str, float]:
-    """Means over the best policy for this price, among the N reviews (N,): each weighs exp(score / β) times what the reference gives it."""
+    """Means over N reviews under the best policy for this price: it gives each review its reference probability times exp(score / β)."""
     log_weights = (scores / beta).log_softmax(dim=0)
     weights = log_weights.exp()
     equal = torch.full_like(log_weights, -math.log(len(scores)))
@@ -42,8 +42,8 @@ def at_price(scores: torch.Tensor, gold: torch.Tensor, beta: float) -> dict[str,
 
 def beta_dial(run: LessonRun, beta: float, count: int) -> Numbers:
     """The best policy for a price β, by weighing the first ``count`` reviews that the reference has written."""
-    found = reviews(run)
-    scores, gold = found.scores[: int(count)], found.gold[: int(count)]
+    texts = reviews(run)
+    scores, gold = texts.scores[: int(count)], texts.gold[: int(count)]
     curve = [at_price(scores, gold, each) for each in BETAS]
     now = at_price(scores, gold, beta)
     own = run.config.ppo.kl_coef
@@ -55,7 +55,7 @@ def beta_dial(run: LessonRun, beta: float, count: int) -> Numbers:
         "curve": curve,
         "plain_proxy": float(scores.mean()),
         "plain_gold": float(gold.mean()),
-        "review": PROMPT + found.responses[best].removesuffix(run.tokenizer.eos_token),
+        "review": PROMPT + texts.responses[best].removesuffix(run.tokenizer.eos_token),
         "most": math.log(count),
         "best": float(scores.max()),
         "own": own,

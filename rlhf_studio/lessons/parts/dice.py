@@ -24,7 +24,7 @@ STATE, WRITTEN, SWAPPED = "state", "written", "swapped"
 
 
 class Thrown(NamedTuple):
-    """Of each ending: what the tokens from the place on earn, the score, and their log-ratios to the reference in nats."""
+    """For each ending: the reward of the tokens from the chosen one on, the score, and their log-ratios to the reference in nats."""
 
     returns: list[float]
     scores: list[float]
@@ -35,38 +35,38 @@ def thrown(run: LessonRun, step: int, prompt: str, begun: tuple[int, ...], at: i
     """64 endings by the policy that sampled this step. Tokens from number ``at`` on pay for KL as in the run."""
     from rlhf_studio.lessons.endings import endings  # takes seconds to load, and the lesson's other scenes do not need it
 
-    found = endings(run, step - 1, prompt, begun, THROWS, seed)
-    batch = run.batch([run.prompt_ids(prompt)] * THROWS, [[*begun, *ending] for ending in found.ids])
+    thrown_endings = endings(run, step - 1, prompt, begun, THROWS, seed)
+    batch = run.batch([run.prompt_ids(prompt)] * THROWS, [[*begun, *ending] for ending in thrown_endings.ids])
     logprobs, ref_logprobs = (x.double()[:, at:] for x in (run.read(step - 1, batch).logprobs, run.read_reference(batch)))
     settings, mask = run.recorded(step).settings, batch.mask[:, at:]
-    rewards = shape_rewards(kl_per_token(logprobs, ref_logprobs, settings.kl_estimator), found.scores, mask, settings.kl_coef)
+    rewards = shape_rewards(kl_per_token(logprobs, ref_logprobs, settings.kl_estimator), thrown_endings.scores, mask, settings.kl_coef)
     _, returns, _ = gae(rewards, torch.zeros_like(rewards), mask, settings.gamma, 1.0)
     apart = [row[keep].tolist() for row, keep in zip(logprobs - ref_logprobs, mask, strict=True)]
-    return Thrown(returns[:, 0].tolist(), found.scores.tolist(), apart)
+    return Thrown(returns[:, 0].tolist(), thrown_endings.scores.tolist(), apart)
 
 
 def dice(run: LessonRun, step: int, sample: int, place: int, rank: int) -> Numbers:
-    """A token of a recorded response, and another one in its place: both are continued 64 times, and so is the text before them."""
+    """A token of a recorded response, and another token instead of it: both are continued 64 times, and so is the text before them."""
     from rlhf_studio.lessons.what_if import recompute
 
     step, row = int(step), int(sample) - 1
     chosen, of = run.samples(step)[row], run.recorded(step)
     at = min(int(place), len(chosen.ids)) - 1
     before = tuple(chosen.ids[:at])
-    told = run.distributions(step - 1, run.batch([chosen.prompt_ids], [chosen.ids[: at + 1]]))[-1]
-    others = [token for token in told.argsort(descending=True).tolist() if token != chosen.ids[at]]
+    logprobs = run.distributions(step - 1, run.batch([chosen.prompt_ids], [chosen.ids[: at + 1]]))[-1]
+    others = [token for token in logprobs.argsort(descending=True).tolist() if token != chosen.ids[at]]
     other = others[int(rank) - 1]
     begun = {STATE: before, WRITTEN: (*before, chosen.ids[at]), SWAPPED: (*before, other)}
-    found = {name: thrown(run, step, chosen.prompt, ids, at, seed) for seed, (name, ids) in enumerate(begun.items(), 1)}
-    mean = {name: statistics.fmean(each.returns) for name, each in found.items()}
-    error = {name: statistics.stdev(each.returns) / math.sqrt(THROWS) for name, each in found.items()}
+    throws = {name: thrown(run, step, chosen.prompt, ids, at, seed) for seed, (name, ids) in enumerate(begun.items(), 1)}
+    mean = {name: statistics.fmean(each.returns) for name, each in throws.items()}
+    error = {name: statistics.stdev(each.returns) / math.sqrt(THROWS) for name, each in throws.items()}
     gap = mean[WRITTEN] - mean[SWAPPED]
     gap_error = math.hypot(error[WRITTEN], error[SWAPPED])
     again = recompute(of)
     values = of.values[row][of.mask[row]].tolist()
     names = run.tokenizer.batch_decode([[chosen.ids[at]], [other]])
     return {
-        "found": found,
+        "found": throws,
         "beta": of.settings.kl_coef,
         "means": mean,
         "errors": error,
@@ -76,7 +76,7 @@ def dice(run: LessonRun, step: int, sample: int, place: int, rank: int) -> Numbe
         "token": names[0].strip() or names[0],
         "other": names[1].strip() or names[1],
         "text": run.tokenizer.decode([*chosen.prompt_ids, *before]),
-        "other_chance": math.exp(told[other]),
+        "other_chance": math.exp(logprobs[other]),
         "state": mean[STATE],
         "state_error": error[STATE],
         "written": mean[WRITTEN],
@@ -97,8 +97,8 @@ def dice(run: LessonRun, step: int, sample: int, place: int, rank: int) -> Numbe
 def draw_text(n: Numbers) -> Picture:
     """Each token, coloured by the critic's value before it."""
     items = [
-        Token(piece, value, mark="chosen" if place == n["place_there"] else "")
-        for place, (piece, value) in enumerate(zip(n["pieces"], n["values"], strict=True))
+        Token(piece, value, mark="chosen" if index == n["place_there"] else "")
+        for index, (piece, value) in enumerate(zip(n["pieces"], n["values"], strict=True))
     ]
     return tokens(items, label=Word("value"), size=2)
 
@@ -106,7 +106,7 @@ def draw_text(n: Numbers) -> Picture:
 def draw_expected(n: Numbers) -> Picture:
     at = float(n["place_there"] + 1)
     series = [
-        Series(Word("value"), [float(place + 1) for place in range(len(n["values"]))], n["values"], tone="value"),
+        Series(Word("value"), [float(index + 1) for index in range(len(n["values"]))], n["values"], tone="value"),
         Series(Word("measured"), [at], [n["state"]], tone="score", dots=True),
     ]
     return line(series, x=Word("token_number"), y=Word("points"), x_range=(1, len(n["values"])), y_range=(-1.5, 2.5), at=at)

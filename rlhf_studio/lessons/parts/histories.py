@@ -1,4 +1,4 @@
-"""The same sentence under every policy of a run: of the bundled run its policies are asked, of other runs the probes were recorded."""
+"""The same sentence under every policy of a run. The bundled run's policies read it now; for other runs the recorded probes are used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from rlhf_studio.engine.text import token_pieces
 from rlhf_studio.lessons.kit import CannotAsk
-from rlhf_studio.lessons.record import Record
+from rlhf_studio.lessons.record import RecordedRun
 from rlhf_studio.lessons.run import LessonRun
 from rlhf_studio.runs.records import Probe, ProbeScore
 
@@ -26,10 +26,10 @@ class History:
     Attributes:
         pieces: the texts of its tokens.
         logprobs: (S, T) of its own tokens.
-        candidates: for each place the texts of tokens that could stand there, its own one among them, and their log-probabilities (S, K).
-            They are those that the starting policy found likeliest; of the bundled run also those of the last policy.
-        recorded: what the run has on record of the sentence's tokens from when it was written, and by the policy of which step; of probes
-            nothing beside the history itself.
+        candidates: for each position the texts of K tokens, the sentence's own token among them, and their log-probabilities (S, K).
+            They are the starting policy's likeliest; for the bundled run also the last policy's.
+        recorded: the step whose policy wrote the sentence, and the log-probabilities of its tokens that were recorded then; None for
+            probes.
     """
 
     prompt: str
@@ -42,53 +42,53 @@ class History:
     @property
     def chances(self) -> np.ndarray:
         """(S, T) probabilities of its own tokens."""
-        found: np.ndarray = np.exp(self.logprobs)
-        return found
+        chances: np.ndarray = np.exp(self.logprobs)
+        return chances
 
 
-def count(record: Record) -> int:
+def count(record: RecordedRun) -> int:
     """How many sentences there are. Raises :class:`CannotAsk` for a run without."""
     return len(WRITTEN_AT) if record.models is not None else len(_probes(record))
 
 
-def history(record: Record, number: float) -> History:
+def history(record: RecordedRun, number: float) -> History:
     """A sentence's history, by its number from 1. Raises :class:`CannotAsk`."""
     models = record.models
     if models is not None:
-        return record.remember(("history", number), lambda: _asked(record, models, *WRITTEN_AT[int(number) - 1]))
+        return record.remember(("history", number), lambda: _computed(record, models, *WRITTEN_AT[int(number) - 1]))
     return _probes(record)[int(number) - 1]
 
 
-def _asked(record: Record, models: LessonRun, step: int, sample: int) -> History:
-    one, of = models.samples(step)[sample - 1], record.recorded(step)
-    tokens = models.batch([one.prompt_ids], [one.ids])
+def _computed(record: RecordedRun, models: LessonRun, step: int, sample: int) -> History:
+    chosen, of = models.samples(step)[sample - 1], record.recorded(step)
+    tokens = models.batch([chosen.prompt_ids], [chosen.ids])
     steps = list(range(models.steps + 1))
-    whole = np.stack([models.distributions(at, tokens).double().numpy() for at in steps])  # (S, T, V)
+    all_logprobs = np.stack([models.distributions(at, tokens).double().numpy() for at in steps])  # (S, T, V)
     candidates = []
-    for place, own in enumerate(one.ids):
-        likeliest = [np.argsort(-whole[at, place])[:LIKELIEST].tolist() for at in (0, -1)]
+    for index, own in enumerate(chosen.ids):
+        likeliest = [np.argsort(-all_logprobs[at, index])[:LIKELIEST].tolist() for at in (0, -1)]
         ids = list(dict.fromkeys([own, *likeliest[0], *likeliest[1]]))
-        candidates.append(([token_pieces(models.tokenizer, [token])[0] for token in ids], whole[:, place, ids]))
-    logprobs = whole[:, range(len(one.ids)), one.ids]
+        candidates.append(([token_pieces(models.tokenizer, [token])[0] for token in ids], all_logprobs[:, index, ids]))
+    logprobs = all_logprobs[:, range(len(chosen.ids)), chosen.ids]
     on_record = of.logprobs[sample - 1][of.mask[sample - 1]].numpy()
-    return History(one.prompt, one.pieces, steps, logprobs, candidates, (step - 1, on_record))
+    return History(chosen.prompt, chosen.pieces, steps, logprobs, candidates, (step - 1, on_record))
 
 
-def _probes(record: Record) -> list[History]:
+def _probes(record: RecordedRun) -> list[History]:
     return record.remember("probes", lambda: _read(record))
 
 
-def _read(record: Record) -> list[History]:
+def _read(record: RecordedRun) -> list[History]:
     probes, scores = record.reader.probes()
     pieces = record.reader.pieces()
-    found = [_of_probe(probe, [(step, score) for step, score in scores if score.probe == probe.probe], pieces) for probe in probes]
-    kept = [one for one in found if one is not None]
-    if not kept:
+    histories = [_of_probe(probe, [(step, score) for step, score in scores if score.probe == probe.probe], pieces) for probe in probes]
+    complete = [known for known in histories if known is not None]
+    if not complete:
         raise CannotAsk(
             f"This run has no probes with {FEWEST_STEPS} steps or more. A run reads probes after each step when it watches prompts "
             "(engine.watch_prompts, engine.probe_prompts)."
         )
-    return kept
+    return complete
 
 
 def _of_probe(probe: Probe, scores: Sequence[tuple[int, ProbeScore]], pieces: dict[int, str]) -> History | None:
@@ -99,10 +99,10 @@ def _of_probe(probe: Probe, scores: Sequence[tuple[int, ProbeScore]], pieces: di
     start, logprobs = scores[0][1], np.stack([score.logprobs for _, score in scores]).astype(np.float64)
     others = np.stack([score.logprobs_of_start for _, score in scores]).astype(np.float64)  # (S, T, 5)
     candidates = []
-    for place, own in enumerate(probe.pieces):
-        texts = [pieces.get(token, "") for token in start.top_ids[place].tolist()]
-        keep = [at for at, text in enumerate(texts) if text and not _is_own(own, text, logprobs[:, place], others[:, place, at])]
-        columns = np.concatenate([logprobs[:, [place]], others[:, place, keep]], axis=1)
+    for index, own in enumerate(probe.pieces):
+        texts = [pieces.get(token, "") for token in start.top_ids[index].tolist()]
+        keep = [at for at, text in enumerate(texts) if text and not _is_own(own, text, logprobs[:, index], others[:, index, at])]
+        columns = np.concatenate([logprobs[:, [index]], others[:, index, keep]], axis=1)
         candidates.append(([own, *(texts[at] for at in keep)], columns))
     return History(probe.prompt, probe.pieces, steps, logprobs, candidates)
 

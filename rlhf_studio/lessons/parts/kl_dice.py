@@ -45,8 +45,8 @@ def exact_kl(policy: list[float], ref: list[float]) -> float:
     return full_kl(*(log_distribution(torch.tensor([[x]], dtype=torch.float64)) for x in (policy, ref))).item()
 
 
-def whole(policy: list[float], ref: list[float], estimator: str) -> tuple[float, float]:
-    """Mean and spread of an estimate over all tokens, each weighed by its probability: what endless draws would give."""
+def exact_mean_and_spread(policy: list[float], ref: list[float], estimator: str) -> tuple[float, float]:
+    """Mean and standard deviation of an estimate over all tokens, weighted by their probabilities: the limit of many draws."""
     p, q = (log_distribution(torch.tensor([[x]], dtype=torch.float64))[0] for x in (policy, ref))
     each = kl_per_token(p, q, estimator)
     mean = (p.exp() * each).sum()
@@ -60,7 +60,7 @@ def dice(drift: float, throw: float) -> Numbers:
     exact = exact_kl(policy, REF)
     means, spreads = {}, {}
     for name in SAMPLED:
-        means[name], spreads[name] = whole(policy, REF, name)
+        means[name], spreads[name] = exact_mean_and_spread(policy, REF, name)
     return {
         "policy": policy,
         "ids": ids,
@@ -77,7 +77,7 @@ def dice(drift: float, throw: float) -> Numbers:
 def draw_dice(n: Numbers) -> Picture:
     tones = dict(zip(SAMPLED, ("kl", "value", "policy", "score"), strict=True))
     means = {name: running(n["samples"][name]) for name in n["samples"]}
-    curves = [Series(Word(name), SHOWN, [mean[place - 1] for place in SHOWN], tone=tones[name]) for name, mean in means.items()]
+    curves = [Series(Word(name), SHOWN, [mean[count - 1] for count in SHOWN], tone=tones[name]) for name, mean in means.items()]
     return line(curves, x=Word("throws"), y=Word("kl_nats"), x_range=(0, DRAWS), y_range=(-0.4, 1.6), levels={Word("exact"): n["exact"]})
 
 
@@ -112,12 +112,12 @@ def cut(top_k: float, tail: float, throw: float) -> Numbers:
 def draw_cut(n: Numbers) -> Picture:
     tones = {"k1": "kl", "k3": "policy"}
     means = {name: running(each) for name, each in n["samples"].items()}
-    curves = [Series(Word(name), SHOWN, [mean[place - 1] for place in SHOWN], tone=tones[name]) for name, mean in means.items()]
+    curves = [Series(Word(name), SHOWN, [mean[count - 1] for count in SHOWN], tone=tones[name]) for name, mean in means.items()]
     return line(curves, x=Word("throws"), y=Word("kl_nats"), x_range=(0, DRAWS), y_range=(-1.6, 2.4), levels={Word("exact"): n["exact"]})
 
 
 def draw_shares(n: Numbers) -> Picture:
-    items = [Bar(word, [part[place] for part in n["shares"]]) for place, word in enumerate(WORDS)]
+    items = [Bar(word, [part[index] for part in n["shares"]]) for index, word in enumerate(WORDS)]
     return bars(items, [Word("by_policy"), Word("by_dice"), Word("by_ref")], label=Word("share"), low=0, high=1)
 
 

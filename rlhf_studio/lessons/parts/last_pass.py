@@ -6,75 +6,75 @@ import math
 
 from rlhf_studio.lessons.kit import Numbers, Picture, Scene, Series, Word, Zone, plane
 from rlhf_studio.lessons.parts import on_record as on
-from rlhf_studio.lessons.record import Record
-from rlhf_studio.lessons.what_if import Recorded, recompute
+from rlhf_studio.lessons.record import RecordedRun
+from rlhf_studio.lessons.what_if import RecordedStep, recompute
 
 NEEDS = ("record",)
 row_of = on.row_of
 
 
-def upper(of: Recorded, eps: float) -> float:
-    """The upper range of the run where ε is its own; another ε holds for both sides."""
+def upper(of: RecordedStep, eps: float) -> float:
+    """The upper clip range: the run's own when ε is the run's own; else 0, and ε holds for both sides."""
     return of.settings.cliprange_high if eps == of.settings.cliprange else 0.0
 
 
-def clipped(record: Record, step: float, sample: float, eps: float) -> Numbers:
-    """Where each token stood when the update went through it for the last time."""
+def clipped(record: RecordedRun, step: float, sample: float, eps: float) -> Numbers:
+    """The ratio and the advantage of each token in the update's last pass."""
     of, row, pieces = on.opened(record, step, sample)
     on.needs_last_pass(of, row)
     high = upper(of, eps)
-    found = on.computed_with(of, cliprange=eps, cliprange_high=high)
-    ratio, advantages, silent = (row_of(x, of, row) for x in (found.ratio, found.whitened_advantages, found.clipped))
+    changed = on.computed_with(of, cliprange=eps, cliprange_high=high)
+    ratio, advantages, silent = (row_of(x, of, row) for x in (changed.ratio, changed.whitened_advantages, changed.clipped))
     known = of.mask & of.last_pass[:, None]
     before = row_of(recompute(of).clipped, of, row)
     return {
         "pieces": pieces,
         "ratio": ratio,
         "advantages": advantages,
-        "silent": [bool(one) for one in silent],
+        "silent": [bool(is_silent) for is_silent in silent],
         "count": len(pieces),
         "quiet": int(sum(silent)),
         "quiet_before": int(sum(before)),
         "any_quiet": any(silent),
-        "share": found.clipped[known].double().mean().item(),
+        "share": changed.clipped[known].double().mean().item(),
         "low": 1 - eps,
         "high": 1 + (high or eps),
         "dual": of.settings.dual_clip > 0,
-        "widest": max(2.0, math.ceil(found.ratio[known].max().item())),
-        "tallest": max(4.0, math.ceil(found.whitened_advantages[known].abs().max().item())),
+        "widest": max(2.0, math.ceil(changed.ratio[known].max().item())),
+        "tallest": max(4.0, math.ceil(changed.whitened_advantages[known].abs().max().item())),
     }
 
 
-def pushed(record: Record, step: float, sample: float, eps: float, score: float) -> Numbers:
+def pushed(record: RecordedRun, step: float, sample: float, eps: float, score: float) -> Numbers:
     """The loss of each token in the last pass, and which way its gradient pushes the token's log-probability."""
     of, row, pieces = on.opened(record, step, sample)
     on.needs_last_pass(of, row)
     high = upper(of, eps)
-    found, own = on.computed_with(of, row, score, cliprange=eps, cliprange_high=high), recompute(of)
-    push, before, losses, ratio, advantages, silent = (
-        row_of(x, of, row) for x in (found.push, own.push, found.policy_loss, found.ratio, found.whitened_advantages, found.clipped)
-    )
-    up, down = sum(one > 0 for one in push), sum(one < 0 for one in push)
+    changed, own = on.computed_with(of, row, score, cliprange=eps, cliprange_high=high), recompute(of)
+    own_push = row_of(own.push, of, row)
+    numbers = (changed.push, changed.policy_loss, changed.ratio, changed.whitened_advantages, changed.clipped)
+    push, losses, ratio, advantages, silent = (row_of(x, of, row) for x in numbers)
+    up, down = sum(number > 0 for number in push), sum(number < 0 for number in push)
     return {
         "pieces": pieces,
         "push": push,
-        "before": before,
+        "before": own_push,
         "size": on.scale_of(own.push, of),
         "losses": losses,
         "ratio": ratio,
         "advantages": advantages,
-        "silent": [bool(one) for one in silent],
+        "silent": [bool(is_silent) for is_silent in silent],
         "dual": of.settings.dual_clip > 0,
         "up": up,
         "down": down,
         "still": len(push) - up - down,
         "upwards": up > down,
-        "turned": sum(a * b < 0 for a, b in zip(push, before, strict=True)),
+        "turned": sum(a * b < 0 for a, b in zip(push, own_push, strict=True)),
         "loss": sum(losses) / len(losses),
         "low": 1 - eps,
         "high": 1 + (high or eps),
         "as_recorded": (eps, score) == (of.settings.cliprange, float(of.scores[row])),
-        "differs": on.differing(push, before),
+        "differs": on.differing(push, own_push),
     }
 
 
@@ -91,8 +91,8 @@ def draw_clip(n: Numbers) -> Picture:
 
 
 def draw_push(n: Numbers) -> Picture:
-    def mark(place: int) -> str:
-        return "clipped" if n["silent"][place] else ""
+    def mark(index: int) -> str:
+        return "clipped" if n["silent"][index] else ""
 
     return on.coloured(n["pieces"], n["push"], "push", n["size"], before=n["before"], mark=mark)
 

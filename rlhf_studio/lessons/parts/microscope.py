@@ -20,9 +20,9 @@ GAINED = {"praised": 1.0, "blamed": -1.0}
 
 
 def by_the_rule(before: list[float], token: int, gain: float) -> list[float]:
-    """Probabilities after a step of a table of logits along the rule, of the size at which the token's own one changes by ``gain``.
+    """Probabilities after a step along the rule for a table of logits.
 
-    The size is found by halving.
+    The step is as large as needed for the token's own probability to change by ``gain``; its size is found by halving.
     """
     logits = torch.tensor(before, dtype=torch.float64)
     p = logits.softmax(dim=0)
@@ -46,8 +46,8 @@ def softmax(logits: Sequence[float]) -> list[float]:
     """Probabilities of logits."""
     top = max(logits)
     weights = [math.exp(x - top) for x in logits]
-    whole = math.fsum(weights)
-    return [weight / whole for weight in weights]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
 
 
 def under_microscope(run: LessonRun, step: int, sample: int, place: int, judged: str) -> Numbers:
@@ -57,13 +57,13 @@ def under_microscope(run: LessonRun, step: int, sample: int, place: int, judged:
     chosen = run.samples(step)[int(sample) - 1]
     at = min(int(place), len(chosen.ids)) - 1
     token, advantage = chosen.ids[at], GAINED[judged]
-    found = one_update(run, int(step), int(sample) - 1, at, advantage)
-    before, after = softmax(found.before), softmax(found.after)
+    update = one_update(run, int(step), int(sample) - 1, at, advantage)
+    before, after = softmax(update.before), softmax(update.after)
     change = [b - a for a, b in zip(before, after, strict=True)]
-    rule = by_the_rule(found.before, token, change[token])
+    rule = by_the_rule(update.before, token, change[token])
     others = sorted((j for j in range(len(before)) if j != token), key=lambda j: -before[j])
     most = min(others, key=lambda j: change[j] * advantage)
-    there, then = found.elsewhere or (0.0, 0.0)
+    before_elsewhere, then = update.elsewhere or (0.0, 0.0)
     *names, name_of_most = run.tokenizer.batch_decode([[j] for j in [token, *others[:SHOWN], most]])
     text = run.tokenizer.decode([*chosen.prompt_ids, *chosen.ids[:at]])
     return {
@@ -71,9 +71,9 @@ def under_microscope(run: LessonRun, step: int, sample: int, place: int, judged:
         "text": text,
         "advantage": advantage,
         "token_id": token,
-        "logits": found.before,
-        "slope": found.slope,
-        "ratio": found.ratio,
+        "logits": update.before,
+        "slope": update.slope,
+        "ratio": update.ratio,
         "chances": (before, after, rule),
         "shown": list(zip([name.strip() or name for name in names], [token, *others[:SHOWN]], strict=True)),
         "chance_before": before[token],
@@ -86,17 +86,17 @@ def under_microscope(run: LessonRun, step: int, sample: int, place: int, judged:
         "favourite_does": Word("same_way" if change[others[0]] * change[token] > 0 else "other_way"),
         "most": name_of_most.strip() or name_of_most,
         "most_change": 100 * change[most],
-        "there": there,
+        "there": before_elsewhere,
         "then": then,
         "rate": run.config.ppo.learning_rate,
-        "moved": found.moved,
-        "elsewhere": Word("nowhere" if found.elsewhere is None else "follows" if (then - there) * advantage > 0 else "resists"),
+        "moved": update.moved,
+        "elsewhere": Word("nowhere" if update.elsewhere is None else "follows" if (then - before_elsewhere) * advantage > 0 else "resists"),
     }
 
 
 def draw_chances(n: Numbers) -> Picture:
     rows: list[tuple[str, list[float]]] = [(name, [100 * p[j] for p in n["chances"]]) for name, j in n["shown"]]
-    items = [Bar(name, percents, mark="" if place else "chosen") for place, (name, percents) in enumerate(rows)]
+    items = [Bar(name, percents, mark="" if index else "chosen") for index, (name, percents) in enumerate(rows)]
     largest = max(max(percents) for _, percents in rows)
     high = next(bound for bound in (25, 50, 100, 101) if largest <= bound)  # few bounds, so that the axis seldom jumps
     return bars(items, [Word("was"), Word("became"), Word("by_rule")], label=Word("percent"), low=0, high=high, digits=1)

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from rlhf_studio.lessons.kit import CannotAsk, Choice, FromRun, Listed, Picture, Toggle, Token, Word, around, tokens
-from rlhf_studio.lessons.record import Record
-from rlhf_studio.lessons.what_if import Recorded, Settings, WhatIf, recompute
+from rlhf_studio.lessons.record import RecordedRun
+from rlhf_studio.lessons.what_if import RecordedStep, Settings, WhatIf, recompute
 
 STEP_OF_BUNDLED, SAMPLE = 12, 3
 """Where a reader begins: this step of the bundled run (of others the newest), and this response."""
@@ -25,7 +25,7 @@ SMALLEST_SCALE = 0.05
 
 
 def _step(needed: Mapping[str, Any], _: Mapping[str, Any]) -> Listed:
-    record: Record = needed["record"]
+    record: RecordedRun = needed["record"]
     newest = record.steps[-1]
     return Listed("step", record.steps, STEP_OF_BUNDLED if record.models is not None and STEP_OF_BUNDLED in record.steps else newest)
 
@@ -45,19 +45,19 @@ def setting(name: str, low: float, high: float, step: float, of: str) -> FromRun
 
 
 def _settings(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Settings:
-    found: Settings = needed["record"].recorded(chosen["step"]).settings
-    return found
+    settings: Settings = needed["record"].recorded(chosen["step"]).settings
+    return settings
 
 
 def _estimator(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Choice:
-    of: Recorded = needed["record"].recorded(chosen["step"])
+    of: RecordedStep = needed["record"].recorded(chosen["step"])
     return Choice("estimator", (*ESTIMATORS, *(("full",) if of.full_kl is not None else ())), of.settings.kl_estimator)
 
 
 def _score(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
     scores = needed["record"].recorded(chosen["step"]).scores
     low, high = math.floor(scores.min()) - 1, math.ceil(scores.max()) + 1
-    step = next((one for one in (0.1, 0.5, 1.0) if (high - low) / one <= 100), float(math.ceil((high - low) / 100)))
+    step = next((candidate for candidate in (0.1, 0.5, 1.0) if (high - low) / candidate <= 100), float(math.ceil((high - low) / 100)))
     high = low + step * math.ceil((high - low) / step)
     return around("score", low, high, step, float(scores[int(chosen["sample"]) - 1]), most_digits=DIGITS)
 
@@ -69,7 +69,7 @@ WHITENING = FromRun("whitening", lambda needed, chosen: Toggle("whitening", _set
 # --- the numbers of a response -----------------------------------------------------------------------------------------------------
 
 
-def opened(record: Record, step: float, sample: float) -> tuple[Recorded, int, list[str]]:
+def opened(record: RecordedRun, step: float, sample: float) -> tuple[RecordedStep, int, list[str]]:
     """The step, the row of the response, and its tokens' texts."""
     row = int(sample) - 1
     return record.recorded(int(step)), row, shown_pieces(record.responses(int(step))[row].pieces)
@@ -80,10 +80,10 @@ def shown_pieces(pieces: Sequence[str]) -> list[str]:
     return [piece.strip() or "·" for piece in pieces]
 
 
-def row_of(x: Tensor, of: Recorded, row: int) -> list[float]:
+def row_of(x: Tensor, of: RecordedStep, row: int) -> list[float]:
     """The numbers of one response's tokens."""
-    found: list[float] = x[row][of.mask[row]].double().tolist()
-    return found
+    values: list[float] = x[row][of.mask[row]].double().tolist()
+    return values
 
 
 def shortened(text: str) -> str:
@@ -91,17 +91,17 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_PROMPT else f"…{text[-LONGEST_PROMPT:]}"
 
 
-def computed_with(of: Recorded, row: int = 0, score: float | None = None, **changes: Any) -> WhatIf:
+def computed_with(of: RecordedStep, row: int = 0, score: float | None = None, **changes: Any) -> WhatIf:
     """The step with other settings, and with another score of one response. With the run's own it is what was recorded."""
     scores = {} if score is None or score == float(of.scores[row]) else {row: score}
     return recompute(of, replace(of.settings, **changes), scores)
 
 
-def needs_last_pass(of: Recorded, row: int) -> None:
+def needs_last_pass(of: RecordedStep, row: int) -> None:
     """Raises :class:`CannotAsk` for a response whose last pass is not on record."""
     if bool(of.last_pass[row]):
         return
-    known = [number + 1 for number, there in enumerate(of.last_pass.tolist()) if there]
+    known = [number + 1 for number, recorded in enumerate(of.last_pass.tolist()) if recorded]
     if not known:
         raise CannotAsk("Of this step no response has the update's last pass on record.")
     which = f"the responses {known[0]} to {known[-1]}" if known == list(range(known[0], known[-1] + 1)) else "some responses"
@@ -111,8 +111,8 @@ def needs_last_pass(of: Recorded, row: int) -> None:
 # --- pictures ----------------------------------------------------------------------------------------------------------------------
 
 
-def scale_of(x: Tensor, of: Recorded) -> float:
-    """So strong is the strongest colour: nearly the largest number of the step, so that the colours of its responses can be compared."""
+def scale_of(x: Tensor, of: RecordedStep) -> float:
+    """The number with the strongest colour: nearly the largest of the step, so that the colours of its responses can be compared."""
     return max(SMALLEST_SCALE, x[of.mask].abs().double().quantile(0.98).item())
 
 
@@ -124,12 +124,12 @@ def rounded_range(numbers: Sequence[float]) -> tuple[float, float]:
 
 
 def same(now: float, before: float, digits: int = DIGITS) -> bool:
-    """Whether two numbers are shown alike."""
+    """Whether two numbers look the same with so many digits."""
     return f"{now:.{digits}f}" == f"{before:.{digits}f}"
 
 
 def differing(now: Sequence[float], before: Sequence[float], digits: int = DIGITS) -> int:
-    """How many numbers are shown unlike those on record."""
+    """How many numbers look different from the recorded ones."""
     return sum(not same(a, b, digits) for a, b in zip(now, before, strict=True))
 
 
@@ -140,11 +140,11 @@ def coloured(
     size: float,
     *,
     before: Sequence[float] | None = None,
-    mark: Callable[[int], str] = lambda place: "",
+    mark: Callable[[int], str] = lambda index: "",
     digits: int = DIGITS,
 ) -> Picture:
     """Tokens with their numbers. Where ``before`` is another number, it stands below in brackets."""
     earlier = values if before is None else before
     notes = ["" if same(a, b, digits) else f"({b:.{digits}f})".replace("-", "\u2212") for a, b in zip(values, earlier, strict=True)]
-    items = [Token(piece, value, mark(place), note) for place, (piece, value, note) in enumerate(zip(pieces, values, notes, strict=True))]
+    items = [Token(piece, value, mark(index), note) for index, (piece, value, note) in enumerate(zip(pieces, values, notes, strict=True))]
     return tokens(items, label=Word(label), size=size, digits=digits)

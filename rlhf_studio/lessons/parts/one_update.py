@@ -15,8 +15,8 @@ from rlhf_studio.ppo.logprobs import token_logprobs
 from rlhf_studio.ppo.losses import policy_loss
 
 
-class Place(NamedTuple):
-    """A token of a recorded response: what stands before it, and itself."""
+class ChosenToken(NamedTuple):
+    """A token of a recorded response, by its index in the response."""
 
     sample: Sample
     at: int
@@ -27,7 +27,15 @@ class Place(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """Before and after one optimizer step: logits (V,) at the place and elsewhere, and the loss's slope along the logits at the place."""
+    """What one optimizer step did.
+
+    Attributes:
+        before, after: logits (V,) that predict the chosen token.
+        slope: of the loss along these logits, (V,).
+        ratio: of the token before the step.
+        elsewhere: probabilities of the same token in another response, before and after; None where there is no other.
+        moved: the largest change of a weight.
+    """
 
     before: list[float]
     after: list[float]
@@ -37,27 +45,27 @@ class Stepped(NamedTuple):
     moved: float
 
 
-def logits_at(run: LessonRun, policy: Policy, place: Place) -> torch.Tensor:
+def logits_at(run: LessonRun, policy: Policy, chosen: ChosenToken) -> torch.Tensor:
     """(V,) float64 logits that predict the token."""
-    sample, at = place
+    sample, at = chosen
     batch = run.batch([sample.prompt_ids], [sample.ids[: at + 1]])
     logits: torch.Tensor = policy(batch)[0][-1].double()
     return logits / run.config.generation.temperature
 
 
-def same_token(run: LessonRun, step: int, place: Place) -> Place | None:
+def same_token(run: LessonRun, step: int, chosen: ChosenToken) -> ChosenToken | None:
     """The same token in another review of the step, after other words; the first one that there is."""
-    before = place.sample.ids[place.at - 1] if place.at else -1
+    before = chosen.sample.ids[chosen.at - 1] if chosen.at else -1
     for sample in run.samples(step):
         for at, token in enumerate(sample.ids):
-            if token == place.token and sample is not place.sample and (sample.ids[at - 1] if at else -1) != before:
-                return Place(sample, at)
+            if token == chosen.token and sample is not chosen.sample and (sample.ids[at - 1] if at else -1) != before:
+                return ChosenToken(sample, at)
     return None
 
 
 @lru_cache(maxsize=4)
 def copied(run: LessonRun, step: int) -> Policy:
-    """A policy of its own, after ``step``, whose adapters learn: whoever changes them puts them back."""
+    """A policy of its own, after ``step``, whose adapters learn: a caller that changes them restores them."""
     policy = run.policy(step)
     for name, parameter in policy.model.named_parameters():
         parameter.requires_grad_(".lora_" in name)
@@ -67,27 +75,27 @@ def copied(run: LessonRun, step: int) -> Policy:
 @lru_cache(maxsize=128)
 def one_update(run: LessonRun, step: int, row: int, at: int, advantage: float) -> Stepped:
     """A copy of the policy that sampled this step makes one step of AdamW, as the run's settings say, on one token."""
-    place = Place(run.samples(step)[row], at)
-    other = same_token(run, step, place)
+    chosen = ChosenToken(run.samples(step)[row], at)
+    other = same_token(run, step, chosen)
     policy = copied(run, step - 1)
     weights = list(adapter_weights(policy.model).values())
     optimizer = make_optimizer(policy, run.config.ppo)
-    logits = logits_at(run, policy, place)
+    logits = logits_at(run, policy, chosen)
     logits.retain_grad()
-    token, one = torch.tensor([[place.token]]), torch.ones(1, 1, dtype=torch.float64)
+    token, unit = torch.tensor([[chosen.token]]), torch.ones(1, 1, dtype=torch.float64)
     new = token_logprobs(logits[None, None], token)
-    found = policy_loss(new, new.detach(), advantage * one, one.bool(), run.config.ppo.cliprange)
-    found.loss_sum.backward()
+    loss = policy_loss(new, new.detach(), advantage * unit, unit.bool(), run.config.ppo.cliprange)
+    loss.loss_sum.backward()
     slope = torch.zeros_like(logits) if logits.grad is None else logits.grad
     with torch.no_grad():
-        kept = [weight.clone() for weight in weights]
-        there = None if other is None else float(logits_at(run, policy, other).softmax(dim=0)[place.token])
+        saved = [weight.clone() for weight in weights]
+        before_elsewhere = None if other is None else float(logits_at(run, policy, other).softmax(dim=0)[chosen.token])
         optimizer.step()
-        after = logits_at(run, policy, place)
-        then = None if other is None else float(logits_at(run, policy, other).softmax(dim=0)[place.token])
-        moved = max(float((weight - old).abs().max()) for weight, old in zip(weights, kept, strict=True))
-        for weight, old in zip(weights, kept, strict=True):
+        after = logits_at(run, policy, chosen)
+        then = None if other is None else float(logits_at(run, policy, other).softmax(dim=0)[chosen.token])
+        moved = max(float((weight - old).abs().max()) for weight, old in zip(weights, saved, strict=True))
+        for weight, old in zip(weights, saved, strict=True):
             weight.copy_(old)
     optimizer.zero_grad(set_to_none=True)
-    elsewhere = None if there is None or then is None else (there, then)
-    return Stepped(logits.detach().tolist(), after.tolist(), slope.tolist(), found.ratio.item(), elsewhere, moved)
+    elsewhere = None if before_elsewhere is None or then is None else (before_elsewhere, then)
+    return Stepped(logits.detach().tolist(), after.tolist(), slope.tolist(), loss.ratio.item(), elsewhere, moved)

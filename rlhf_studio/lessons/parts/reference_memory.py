@@ -64,8 +64,8 @@ def memory(model: str, start: str, half: bool) -> Numbers:
     for way, lora in WAYS.items():
         minimal = {"data": {"prompts": "prompts.txt"}, "reward": {"components": [{"kind": "length"}]}, "lora": lora}
         run = RunConfig.model_validate(minimal | {"model": {"policy": "model"}})
-        found = {part.name: part for part in lasting.lasting_parts(run, models, processor, 2 if half else 4)}
-        sizes[way] = {name: (found[name].low or 0) / MEBIBYTE for name in FOUR}
+        by_name = {part.name: part for part in lasting.lasting_parts(run, models, processor, 2 if half else 4)}
+        sizes[way] = {name: (by_name[name].low or 0) / MEBIBYTE for name in FOUR}
     adapted = adapt(
         tiny_model().float(), LoraConfig.model_validate({"enabled": True, "r": RANK, "alpha": ALPHA, "init_lora_weights": start})
     )

@@ -1,4 +1,4 @@
-"""Another token in a recorded response: what critic, policy and reward model say then. Only a run whose policies are kept can be asked."""
+"""Another token in a recorded response, read by critic, policy and reward model. Only for a run whose policies are kept."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from rlhf_studio.engine.text import token_pieces
 from rlhf_studio.lessons.kit import CannotAsk, Choice, FromRun, Listed, Numbers, Picture, Scene, Series, Token, Word, line, tokens
 from rlhf_studio.lessons.parts import on_record as on
-from rlhf_studio.lessons.record import Record
+from rlhf_studio.lessons.record import RecordedRun
 from rlhf_studio.lessons.run import LessonRun, Sample
 
 OTHERS = 5
 
 
-def _models(record: Record) -> LessonRun:
+def _models(record: RecordedRun) -> LessonRun:
     if record.models is None:
         raise CannotAsk(
             "This screen asks the policy of the step about a text that it did not write. "
@@ -24,60 +24,60 @@ def _models(record: Record) -> LessonRun:
     return record.models
 
 
-def _opened(record: Record, step: float, sample: float) -> tuple[LessonRun, Sample]:
+def _opened(record: RecordedRun, step: float, sample: float) -> tuple[LessonRun, Sample]:
     models = _models(record)
     return models, models.samples(int(step))[int(sample) - 1]
 
 
-def _places(record: Record, step: float, sample: float) -> range:
+def _positions(record: RecordedRun, step: float, sample: float) -> range:
     """The tokens that can be replaced: all but the one that ends the response, unless it is the only one."""
-    _, one = _opened(record, step, sample)
-    return range(1, max(2, len(one.ids) + (not one.stopped)))
+    _, original = _opened(record, step, sample)
+    return range(1, max(2, len(original.ids) + (not original.stopped)))
 
 
 def _place(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
-    """At first where the critic's opinion changed most."""
+    """The control of the token. It starts where the critic's value changes most."""
     record, step, sample = needed["record"], chosen["step"], chosen["sample"]
-    places = _places(record, step, sample)
+    positions = _positions(record, step, sample)
     values = on.row_of(record.recorded(step).values, record.recorded(step), int(sample) - 1)
-    changes = [abs(b - a) for a, b in zip(values, values[1:], strict=False)][: len(places)] or [0.0]
-    return Listed("place", places, changes.index(max(changes)) + 1)
+    changes = [abs(b - a) for a, b in zip(values, values[1:], strict=False)][: len(positions)] or [0.0]
+    return Listed("place", positions, changes.index(max(changes)) + 1)
 
 
-def others(record: Record, step: float, sample: float, place: float) -> dict[str, tuple[int, float]]:
-    """The policy's likeliest other tokens at a place, by their text: id and log-probability. None that ends the response."""
-    models, one = _opened(record, step, sample)
+def others(record: RecordedRun, step: float, sample: float, position: float) -> dict[str, tuple[int, float]]:
+    """The policy's likeliest other tokens for a position, by their text: id and log-probability. Without the token that ends a response."""
+    models, original = _opened(record, step, sample)
 
     def ask() -> dict[str, tuple[int, float]]:
-        at = int(place) - 1
-        row = models.distributions(int(step) - 1, models.batch([one.prompt_ids], [one.ids]))[at]
-        best = [token for token in row.topk(OTHERS + 2).indices.tolist() if token not in (one.ids[at], models.tokenizer.eos_token_id)]
+        at = int(position) - 1
+        row = models.distributions(int(step) - 1, models.batch([original.prompt_ids], [original.ids]))[at]
+        best = [token for token in row.topk(OTHERS + 2).indices.tolist() if token not in (original.ids[at], models.tokenizer.eos_token_id)]
         return {token_pieces(models.tokenizer, [token])[0]: (token, float(row[token])) for token in best[:OTHERS]}
 
-    return record.remember(("others", step, sample, place), ask)
+    return record.remember(("others", step, sample, position), ask)
 
 
 def _other(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Choice:
-    found = others(needed["record"], chosen["step"], chosen["sample"], chosen["place"])
-    return Choice("other", tuple(found), next(iter(found)), plain=True)
+    candidates = others(needed["record"], chosen["step"], chosen["sample"], chosen["place"])
+    return Choice("other", tuple(candidates), next(iter(candidates)), plain=True)
 
 
-def swapped(record: Record, step: float, sample: float, place: float, other: str) -> Numbers:
-    """The response with another token at a place, the rest of it as it was."""
-    models, one = _opened(record, step, sample)
+def swapped(record: RecordedRun, step: float, sample: float, place: float, other: str) -> Numbers:
+    """The response with one token replaced by another."""
+    models, original = _opened(record, step, sample)
     at, (token, logprob) = int(place) - 1, others(record, step, sample, place)[other]
-    ids = [*one.ids[:at], token, *one.ids[at + 1 :]]
-    read = models.read(int(step) - 1, models.batch([one.prompt_ids] * 2, [one.ids, ids]))
+    ids = [*original.ids[:at], token, *original.ids[at + 1 :]]
+    read = models.read(int(step) - 1, models.batch([original.prompt_ids] * 2, [original.ids, ids]))
     logprobs, after = read.logprobs.double().tolist()
     assert read.values is not None  # the critic reads along
     values, values_after = read.values.double().tolist()
-    ended = ids[:-1] if one.stopped else ids
-    texts = [one.response, "".join(token_pieces(models.tokenizer, ended))]
-    scores, golds = models.score([one.prompt] * 2, texts, stopped=one.stopped)
+    ended = ids[:-1] if original.stopped else ids
+    texts = [original.response, "".join(token_pieces(models.tokenizer, ended))]
+    scores, golds = models.score([original.prompt] * 2, texts, stopped=original.stopped)
     on_record = on.row_of(record.recorded(int(step)).values, record.recorded(int(step)), int(sample) - 1)
     return {
-        "pieces": on.shown_pieces([*one.pieces[:at], other, *one.pieces[at + 1 :]]),
-        "token": one.pieces[at].strip() or "·",
+        "pieces": on.shown_pieces([*original.pieces[:at], other, *original.pieces[at + 1 :]]),
+        "token": original.pieces[at].strip() or "·",
         "new": other.strip() or "·",
         "values": values,
         "values_after": values_after,
@@ -91,7 +91,7 @@ def swapped(record: Record, step: float, sample: float, place: float, other: str
         "following": sum(after[at + 1 :]) - sum(logprobs[at + 1 :]),
         "score": scores[0],
         "score_new": scores[1],
-        "recorded_score": one.score,
+        "recorded_score": original.score,
         "gold": golds[0],
         "gold_new": golds[1],
         "better": scores[1] > scores[0],
@@ -102,20 +102,20 @@ def swapped(record: Record, step: float, sample: float, place: float, other: str
 
 
 def draw_values(n: Numbers) -> Picture:
-    places = [float(at) for at in range(1, len(n["values"]) + 1)]
+    positions = [float(at) for at in range(1, len(n["values"]) + 1)]
     curves = [
-        Series(Word("as_written"), places, n["values"], tone="value"),
-        Series(Word("with_other"), places, n["values_after"], tone="policy"),
+        Series(Word("as_written"), positions, n["values"], tone="value"),
+        Series(Word("with_other"), positions, n["values_after"], tone="policy"),
     ]
-    x_range = (1.0, float(max(2, len(places))))
+    x_range = (1.0, float(max(2, len(positions))))
     return line(curves, x=Word("token_number"), y=Word("value"), x_range=x_range, y_range=n["range"], at=n["place"])
 
 
 def draw_changes(n: Numbers) -> Picture:
     at = int(n["place"]) - 1
     items = [
-        Token(piece, None if place < at else n["changes"][place], "chosen" if place == at else "")
-        for place, piece in enumerate(n["pieces"])
+        Token(piece, None if index < at else n["changes"][index], "chosen" if index == at else "")
+        for index, piece in enumerate(n["pieces"])
     ]
     return tokens(items, label=Word("logprob_change"), size=2)
 

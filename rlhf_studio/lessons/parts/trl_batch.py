@@ -21,8 +21,8 @@ EPISODES, PROCESSES = 3840, 8  # of a run; of one that is spread over several pr
 @cache
 def converted(**options: float) -> dict[str, Any]:
     """Our settings, from the options of TRL 1.12, by the program's own converter."""
-    found: dict[str, Any] = yaml.safe_load(convert(json.dumps(options), "options.json", "1.12").yaml)
-    return found
+    settings: dict[str, Any] = yaml.safe_load(convert(json.dumps(options), "options.json", "1.12").yaml)
+    return settings
 
 
 def walk_there(per_device: int, accumulation: int, parts: int, epochs: int) -> tuple[int, Tensor]:

@@ -13,14 +13,14 @@ PADDING = 50.0  # behind the mask, where it must not count
 
 
 def useless_critic(skill: float, offset: float, noise: float) -> Numbers:
-    """The values of a critic that follows the returns with some skill, is off by a constant, and noisy."""
+    """The values of a critic that follows the returns with some skill, plus a constant error and noise."""
     middle = sum(RETURNS) / len(RETURNS)
-    values = [middle + skill * (one - middle) + offset + noise * error for one, error in zip(RETURNS, NOISE, strict=True)]
+    values = [middle + skill * (target - middle) + offset + noise * error for target, error in zip(RETURNS, NOISE, strict=True)]
     given, truth = (torch.tensor([[*row, end]], dtype=torch.float64) for row, end in ((values, PADDING), (RETURNS, -PADDING)))
     mask = torch.arange(len(RETURNS) + 1)[None] < len(RETURNS)
     explained = explained_variance(given, truth, mask).item()
-    wrong = sum((value - one) ** 2 for value, one in zip(values, RETURNS, strict=True)) / len(RETURNS)
-    of_mean = sum((one - middle) ** 2 for one in RETURNS) / len(RETURNS)
+    wrong = sum((value - target) ** 2 for value, target in zip(values, RETURNS, strict=True)) / len(RETURNS)
+    of_mean = sum((target - middle) ** 2 for target in RETURNS) / len(RETURNS)
     return {"values": values, "explained": explained, "wrong": wrong, "of_mean": of_mean, "helps": explained > 0}
 
 

@@ -24,15 +24,15 @@ def row(numbers: list[float]) -> torch.Tensor:
 
 # --- the critic's clip -------------------------------------------------------------------------------------------------------
 
-PLACES = [round(-2 + 0.05 * place, 2) for place in range(81)]
+CURVE_VALUES = [round(-2 + 0.05 * index, 2) for index in range(81)]
 
 
 def critic_at(value: float, old: float, target: float, eps: float | None) -> tuple[float, float, bool]:
     """The critic's loss on one token, its slope along the value, and whether clipping decided it."""
     new = row([value]).requires_grad_()
-    found = value_loss(new, row([old]), row([target]), torch.ones(1, 1, dtype=torch.bool), eps)
-    found.loss_sum.backward()
-    return found.loss_sum.item(), 0.0 if new.grad is None else new.grad.item(), bool(found.clipped.item())
+    loss = value_loss(new, row([old]), row([target]), torch.ones(1, 1, dtype=torch.bool), eps)
+    loss.loss_sum.backward()
+    return loss.loss_sum.item(), 0.0 if new.grad is None else new.grad.item(), bool(loss.clipped.item())
 
 
 def value_clip(value: float, target: float, eps: float) -> Numbers:
@@ -54,12 +54,12 @@ def value_clip(value: float, target: float, eps: float) -> Numbers:
 
 
 def draw_critic(n: Numbers) -> Picture:
-    larger = [critic_at(place, 0.0, n["target"], n["eps"])[0] for place in PLACES]
-    plain = [critic_at(place, 0.0, n["target"], None)[0] for place in PLACES]
-    limited = [critic_at(max(n["low"], min(n["high"], place)), 0.0, n["target"], None)[0] for place in PLACES]
+    larger = [critic_at(value, 0.0, n["target"], n["eps"])[0] for value in CURVE_VALUES]
+    plain = [critic_at(value, 0.0, n["target"], None)[0] for value in CURVE_VALUES]
+    limited = [critic_at(max(n["low"], min(n["high"], value)), 0.0, n["target"], None)[0] for value in CURVE_VALUES]
     curves = [
-        Series(Word("smaller"), PLACES, [min(a, b) for a, b in zip(plain, limited, strict=True)], tone="coef"),
-        Series(Word("larger"), PLACES, larger, tone="value"),
+        Series(Word("smaller"), CURVE_VALUES, [min(a, b) for a, b in zip(plain, limited, strict=True)], tone="coef"),
+        Series(Word("larger"), CURVE_VALUES, larger, tone="value"),
         Series(Word("this_value"), [n["value"]], [n["loss"]], tone="score", dots=True),
     ]
     return line(curves, x=Word("new_value"), y=Word("loss"), x_range=(-2, 2), y_range=(0, 6), at=n["value"])
@@ -74,8 +74,8 @@ OTHERS = [0.6, 0.2, -0.3, -0.8]
 def entropy(liking: float, coef: float) -> Numbers:
     """What the bonus does to the next word's probabilities, in one step along its gradient."""
     logits = torch.tensor([[[liking, *OTHERS]]], dtype=torch.float64, requires_grad=True)
-    found = token_logprobs_and_entropy(logits, torch.zeros(1, 1, dtype=torch.int64))[1]
-    bonus = entropy_bonus(found, torch.ones(1, 1, dtype=torch.bool))
+    entropies = token_logprobs_and_entropy(logits, torch.zeros(1, 1, dtype=torch.int64))[1]
+    bonus = entropy_bonus(entropies, torch.ones(1, 1, dtype=torch.bool))
     (-coef * bonus).backward()
     gradient = torch.zeros_like(logits) if logits.grad is None else logits.grad
     with torch.no_grad():
@@ -129,9 +129,9 @@ def one_step(step: float, value_coef: float, entropy_coef: float, kl_in_loss: bo
     settings = ObjectiveSettings(EPS, None, None, EPS, value_coef, entropy_coef, BETA, "k3" if kl_in_loss else None)
     values = padded(NEW_VALUES).requires_grad_()
     now = NewPass(padded(new).requires_grad_(), values, padded(ENTROPIES))
-    found = ppo_objective(batch, now, settings)
-    (found.loss_sum / REAL).backward()
-    sums = UpdateSums(*(float(x) for x in found.sums))
+    result = ppo_objective(batch, now, settings)
+    (result.loss_sum / REAL).backward()
+    sums = UpdateSums(*(float(x) for x in result.sums))
     each = [policy_loss(row([a]), row([b]), row([c]), mask[:, :1], EPS) for a, b, c in zip(new, OLD, ADVANTAGES, strict=True)]
     critic = [value_loss(row([a]), row([b]), row([c]), mask[:, :1], EPS) for a, b, c in zip(NEW_VALUES, VALUES, RETURNS, strict=True)]
     parts: dict[str, float] = {
@@ -143,16 +143,16 @@ def one_step(step: float, value_coef: float, entropy_coef: float, kl_in_loss: bo
     largest = max(parts, key=lambda name: abs(parts[name]))
     return {
         **parts,
-        "total": found.loss_sum.item() / REAL,
+        "total": result.loss_sum.item() / REAL,
         "tokens": int(sums.tokens),
-        "ratios": [one.ratio.item() for one in each],
-        "policy_losses": [one.loss_sum.item() for one in each],
-        "value_losses": [one.loss_sum.item() for one in critic],
+        "ratios": [token.ratio.item() for token in each],
+        "policy_losses": [token.loss_sum.item() for token in each],
+        "value_losses": [token.loss_sum.item() for token in critic],
         "new": new,
         "slopes": slopes_of(now.logprobs),
         "value_slopes": slopes_of(values),
         "clipped": float(sums.clip_fraction),
-        "ratio_var": statistics.pvariance([one.ratio.item() for one in each]),
+        "ratio_var": statistics.pvariance([token.ratio.item() for token in each]),
         "most_var": EPS**2,
         "largest": Word(largest if abs(parts[largest]) > EDGE else "no_term"),
     }

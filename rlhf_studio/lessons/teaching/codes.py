@@ -58,8 +58,8 @@ def encode(selection: Selection, outcomes: Sequence[str]) -> str:
     bits += "".join(f"{OUTCOMES.index(outcome):0{_OUTCOME_BITS}b}" for outcome in outcomes)
     bits += "0" * (-(len(bits) + _CHECK_BITS) % 5)
     bits += f"{_check(bits):0{_CHECK_BITS}b}"
-    letters = "".join(LETTERS[int(bits[place : place + 5], 2)] for place in range(0, len(bits), 5))
-    return PREFIX + "-".join(letters[place : place + GROUP] for place in range(0, len(letters), GROUP))
+    letters = "".join(LETTERS[int(bits[start : start + 5], 2)] for start in range(0, len(bits), 5))
+    return PREFIX + "-".join(letters[start : start + GROUP] for start in range(0, len(letters), GROUP))
 
 
 def decode(code: str) -> Result:
@@ -70,13 +70,13 @@ def decode(code: str) -> Result:
     bits = "".join(f"{LETTERS.index(letter):05b}" for letter in letters)
     if len(bits) < sum(_WIDTHS.values()) + _CHECK_BITS or _check(bits[:-_CHECK_BITS]) != int(bits[-_CHECK_BITS:], 2):
         raise BadCode(f"{code.strip()[:60]!r} has a typing error, or a part of it is missing: its check sum does not fit.")
-    values, place = {}, 0
+    values, read = {}, 0
     for name, width in _WIDTHS.items():
-        values[name], place = int(bits[place : place + width], 2), place + width
+        values[name], read = int(bits[read : read + width], 2), read + width
     selection = _selection(values)
     questions = selection.picked() if selection else ()
-    held = bits[place : place + _OUTCOME_BITS * len(questions)]
-    fits = len(bits) == place + len(held) + -(place + len(held) + _CHECK_BITS) % 5 + _CHECK_BITS
+    held = bits[read : read + _OUTCOME_BITS * len(questions)]
+    fits = len(bits) == read + len(held) + -(read + len(held) + _CHECK_BITS) % 5 + _CHECK_BITS
     if selection is None or values["mark"] != _mark(questions) or not fits:
         raise BadCode(f"{code.strip()[:60]!r} was made with other lessons than these: by another version of RLHF Studio.")
     pairs = [held[start : start + _OUTCOME_BITS] for start in range(0, len(held), _OUTCOME_BITS)]
@@ -98,17 +98,17 @@ def _checked(line: str) -> dict[str, Any]:
         return {"who": line[:60], "code": "", "problem": f"There is no code in {line[:60]!r}: one begins with {PREFIX}."}
     who, code = line[:at].strip(" \t:;,")[:60], line[at:].strip()
     try:
-        found = decode(code)
+        sheet = decode(code)
     except BadCode as error:
         return {"who": who, "code": code[:60], "problem": str(error)}
-    asked = [{"lesson": question.lesson, "title": question.title, "scene": question.scene} for question in found.questions]
-    selection = {"seed": found.selection.seed, "each": found.selection.each, "lessons": list(found.selection.lessons)}
-    return {"who": who, "code": code, **selection, "questions": asked, "outcomes": list(found.outcomes)}
+    questions = [{"lesson": question.lesson, "title": question.title, "scene": question.scene} for question in sheet.questions]
+    selection = {"seed": sheet.selection.seed, "each": sheet.selection.each, "lessons": list(sheet.selection.lessons)}
+    return {"who": who, "code": code, **selection, "questions": questions, "outcomes": list(sheet.outcomes)}
 
 
 def _selection(values: dict[str, int]) -> Selection | None:
     by_number = {entry.number: entry.name for entry in shelf.entries()}
-    numbers = [place + 1 for place in range(_WIDTHS["lessons"]) if values["lessons"] >> place & 1]
+    numbers = [bit + 1 for bit in range(_WIDTHS["lessons"]) if values["lessons"] >> bit & 1]
     known = values["version"] == _VERSION and 1 <= values["each"] <= MOST_EACH and values["seed"] <= MOST_SEED
     if not known or not numbers or not set(numbers) <= set(by_number):
         return None

@@ -15,9 +15,9 @@ FOLDER = Path(__file__).parent
 @cache
 def plans(language: str = "en") -> list[dict[str, Any]]:
     """Name, title and text (a tree, see :mod:`rlhf_studio.lessons.kit.text`) of each plan; in English where there is no other."""
-    found = []
+    rows = []
     for name in PLANS:
         path = FOLDER / f"{name}.{language}.md"
         text = read_text((path if path.is_file() else FOLDER / f"{name}.en.md").read_text(encoding="utf-8"))
-        found.append({"name": name, "title": text.title, "blocks": text.introduction})
-    return found
+        rows.append({"name": name, "title": text.title, "blocks": text.introduction})
+    return rows

@@ -40,23 +40,23 @@ class Question:
 def questions_of(lesson: str, language: str = "en") -> tuple[Question, ...]:
     """A lesson's questions in order, without those that have to be measured first. Raises :class:`~rlhf_studio.lessons.shelf.NoLesson`."""
     text, needs = shelf.text_of(lesson, language), _needs(lesson)
-    found = []
+    questions = []
     for scene in text.scenes:
         kinds = [block["kind"] for block in scene.blocks]
-        place = kinds.index("predict") if "predict" in kinds else None
+        index = kinds.index("predict") if "predict" in kinds else None
         of_scene = needs.get(scene.name, {"needs"})  # what is not found in the source may need anything
-        if place is not None and "slow" not in of_scene:
-            light, drawn = "needs" not in of_scene, "picture" in kinds[:place]
-            found.append(Question(lesson, scene.name, scene.blocks[place]["slot"], text.title, light, drawn))
-    return tuple(found)
+        if index is not None and "slow" not in of_scene:
+            light, drawn = "needs" not in of_scene, "picture" in kinds[:index]
+            questions.append(Question(lesson, scene.name, scene.blocks[index]["slot"], text.title, light, drawn))
+    return tuple(questions)
 
 
 def question_of(lesson: str, scene: str) -> Question:
     """The question of a scene. Raises ValueError where it has none, and :class:`~rlhf_studio.lessons.shelf.NoLesson`."""
-    found = next((question for question in questions_of(lesson) if question.scene == scene), None)
-    if found is None:
+    match = next((question for question in questions_of(lesson) if question.scene == scene), None)
+    if match is None:
         raise ValueError(f"The lesson {lesson} has no question in a scene {scene!r}.")
-    return found
+    return match
 
 
 @dataclass(frozen=True)
@@ -90,19 +90,19 @@ class Selection:
 
     @classmethod
     def of(cls, lessons: Sequence[str], each: int, seed: int) -> Selection:
-        """The same whatever order the lessons are named in, and however often."""
+        """A selection that does not depend on the order of the names, or on how often a name occurs."""
         order = {entry.name: entry.number for entry in shelf.entries()}
         named = dict.fromkeys(lessons)
         return cls(tuple(sorted(named, key=lambda name: (order.get(name, 0), name))), each, seed)
 
     def picked(self, language: str = "en") -> tuple[Question, ...]:
         """The questions, lesson by lesson. Those of one lesson do not depend on which others are chosen."""
-        found: list[Question] = []
+        picked: list[Question] = []
         for lesson in self.lessons:
             known = questions_of(lesson, language)
-            places = random.Random(f"sheet {lesson} {self.seed}").sample(range(len(known)), min(self.each, len(known)))
-            found += [known[place] for place in sorted(places)]
-        return tuple(found)
+            numbers = random.Random(f"sheet {lesson} {self.seed}").sample(range(len(known)), min(self.each, len(known)))
+            picked += [known[number] for number in sorted(numbers)]
+        return tuple(picked)
 
 
 def two_back(lesson: str, seed: int) -> Question | None:
@@ -111,10 +111,10 @@ def two_back(lesson: str, seed: int) -> Question | None:
     It is a small one where there is one: no model has to be loaded for it, and no picture stands before it.
     """
     names = [entry.name for entry in shelf.entries()]
-    place = names.index(lesson) - 2 if lesson in names else -1
-    if place < 0:
+    index = names.index(lesson) - 2 if lesson in names else -1
+    if index < 0:
         return None
-    known = questions_of(names[place])
+    known = questions_of(names[index])
     light = [question for question in known if question.light] or list(known)
     small = [question for question in light if not question.drawn] or light
     return random.Random(f"two back {lesson} {seed}").choice(small) if small else None
@@ -122,12 +122,12 @@ def two_back(lesson: str, seed: int) -> Question | None:
 
 def _needs(lesson: str) -> dict[str, set[str]]:
     """By the scenes' names: which of ``needs`` and ``slow`` the source gives them, in the lesson's module and in the parts it imports."""
-    found = {}
+    needs = {}
     for path in _sources(shelf.file_of(lesson, "py")):
         for node in ast.walk(syntax(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Scene" and node.args and isinstance(node.args[0], ast.Constant):
-                found[str(node.args[0].value)] = {str(keyword.arg) for keyword in node.keywords if keyword.arg in ("needs", "slow")}
-    return found
+                needs[str(node.args[0].value)] = {str(keyword.arg) for keyword in node.keywords if keyword.arg in ("needs", "slow")}
+    return needs
 
 
 def _sources(path: Path) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Sheets of questions with numbers that a seed draws: what is asked, what can be seen before the answer, and the answer."""
+"""Sheets of questions with numbers that a seed draws: the question, the text and pictures before it, and the answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Json = dict[str, Any]
 
 
 def sheet(lessons: Sequence[str], each: int, seed: int, *, with_answers: bool = True, language: str = "en") -> Json:
-    """``{"seed", "each", "lessons", "titles", "with_answers", "questions"}``; see :func:`asked` for a question.
+    """``{"seed", "each", "lessons", "titles", "with_answers", "questions"}``; see :func:`question_data` for a question.
 
     Equal arguments give equal sheets. Raises ValueError and :class:`~rlhf_studio.lessons.shelf.NoLesson` for what does not fit.
     """
     selection = Selection.of(lessons, each, seed)
-    questions = [asked(question, seed, with_answers=with_answers, language=language) for question in selection.picked(language)]
+    questions = [question_data(question, seed, with_answers=with_answers, language=language) for question in selection.picked(language)]
     titles = [shelf.text_of(lesson, language).title for lesson in selection.lessons]
     what = {"seed": seed, "each": each, "lessons": list(selection.lessons), "titles": titles}
     return {**what, "with_answers": with_answers, "questions": questions}
@@ -28,24 +28,24 @@ def sheet(lessons: Sequence[str], each: int, seed: int, *, with_answers: bool = 
 def opening(lesson: str, seed: int, language: str = "en") -> Json | None:
     """A question of the lesson that stands two places before this one; None for the first two."""
     question = two_back(lesson, seed)
-    return asked(question, seed, language=language) if question else None
+    return question_data(question, seed, language=language) if question else None
 
 
-def asked(question: Question, seed: int, *, with_answers: bool = True, language: str = "en") -> Json:
+def question_data(question: Question, seed: int, *, with_answers: bool = True, language: str = "en") -> Json:
     """A question with the numbers of a seed.
 
     Returns ``lesson``, ``title``, ``scene``; ``blocks``, the text and pictures before the question; ``settings``, labels and values of the
     controls; ``slot``, ``question`` and ``choices``, its answers with their explanations; ``shown``, what
-    :func:`~rlhf_studio.lessons.answers.computed` gives; ``words``; and ``answer``. Without answers, nothing that tells one is in it.
+    :func:`~rlhf_studio.lessons.answers.computed` gives; ``words``; and ``answer``. Without answers, nothing in it shows an answer.
     """
     scene, text = answers.find(question.lesson, question.scene), shelf.text_of(question.lesson, language)
     values = answers.drawn(question.lesson, question.scene, seed)
-    shown = answers.computed(question.lesson, question.scene, values, language)
-    place = next(found for found in text.scenes if found.name == question.scene)
-    blocks, ask = _until_asked(place)
-    labels = {item["name"]: item["label"] for block in place.blocks if block["kind"] == "controls" for item in block["items"]}
+    content = answers.computed(question.lesson, question.scene, values, language)
+    scene_text = next(candidate for candidate in text.scenes if candidate.name == question.scene)
+    blocks, ask = _until_question(scene_text)
+    labels = {item["name"]: item["label"] for block in scene_text.blocks if block["kind"] == "controls" for item in block["items"]}
     pictures = {block["name"] for block in blocks if block["kind"] == "picture"}
-    found = {
+    data = {
         **{"lesson": question.lesson, "title": question.title, "scene": question.scene, "seed": seed, "blocks": blocks},
         "settings": [
             {"label": labels[control.name], "text": _text_of(control, value)}
@@ -53,16 +53,16 @@ def asked(question: Question, seed: int, *, with_answers: bool = True, language:
             if value is not None
         ],
         **{"slot": question.slot, "question": ask["question"], "choices": ask["answers"], "words": text.words},
-        "shown": {**shown, "pictures": {name: shown["pictures"][name] for name in pictures}},
-        "answer": shown["slots"][question.slot].removeprefix("@"),
+        "shown": {**content, "pictures": {name: content["pictures"][name] for name in pictures}},
+        "answer": content["slots"][question.slot].removeprefix("@"),
     }
-    return found if with_answers else _without_answer(found)
+    return data if with_answers else _without_answer(data)
 
 
-def _until_asked(scene: SceneText) -> tuple[list[Json], Json]:
+def _until_question(scene: SceneText) -> tuple[list[Json], Json]:
     """The blocks before the scene's question, without its controls; and the question."""
-    place = next(place for place, block in enumerate(scene.blocks) if block["kind"] == "predict")
-    return [block for block in scene.blocks[:place] if block["kind"] not in ("controls", "code")], scene.blocks[place]
+    index = next(index for index, block in enumerate(scene.blocks) if block["kind"] == "predict")
+    return [block for block in scene.blocks[:index] if block["kind"] not in ("controls", "code")], scene.blocks[index]
 
 
 def _text_of(control: Control, value: Any) -> str:
@@ -73,17 +73,17 @@ def _text_of(control: Control, value: Any) -> str:
     return f"@{value}" if isinstance(control, Choice) else str(value).replace("-", "−")
 
 
-def _without_answer(found: Json) -> Json:
-    seen = set(_slots_in([found["blocks"], found["question"]]))
-    shown = {**found["shown"], "slots": {key: text for key, text in found["shown"]["slots"].items() if key in seen}}
-    choices = [[key, []] for key, _ in found["choices"]]
-    return {**{key: value for key, value in found.items() if key != "answer"}, "shown": shown, "choices": choices}
+def _without_answer(data: Json) -> Json:
+    used = set(_slots_in([data["blocks"], data["question"]]))
+    content = {**data["shown"], "slots": {key: text for key, text in data["shown"]["slots"].items() if key in used}}
+    choices = [[key, []] for key, _ in data["choices"]]
+    return {**{key: value for key, value in data.items() if key != "answer"}, "shown": content, "choices": choices}
 
 
 def _slots_in(piece: Any) -> Iterator[str]:
     if isinstance(piece, list):
-        for one in piece:
-            yield from _slots_in(one)
+        for part in piece:
+            yield from _slots_in(part)
     elif isinstance(piece, dict):
         if piece.get("kind") == "slot":
             yield piece["key"]

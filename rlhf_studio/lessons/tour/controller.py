@@ -16,20 +16,20 @@ def controlled(run: LessonRun, step: float, target: float, horizon: float) -> Nu
     kls, betas = run.curve("objective/kl"), run.curve("objective/kl_coef")
     number, episodes = int(step), run.config.ppo.batch_size
     first = min(max(number - MOST // 2, 0), STEPS - MOST)
-    shown = range(first, first + MOST)
+    columns = range(first, first + MOST)
 
-    def answer(place: int) -> float:
-        controller = AdaptiveKL(betas[place], target, horizon)
-        controller.update(kls[place], episodes)
+    def answer(index: int) -> float:
+        controller = AdaptiveKL(betas[index], target, horizon)
+        controller.update(kls[index], episodes)
         return controller.coef
 
     kl, before, after = kls[number - 1], betas[number - 1], answer(number - 1)
     return {
-        "columns": [str(place + 1) for place in shown],
+        "columns": [str(index + 1) for index in columns],
         "rows": {
-            "kl  float": [kls[place] for place in shown],
-            "coef  float": [betas[place] for place in shown],
-            "coef after update  float": [answer(place) for place in shown],
+            "kl  float": [kls[index] for index in columns],
+            "coef  float": [betas[index] for index in columns],
+            "coef after update  float": [answer(index) for index in columns],
         },
         "digits": 4,
         "at": number - 1 - first,

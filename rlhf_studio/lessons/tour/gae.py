@@ -12,12 +12,12 @@ NUMBER = 7
 def estimated(run: LessonRun, step: float, sample: float) -> Numbers:
     """Surprises, advantages and returns of a response."""
     line = line_of(run, step, sample)
-    found, settings = line.again(), line.of.settings
-    rewards, values, deltas, advantages = (line.all(x) for x in (found.rewards, line.of.values, found.deltas, found.advantages))
+    again, settings = line.again(), line.of.settings
+    rewards, values, deltas, advantages = (line.all(x) for x in (again.rewards, line.of.values, again.deltas, again.advantages))
     return {
         "columns": line.tokens,
         "rows": rows_of(
-            line, rewards=found.rewards, values=line.of.values, deltas=found.deltas, advantages=found.advantages, returns=found.returns
+            line, rewards=again.rewards, values=line.of.values, deltas=again.deltas, advantages=again.advantages, returns=again.returns
         ),
         "advantages": advantages,
         "rewards": rewards,

@@ -8,7 +8,7 @@ from rlhf_studio.engine.loop.update import shuffled_minibatches
 from rlhf_studio.lessons.kit import Numbers, Scene, Slider, Word, ledger, options
 from rlhf_studio.lessons.kit.pictures import Picture
 from rlhf_studio.lessons.run import LessonRun
-from rlhf_studio.lessons.tour.line import GAP, NEEDS, SAMPLE, STEP, label, line_of, rows_of, shown_places, table
+from rlhf_studio.lessons.tour.line import GAP, NEEDS, SAMPLE, STEP, label, line_of, rows_of, shown_columns, table
 
 NUMBER = 9
 PASSES = 4
@@ -21,8 +21,8 @@ def shuffled(run: LessonRun, step: float, sample: float, passing: float) -> Numb
     for _ in range(int(step)):
         orders = list(shuffled_minibatches(ppo.batch_size, ppo.ppo_epochs, ppo.mini_batch_size, generator))
     of_pass = [rows for epoch, rows in orders if epoch == int(passing) - 1]
-    place = next(place for place, rows in enumerate(of_pass) if line.row in rows.tolist())
-    rows = of_pass[place]
+    index = next(index for index, rows in enumerate(of_pass) if line.row in rows.tolist())
+    rows = of_pass[index]
     at = rows.tolist().index(line.row)
     change = [a - b for a, b in zip(line.all(line.of.new_logprobs), line.all(line.of.logprobs), strict=True)]
     made = len(orders)
@@ -31,8 +31,8 @@ def shuffled(run: LessonRun, step: float, sample: float, passing: float) -> Numb
         "rows": rows_of(line, logprobs=line.of.logprobs, new_logprobs=line.of.new_logprobs),
         "order": rows.tolist(),
         "order_label": label("rows", rows),
-        "first": place == 0,
-        "place": place + 1,
+        "first": index == 0,
+        "place": index + 1,
         "place_in_it": at + 1,
         "size": len(rows),
         "parts": len(of_pass),
@@ -48,9 +48,9 @@ def shuffled(run: LessonRun, step: float, sample: float, passing: float) -> Numb
 
 def draw_order(n: Numbers) -> Picture:
     """The numbers of the responses in the minibatch, the first and the last ones."""
-    shown = shown_places(len(n["order"]))
-    cells = [None if place is None else str(n["order"][place]) for place in shown]
-    columns = [GAP if place is None else f"[{place}]" for place in shown]
+    indices = shown_columns(len(n["order"]))
+    cells = [None if index is None else str(n["order"][index]) for index in indices]
+    columns = [GAP if index is None else f"[{index}]" for index in indices]
     return ledger(columns, {n["order_label"]: cells}, digits=0)
 
 

@@ -31,7 +31,7 @@ def stepped(run: LessonRun, step: float) -> Numbers:
     first = slice(0, MOST)
     tensors = {"weight before": before, "weight after": after, "change": change}
     return {
-        "columns": [f"[{place}]" for place in range(MOST)],
+        "columns": [f"[{index}]" for index in range(MOST)],
         "rows": {label(name, tensor): tensor[0, first].tolist() for name, tensor in tensors.items()},
         "digits": 4,
         "rate": rate,

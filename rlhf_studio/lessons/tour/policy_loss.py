@@ -14,9 +14,9 @@ NUMBER = 10
 def clipped(run: LessonRun, step: float, sample: float) -> Numbers:
     """The loss of each token in the last pass of a step."""
     line = line_of(run, step, sample)
-    found, eps = line.again(), line.of.settings.cliprange
-    ratio, advantages, loss = (line.all(x) for x in (found.ratio, found.whitened_advantages, found.policy_loss))
-    silent = [bool(x) for x in line.all(found.clipped)]
+    again, eps = line.again(), line.of.settings.cliprange
+    ratio, advantages, loss = (line.all(x) for x in (again.ratio, again.whitened_advantages, again.policy_loss))
+    silent = [bool(x) for x in line.all(again.clipped)]
     outside = [not 1 - eps <= x <= 1 + eps for x in ratio]
     changes = [a - b for a, b in zip(line.all(line.of.new_logprobs), line.all(line.of.logprobs), strict=True)]
     return {
@@ -24,10 +24,10 @@ def clipped(run: LessonRun, step: float, sample: float) -> Numbers:
         "rows": rows_of(
             line,
             logprobs_diff=line.of.new_logprobs - line.of.logprobs,
-            ratio=found.ratio,
-            whitened=found.whitened_advantages,
-            clipped=found.clipped,
-            loss=found.policy_loss,
+            ratio=again.ratio,
+            whitened=again.whitened_advantages,
+            clipped=again.clipped,
+            loss=again.policy_loss,
         ),
         "loss": loss,
         "advantages": advantages,

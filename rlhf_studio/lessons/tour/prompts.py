@@ -13,15 +13,15 @@ NUMBER = 1
 def padded(run: LessonRun, step: float, sample: float) -> Numbers:
     """The prompts of a step as the engine pads them, and one row of them."""
     samples, row = run.samples(int(step)), int(sample) - 1
-    ids, mask = pad_left([one.prompt_ids for one in samples], 0)
+    ids, mask = pad_left([response.prompt_ids for response in samples], 0)
     own, width = len(samples[row].prompt_ids), ids.shape[1]
-    shown = range(max(width - MOST, 0), width)
+    columns = range(max(width - MOST, 0), width)
     texts = [str(run.tokenizer.decode([token])).strip() if keep else "" for token, keep in zip(ids[row], mask[row], strict=True)]
     return {
-        "columns": [texts[place] or "·" for place in shown],
+        "columns": [texts[column] or "·" for column in columns],
         "rows": {
-            label("ids", ids): [str(ids[row, place].item()) for place in shown],
-            label("mask", mask): [str(mask[row, place].item()) for place in shown],
+            label("ids", ids): [str(ids[row, column].item()) for column in columns],
+            label("mask", mask): [str(mask[row, column].item()) for column in columns],
         },
         "prompt": samples[row].prompt,
         "tokens": own,
@@ -30,7 +30,7 @@ def padded(run: LessonRun, step: float, sample: float) -> Numbers:
         "batch": len(samples),
         "padded": width > own,
         "real": [int(x) for x in mask[row]],
-        "same_length": len({len(one.prompt_ids) for one in samples}) == 1,
+        "same_length": len({len(response.prompt_ids) for response in samples}) == 1,
     }
 
 

@@ -12,7 +12,7 @@ NUMBER = 15
 FLOAT32 = 4
 
 
-def kept(run: LessonRun, step: float, sample: float) -> Numbers:
+def recorded(run: LessonRun, step: float, sample: float) -> Numbers:
     """The columns of a response in the record, and how a metric follows from them."""
     line, number = line_of(run, step, sample), int(step)
     columns = run.reader.episodes(number)[number].tokens
@@ -46,7 +46,7 @@ def kept(run: LessonRun, step: float, sample: float) -> Numbers:
 SCENES = (
     Scene(
         "line",
-        kept,
+        recorded,
         controls=(STEP, SAMPLE),
         needs=NEEDS,
         pictures={"tensors": table},

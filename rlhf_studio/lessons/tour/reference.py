@@ -14,7 +14,7 @@ def compared(run: LessonRun, step: float, sample: float) -> Numbers:
     line = line_of(run, step, sample)
     kl, old, ref = (line.all(x) for x in (line.again().kl, line.of.logprobs, line.of.ref_logprobs))
     per_response = [float(row[keep].sum()) for row, keep in zip(line.again().kl, line.of.mask, strict=True)]
-    most = max(range(len(kl)), key=lambda place: abs(kl[place]))
+    most = max(range(len(kl)), key=lambda index: abs(kl[index]))
     return {
         "columns": line.tokens,
         "rows": rows_of(line, logprobs=line.of.logprobs, ref_logprobs=line.of.ref_logprobs, kl=line.again().kl),

@@ -12,11 +12,11 @@ NUMBER = 6
 def shaped(run: LessonRun, step: float, sample: float) -> Numbers:
     """The rewards of a response."""
     line = line_of(run, step, sample)
-    found = line.again()
-    rewards, kl, beta, score = line.all(found.rewards), line.all(found.kl), line.of.settings.kl_coef, float(line.of.scores[line.row])
+    again = line.again()
+    rewards, kl, beta, score = line.all(again.rewards), line.all(again.kl), line.of.settings.kl_coef, float(line.of.scores[line.row])
     return {
         "columns": line.tokens,
-        "rows": rows_of(line, mask=line.of.mask, kl=found.kl, rewards=found.rewards),
+        "rows": rows_of(line, mask=line.of.mask, kl=again.kl, rewards=again.rewards),
         "rewards": rewards,
         "kl": kl,
         "beta": beta,

@@ -12,24 +12,24 @@ NUMBER = 2
 
 
 def sampled(run: LessonRun, step: float, sample: float) -> Numbers:
-    """A response as it was drawn, and the likeliest tokens at its places, asked from the policy that sampled."""
+    """A response as it was drawn, and the likeliest token at each position, computed by the policy that sampled."""
     line = line_of(run, step, sample)
-    one = line.sample
-    distributions = run.distributions(int(step) - 1, run.batch([one.prompt_ids], [one.ids]))
+    chosen = line.sample
+    distributions = run.distributions(int(step) - 1, run.batch([chosen.prompt_ids], [chosen.ids]))
     best = distributions.argmax(dim=-1).tolist()
-    said_again = [float(distributions[place, token]) for place, token in enumerate(one.ids)]
+    recomputed = [float(distributions[index, token]) for index, token in enumerate(chosen.ids)]
     logprobs = line.all(line.of.logprobs)
-    rarest = min(range(len(said_again)), key=lambda place: said_again[place])
+    rarest = min(range(len(recomputed)), key=lambda index: recomputed[index])
     return {
         "columns": line.tokens,
         "rows": rows_of(line, response_ids=line.of.ids, mask=line.of.mask, logprobs=line.of.logprobs, values=line.of.values),
-        "count": len(one.ids),
-        "likeliest": sum(token == first for token, first in zip(one.ids, best, strict=True)),
-        "always": one.ids == best,
-        "rarest": one.pieces[rarest].strip(),
-        "chance": math.exp(said_again[rarest]),
-        "stopped": one.stopped,
-        "largest_difference": max(abs(a - b) for a, b in zip(said_again, logprobs, strict=True)),
+        "count": len(chosen.ids),
+        "likeliest": sum(token == first for token, first in zip(chosen.ids, best, strict=True)),
+        "always": chosen.ids == best,
+        "rarest": chosen.pieces[rarest].strip(),
+        "chance": math.exp(recomputed[rarest]),
+        "stopped": chosen.stopped,
+        "largest_difference": max(abs(a - b) for a, b in zip(recomputed, logprobs, strict=True)),
     }
 
 

@@ -13,30 +13,30 @@ NUMBER = 3
 
 
 def scored(run: LessonRun, step: float, sample: float) -> Numbers:
-    """The scores around a response; its own, asked from the reward model again."""
+    """The scores around a response; its own score is computed again by the reward model."""
     samples, row = run.samples(int(step)), int(sample) - 1
     first = min(max(row - MOST // 2, 0), RESPONSES - MOST)
-    shown = range(first, first + MOST)
-    scores = torch.tensor([one.score for one in samples])
-    stopped = torch.tensor([one.stopped for one in samples])
-    one, mean = samples[row], float(scores.mean())
+    columns = range(first, first + MOST)
+    scores = torch.tensor([response.score for response in samples])
+    stopped = torch.tensor([response.stopped for response in samples])
+    chosen, mean = samples[row], float(scores.mean())
     gold_mean = sum(other.gold for other in samples) / len(samples)
-    again, _ = run.score([one.prompt], [one.response], stopped=one.stopped)
+    again, _ = run.score([chosen.prompt], [chosen.response], stopped=chosen.stopped)
     return {
-        "columns": [f"[{place}]" for place in shown],
+        "columns": [f"[{column}]" for column in columns],
         "rows": {
-            label("shaped", scores): [float(scores[place]) for place in shown],
-            label("stopped", stopped): [str(stopped[place].item()) for place in shown],
+            label("shaped", scores): [float(scores[column]) for column in columns],
+            label("stopped", stopped): [str(stopped[column].item()) for column in columns],
         },
         "at": row - first,
-        "score": one.score,
+        "score": chosen.score,
         "again": again[0],
         "mean": mean,
-        "gold": one.gold,
-        "text": f"{one.prompt}{one.response}",
-        "above": one.score > mean,
+        "gold": chosen.gold,
+        "text": f"{chosen.prompt}{chosen.response}",
+        "above": chosen.score > mean,
         "gold_mean": gold_mean,
-        "agree": (one.gold > gold_mean) == (one.score > mean),
+        "agree": (chosen.gold > gold_mean) == (chosen.score > mean),
     }
 
 

@@ -1,4 +1,4 @@
-"""The critic's loss: what it says now against the returns."""
+"""The critic's loss: its values now, compared with the returns."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NUMBER = 11
 def criticised(run: LessonRun, step: float, sample: float) -> Numbers:
     """The critic's values of a response before and after the update, and the returns."""
     line = line_of(run, step, sample)
-    one, mask = line.sample, line.of.mask[line.row]
+    response, mask = line.sample, line.of.mask[line.row]
     after = line.of.values.clone()
-    now = run.read(int(step), run.batch([one.prompt_ids], [one.ids])).values
+    now = run.read(int(step), run.batch([response.prompt_ids], [response.ids])).values
     assert now is not None  # the lesson run has a critic
     after[line.row, mask] = now[0].double()
     returns = line.again().returns

@@ -14,14 +14,14 @@ NUMBER = 8
 def whitened(run: LessonRun, step: float, sample: float) -> Numbers:
     """Advantages before and after, and the mean and deviation that they were scaled by."""
     line = line_of(run, step, sample)
-    found = line.again()
-    before, after = line.all(found.advantages), line.all(found.whitened_advantages)
-    batch = found.advantages[line.of.mask].tolist()
+    again = line.again()
+    before, after = line.all(again.advantages), line.all(again.whitened_advantages)
+    batch = again.advantages[line.of.mask].tolist()
     mean, deviation = statistics.fmean(batch), statistics.stdev(batch)
     turned = sum((a > 0) != (b > 0) for a, b in zip(before, after, strict=True))
     return {
         "columns": line.tokens,
-        "rows": rows_of(line, advantages=found.advantages, whitened=found.whitened_advantages),
+        "rows": rows_of(line, advantages=again.advantages, whitened=again.whitened_advantages),
         "after": after,
         "before": before,
         "mean": mean,

@@ -173,9 +173,9 @@ def build_reward_model(
 
 def calibrate(policy: Any, reward: Any, tokenizer: Any, prompts: Sequence[str], sizes: WorldSizes, report: Log) -> None:
     """Rescale the reward model so that the policy's own reviews score with mean 0 and standard deviation 1."""
-    asked = [prompts[index % len(prompts)] for index in range(sizes.calibration_samples)]
-    written = sample_responses(policy, tokenizer, asked, seed=MODEL_SEED)
-    texts = [prompt + response.text for prompt, response in zip(asked, written, strict=True)]
+    sampled = [prompts[index % len(prompts)] for index in range(sizes.calibration_samples)]
+    written = sample_responses(policy, tokenizer, sampled, seed=MODEL_SEED)
+    texts = [prompt + response.text for prompt, response in zip(sampled, written, strict=True)]
     scores = score_texts(reward, tokenizer, texts)
     normalise_scores(reward, scores)
     report(f"reward model: raw scores of policy samples had mean {scores.mean():.2f} and deviation {scores.std():.2f}; now 0 and 1")

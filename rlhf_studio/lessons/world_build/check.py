@@ -54,8 +54,8 @@ class Figure:
 
     def __str__(self) -> str:
         low, high = ("" if math.isinf(bound) else f"{bound:g}" for bound in (self.lowest, self.highest))
-        wanted = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
-        return f"{'ok ' if self.holds else 'BAD'}  {self.value:7.3f}  {self.name} (should be {wanted})"
+        bounds = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
+        return f"{'ok ' if self.holds else 'BAD'}  {self.value:7.3f}  {self.name} (should be {bounds})"
 
 
 def check_world(folder: Path, samples: int, report: Log) -> bool:

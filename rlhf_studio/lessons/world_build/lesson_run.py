@@ -99,7 +99,7 @@ def record_run(run_dir: Path, config: RunConfig, report: Log, *, with_tokens: in
 
     trainer.after_phase = after_phase
     _round(trainer)
-    kept = [_weights(trainer)]
+    all_weights = [_weights(trainer)]
     writer = RunWriter(run_dir, wait_for_disk=False)
     try:
         writer.set_state("running", device="cpu")
@@ -107,7 +107,7 @@ def record_run(run_dir: Path, config: RunConfig, report: Log, *, with_tokens: in
         while not trainer.finished:
             record = trainer.step()
             _round(trainer)
-            kept.append(_weights(trainer))
+            all_weights.append(_weights(trainer))
             writer.commit_step(_leaner(record, new_logprobs[-1], with_tokens))
             score, gold, kl = (record.metrics[name] for name in ("objective/scores", "gold/score", "objective/kl"))
             report(f"step {record.step}: score {score:+.2f}, gold {gold:+.2f}, KL {kl:.1f}")
@@ -115,11 +115,11 @@ def record_run(run_dir: Path, config: RunConfig, report: Log, *, with_tokens: in
     finally:
         writer.close()
     _without_times(run_dir)
-    return {name: torch.stack([weights[name] for weights in kept]) for name in kept[0]}
+    return {name: torch.stack([weights[name] for weights in all_weights]) for name in all_weights[0]}
 
 
 def _leaner(record: StepRecord, new_logprobs: torch.Tensor, with_tokens: int) -> StepRecord:
-    """Without what differs each time, and without most responses' alternatives; with all tokens' log-probabilities in the last pass."""
+    """A step without times and without most responses' alternatives; with all tokens' log-probabilities in the last pass."""
     metrics = {name: value for name, value in record.metrics.items() if not name.startswith(MEASURED)}
     rollouts = [replace(rollout, tokens=rollout.tokens if rollout.sample < with_tokens else None) for rollout in record.rollouts]
     assert record.episodes is not None

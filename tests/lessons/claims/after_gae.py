@@ -21,12 +21,12 @@ def into_values_by_hand(n: Numbers) -> list[float]:
     """Of L = −Σ A at ratio 1: V_j stands in δ_j with a minus, and in δ_{j−1} with a plus."""
     if n["detach"]:
         return [0.0] * REAL
-    found = []
+    actual = []
     for j in range(REAL):
         minus = sum(n["lam"] ** (j - t) for t in range(j + 1))
         plus = sum(n["lam"] ** (j - 1 - t) for t in range(j))
-        found.append(minus - plus)
-    return found
+        actual.append(minus - plus)
+    return actual
 
 
 CLAIMS: Claims = {

@@ -14,19 +14,19 @@ OPTIONS = ("option_1", "option_2", "option_3")
 
 def grpo_by_hand(scores: list[float]) -> list[float]:
     mean = sum(scores) / len(scores)
-    deviation = math.sqrt(sum((one - mean) ** 2 for one in scores) / (len(scores) - 1))
-    return [(one - mean) / (deviation + 1e-4) for one in scores]
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in scores) / (len(scores) - 1))
+    return [(value - mean) / (deviation + 1e-4) for value in scores]
 
 
 def rewards_by_hand(score: float, beta: float) -> list[float]:
     """Minus the price of each token's KL; the score comes on top of the last one."""
-    return [*(-beta * one for one in KL[:-1]), score - beta * KL[-1]]
+    return [*(-beta * value for value in KL[:-1]), score - beta * KL[-1]]
 
 
 CLAIMS: Claims = {
     "compared": {
         "RLOO is what it earned less the others' mean": lambda n: all_close(
-            n["rloo"], [one - (sum(n["earned"]) - one) / 3 for one in n["earned"]]
+            n["rloo"], [value - (sum(n["earned"]) - value) / 3 for value in n["earned"]]
         ),
         "the KL is paid out of what RLOO compares": lambda n: close(n["own"], n["score"] - n["beta"] * sum(KL)),
         "GRPO counts deviations of the scores": lambda n: all_close(n["grpo"], grpo_by_hand(n["scores"])),

@@ -13,7 +13,7 @@ from tests.lessons.claims import Claims
 def ratio_by_hand(n: Numbers) -> bool:
     new, old = log_softmax([OLD[0] + n["push"], *OLD[1:]]), log_softmax(OLD)  # without the shift
     rho = math.exp(new[0] - old[0])
-    steps = [n["advantage"] * rho * ((place == 0) - math.exp(x)) for place, x in enumerate(new)]
+    steps = [n["advantage"] * rho * ((index == 0) - math.exp(x)) for index, x in enumerate(new)]
     return close(n["rho"], rho) and all_close(n["steps"], steps)
 
 

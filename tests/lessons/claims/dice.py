@@ -11,12 +11,12 @@ from tests.lessons.claims import Claims
 
 
 def means_by_hand(n: Numbers) -> bool:
-    found = [mean_and_error(n["found"][name].returns) for name in (STATE, WRITTEN, SWAPPED)]
+    actual = [mean_and_error(n["found"][name].returns) for name in (STATE, WRITTEN, SWAPPED)]
     names = (STATE, WRITTEN, SWAPPED)
     means, errors = ([n[which][name] for name in names] for which in ("means", "errors"))
-    worth = math.sqrt(found[0][1] ** 2 + found[1][1] ** 2)
-    right = all_close(means, [mean for mean, _ in found]) and all_close(errors, [error for _, error in found])
-    return right and close(n["worth"], found[1][0] - found[0][0]) and close(n["worth_error"], worth)
+    worth = math.sqrt(actual[0][1] ** 2 + actual[1][1] ** 2)
+    right = all_close(means, [mean for mean, _ in actual]) and all_close(errors, [error for _, error in actual])
+    return right and close(n["worth"], actual[1][0] - actual[0][0]) and close(n["worth_error"], worth)
 
 
 def earned_by_hand(n: Numbers) -> bool:

@@ -25,7 +25,7 @@ def rule_by_hand(n: Numbers) -> bool:
     size = (moved[0] - moved[1]) / (1 - p[0] + p[1])
     due = [(moved[1] - moved[2], size * (p[2] - p[1])), (moved[1] - moved[3], size * (p[3] - p[1]))]
     gain = rule[n["token_id"]] - before[n["token_id"]]
-    return close(gain, n["gain"], 1e-6) and all(close(found, expected, 1e-6) for found, expected in due)
+    return close(gain, n["gain"], 1e-6) and all(close(actual, expected, 1e-6) for actual, expected in due)
 
 
 CLAIMS: Claims = {

@@ -27,8 +27,8 @@ CLAIMS: Claims = {
     "rewarded": {
         "the rewards are the score less the price": lambda n: close(n["total"] * n["divisor"], n["score"] - n["price"], 1e-6),
         "only the last token gets the score": lambda n: all_close(
-            [one * n["divisor"] for one in n["rewards"]],
-            [*(-n["beta"] * one for one in n["kl"][:-1]), n["score"] - n["beta"] * n["kl"][-1]],
+            [value * n["divisor"] for value in n["rewards"]],
+            [*(-n["beta"] * value for value in n["kl"][:-1]), n["score"] - n["beta"] * n["kl"][-1]],
             1e-6,
         ),
         "the run's own setting and score give what it recorded": lambda n: not n["as_recorded"] or n["differs"] == 0,
@@ -40,7 +40,7 @@ CLAIMS: Claims = {
     },
     "whitened": {
         "less the mean, over the deviation": lambda n: all_close(
-            n["used"], [(one - n["mean"]) / n["deviation"] if n["whitening"] else one for one in n["plain"]], 1e-5
+            n["used"], [(value - n["mean"]) / n["deviation"] if n["whitening"] else value for value in n["plain"]], 1e-5
         ),
         "the run's own setting and score give what it used": lambda n: not n["as_recorded"] or n["differs"] + n["others"] == 0,
     },

@@ -10,11 +10,11 @@ from tests.lessons.claims import Claims
 def _loss_by_hand(n: Numbers) -> bool:
     total, everything, count = 0.0, 0.0, 0
     for row, ratios in enumerate(RATIOS):
-        for place, ratio in enumerate(ratios):
-            advantage = n["advantages"][row][place]
+        for index, ratio in enumerate(ratios):
+            advantage = n["advantages"][row][index]
             loss = max(-advantage * ratio, -advantage * min(max(ratio, 1 - EPS), 1 + EPS))
             everything += loss
-            if place < (LENGTHS[0], n["ended"])[row]:
+            if index < (LENGTHS[0], n["ended"])[row]:
                 total, count = total + loss, count + 1
     return bool(abs(total / count - n["right"]) < 1e-9 and abs(everything / 12 - n["wrong"]) < 1e-9 and count == n["tokens"])
 

@@ -13,14 +13,14 @@ from tests.lessons.claims import Claims
 
 
 def estimates_by_hand(n: Numbers) -> list[float]:
-    found = []
-    for place in range(REAL):
-        p, q = (log_softmax(n[name][place]) for name in ("policy_logits", "ref_logits"))
-        chosen = int(IDS[0, place])
+    actual = []
+    for index in range(REAL):
+        p, q = (log_softmax(n[name][index]) for name in ("policy_logits", "ref_logits"))
+        chosen = int(IDS[0, index])
         sampled = n["estimator"] != "full"
         whole = sum(math.exp(a) * (a - b) for a, b in zip(p, q, strict=True))
-        found.append(kl_estimate(p[chosen] - q[chosen], n["estimator"]) if sampled else whole)
-    return found
+        actual.append(kl_estimate(p[chosen] - q[chosen], n["estimator"]) if sampled else whole)
+    return actual
 
 
 def tokens_pay(n: Numbers) -> bool:
@@ -43,10 +43,10 @@ def one_update(n: Numbers) -> bool:
 def on_the_scale(n: Numbers) -> bool:
     seen = [*EARLIER, *BATCH, n["outlier"]]
     mean, std = statistics.fmean(seen), statistics.stdev(seen)
-    for found, score in zip(n["scaled"], seen[len(EARLIER) :], strict=True):
+    for actual, score in zip(n["scaled"], seen[len(EARLIER) :], strict=True):
         due = {"none": score, "scale": score / std, "normalise": (score - mean) / std}[n["mode"]]
         due = max(-n["clip"], min(n["clip"], due)) if n["clip"] else due
-        if not close(found, due, 1e-8):
+        if not close(actual, due, 1e-8):
             return False
     return True
 

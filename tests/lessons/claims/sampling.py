@@ -16,15 +16,15 @@ def close(one: float, other: float, size: float = 1e-5) -> bool:
 def kept_by_hand(logits: list[float], top_k: int, top_p: float) -> dict[int, float]:
     """Token and probability of what top-k and top-p leave, in plain Python."""
     high = max(logits)
-    weights = sorted(((math.exp(x - high), place) for place, x in enumerate(logits)), reverse=True)[: top_k or len(logits)]
-    total, found, before = math.fsum(weight for weight, _ in weights), dict[int, float](), 0.0
-    for weight, place in weights:
+    weights = sorted(((math.exp(x - high), index) for index, x in enumerate(logits)), reverse=True)[: top_k or len(logits)]
+    total, actual, before = math.fsum(weight for weight, _ in weights), dict[int, float](), 0.0
+    for weight, index in weights:
         if top_p < 1 and before >= top_p:
             break
-        found[place] = weight / total
+        actual[index] = weight / total
         before += weight / total
-    left = math.fsum(found.values())
-    return {place: share / left for place, share in found.items()}
+    left = math.fsum(actual.values())
+    return {index: share / left for index, share in actual.items()}
 
 
 def one_logit_by_hand(logits: list[float], change: float, top_k: int) -> tuple[float, float]:
@@ -36,7 +36,7 @@ def one_logit_by_hand(logits: list[float], change: float, top_k: int) -> tuple[f
     total = math.fsum(math.exp(x - high) for x in logits)
     z = 1 + (math.exp(change) - 1) / total
     new = math.exp(change) / (total * z)
-    others = sorted((math.exp(x - high) / (total * z) for place, x in enumerate(logits) if place != logits.index(high)), reverse=True)
+    others = sorted((math.exp(x - high) / (total * z) for index, x in enumerate(logits) if index != logits.index(high)), reverse=True)
     if not top_k:
         return new * change - math.log(z), new * change - math.log(z)
     is_kept = sum(share > new for share in others) < top_k

@@ -9,7 +9,7 @@ from tests.lessons.claims import Claims
 
 
 def share_by_hand(n: Numbers) -> float:
-    sizes = sorted((abs(one) for one in n["changes"]), reverse=True)
+    sizes = sorted((abs(change) for change in n["changes"]), reverse=True)
     return sum(sizes[:FEW]) / sum(sizes) if sum(sizes) else 0.0
 
 

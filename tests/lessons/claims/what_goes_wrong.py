@@ -11,7 +11,7 @@ def _sums_by_hand(n: Numbers) -> bool:
     for part in n["parts"].values():
         by_hand = [-n["beta"] * ratio for ratio in part.log_ratios]
         by_hand[-1] += part.first_score
-        if any(abs(mine - found) > 1e-9 for mine, found in zip(by_hand, part.rewards, strict=True)):
+        if any(abs(mine - actual) > 1e-9 for mine, actual in zip(by_hand, part.rewards, strict=True)):
             return False
     return True
 

@@ -41,14 +41,14 @@ def entropy_by_hand(n: Numbers) -> bool:
 
 def loss_by_hand(n: Numbers) -> bool:
     total = 0.0
-    for place in range(REAL):
-        ratio = math.exp(n["new"][place] - OLD[place])
-        advantage = ADVANTAGES[place]
+    for index in range(REAL):
+        ratio = math.exp(n["new"][index] - OLD[index])
+        advantage = ADVANTAGES[index]
         total += max(-advantage * ratio, -advantage * min(max(ratio, 1 - EPS), 1 + EPS))
-        inside = min(max(NEW_VALUES[place], VALUES[place] - EPS), VALUES[place] + EPS)
-        total += n["value_coef"] * max((NEW_VALUES[place] - RETURNS[place]) ** 2, (inside - RETURNS[place]) ** 2) / 2
-        total -= n["entropy_coef"] * ENTROPIES[place]
-        d = n["new"][place] - REFERENCE[place]
+        inside = min(max(NEW_VALUES[index], VALUES[index] - EPS), VALUES[index] + EPS)
+        total += n["value_coef"] * max((NEW_VALUES[index] - RETURNS[index]) ** 2, (inside - RETURNS[index]) ** 2) / 2
+        total -= n["entropy_coef"] * ENTROPIES[index]
+        d = n["new"][index] - REFERENCE[index]
         total += BETA * (math.exp(-d) - 1 + d) if n["kl_in_loss"] else 0.0
     return close(n["total"], total / REAL)
 
@@ -56,14 +56,14 @@ def loss_by_hand(n: Numbers) -> bool:
 def slopes_by_hand(n: Numbers) -> bool:
     """What each token pushes: nothing where clipping decided, and nothing behind the end."""
     policy, critic = [], []
-    for place in range(REAL):
-        ratio, advantage = math.exp(n["new"][place] - OLD[place]), ADVANTAGES[place]
+    for index in range(REAL):
+        ratio, advantage = math.exp(n["new"][index] - OLD[index]), ADVANTAGES[index]
         silent = ratio > 1 + EPS if advantage > 0 else ratio < 1 - EPS
-        d = n["new"][place] - REFERENCE[place]
+        d = n["new"][index] - REFERENCE[index]
         policy.append((0.0 if silent else -advantage * ratio) + (BETA * (1 - math.exp(-d)) if n["kl_in_loss"] else 0.0))
-        inside = min(max(NEW_VALUES[place], VALUES[place] - EPS), VALUES[place] + EPS)
-        error = NEW_VALUES[place] - RETURNS[place]
-        critic.append(0.0 if (inside - RETURNS[place]) ** 2 > error**2 + EDGE else n["value_coef"] * error)
+        inside = min(max(NEW_VALUES[index], VALUES[index] - EPS), VALUES[index] + EPS)
+        error = NEW_VALUES[index] - RETURNS[index]
+        critic.append(0.0 if (inside - RETURNS[index]) ** 2 > error**2 + EDGE else n["value_coef"] * error)
     due = [[slope / REAL for slope in slopes] + [0.0] for slopes in (policy, critic)]
     return all_close(n["slopes"], due[0]) and all_close(n["value_slopes"], due[1])
 

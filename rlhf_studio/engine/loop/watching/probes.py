@@ -63,8 +63,8 @@ class Probes:
         return [] if self._start is None else self._by_probe([self._read(self._start, torch.arange(len(self._start)))])
 
     def keep_start(self, recorded: Sequence[ProbeScore]) -> None:
-        """Go on with what is on record of the starting policy: with its likeliest tokens, by whose places the steps are compared, and its
-        numbers for them and for the probes' own tokens. ``recorded``: :meth:`of_start` as it was when the run began."""
+        """Go on with the recorded numbers of the starting policy: its likeliest tokens, to which all steps are compared, and the
+        log-probabilities of these and of the probes' own tokens. ``recorded``: :meth:`of_start` as it was when the run began."""
         if self._start is None:
             return
         arrays = [[getattr(score, name) for score in recorded] for name in ("top_ids", "top_logprobs", "logprobs")]
@@ -82,19 +82,19 @@ class Probes:
         """The tokens whose texts people need to read these scores: the likeliest now, and the likeliest at the start."""
         return [score.top_ids for score in scores] + ([] if self._start_top is None else [self._start_top.numpy()])
 
-    def _read(self, now: Tensor, places: Tensor) -> dict[str, Tensor]:
-        """Arrays of :class:`ProbeScore` from the log-probabilities (n, V) of some step's policy at these places among the M tokens."""
+    def _read(self, now: Tensor, indices: Tensor) -> dict[str, Tensor]:
+        """Arrays of :class:`ProbeScore` from the log-probabilities (n, V) of a step's policy at the tokens ``indices`` (n,) of the M."""
         if self._start is None or self._start_top is None:
             return {}
-        at = places.cpu()
+        at = indices.cpu()
         top = now.topk(self._start_top.shape[1], dim=-1)
-        found = {
+        arrays = {
             "logprobs": now.gather(1, self._ids[at, None].to(now.device)).squeeze(1),
             "top_ids": top.indices.int(),
             "top_logprobs": top.values,
             "logprobs_of_start": now.gather(1, self._start_top[at].to(now.device)),
         }
-        return {name: x.cpu() for name, x in found.items()} | {"start_logprobs": self._start[at].gather(1, top.indices.cpu())}
+        return {name: x.cpu() for name, x in arrays.items()} | {"start_logprobs": self._start[at].gather(1, top.indices.cpu())}
 
     def _by_probe(self, parts: list[dict[str, Tensor]]) -> list[ProbeScore]:
         ends = self._tokens.lengths.cumsum(dim=0).tolist()[:-1]
@@ -153,7 +153,7 @@ def restored_probes(models: Models, state: dict[str, Any] | None, start: Tensor 
 
 
 def _forward_pass(models: Models, temperature: float) -> ForwardPass:
-    """Few short texts make one batch: in lanes of their own they would wait for each other longer than they work."""
+    """A forward pass without lanes: for few short texts, lanes would wait for each other longer than they work."""
     return replace(models.forward_pass, temperature=temperature, compute=replace(models.compute, lanes=ONE_LANE))
 
 
@@ -163,7 +163,7 @@ def _distribution(models: Models, model: ResponseModel, tokens: TokenBatch, temp
     if not (ranks.is_main or ranks.sharded):
         return None
     parts = _forward_pass(models, temperature).read_distributions(
-        model, tokens, lambda found, places: found.cpu() if ranks.is_main else None
+        model, tokens, lambda logprobs, indices: logprobs.cpu() if ranks.is_main else None
     )
     return torch.cat([part for part in parts if part is not None]) if ranks.is_main else None
 

@@ -1,4 +1,4 @@
-"""Whether the final answer of a response is the right one: that of the reference text of its row."""
+"""Whether the final answer of a response is the answer of its reference text."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def _readings(settings: AnswerReward) -> tuple[Reading, Reading]:
 
     def group(text: str) -> str | None:
         try:
-            found = pattern.findall(text, timeout=settings.timeout)
+            matches = pattern.findall(text, timeout=settings.timeout)
         except TimeoutError:
             raise ComponentError(
                 f"the pattern {settings.pattern!r} took longer than {settings.timeout} s on a text; use a simpler pattern"
             ) from None
-        return plain(found[-1]) or None if found else None
+        return plain(matches[-1]) or None if matches else None
 
     return group, plain if settings.reference_is == "answer" else group

@@ -24,7 +24,7 @@ OwnChat = Callable[[Episodes], list[str]]
 
 
 def own_chat(loaded: LoadedRewardModel, name: str, settings: ClassifierReward, field: str) -> OwnChat | None:
-    """What writes the conversations for this model, or None when it reads the policy's text.
+    """The function that writes the conversations for this model; None when it reads the policy's text.
 
     Raises :class:`ConfigError` when the model has no template, or one that does not work, and for a form that it was not trained on.
     """
@@ -36,7 +36,7 @@ def own_chat(loaded: LoadedRewardModel, name: str, settings: ClassifierReward, f
     if template is None:
         raise ConfigError([Problem(f"{field}.chat_template", f"{name} has no chat template; use policy, or a model trained on chats")])
     try:
-        render_chats(template, [TRY], answered=True)  # in a helper first: a template that never ends must not be met in here
+        render_chats(template, [TRY], answered=True)  # in a helper process: a template may never end
         render = compile_template(template.source, dict(template.tokens), answered=True)
     except ChatError as error:
         raise ConfigError([Problem(f"{field}.chat_template", f"{name}: {error}")]) from error

@@ -1,4 +1,4 @@
-"""People's ratings. What asks them is connected by the engine process, which knows the run and its step."""
+"""People's ratings. The engine process connects the function that asks them, because it knows the run and its step."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Judge:
 
         self._settings = settings
         self._client = connect(settings, permissions, field, connections=settings.concurrency, sleep=sleep)
-        self._grades: OrderedDict[bytes, float] = OrderedDict()  # by the digest of what was asked; the longest unused goes first
+        self._grades: OrderedDict[bytes, float] = OrderedDict()  # by the digest of the question; the longest unused is dropped first
 
     def __call__(self, episodes: Episodes) -> Answer:
         """The grades. Raises :class:`ComponentError`."""
@@ -81,8 +81,8 @@ class Judge:
                 stop.set()
 
         with ThreadPoolExecutor(self._settings.concurrency) as pool:
-            asked = [pool.submit(ask, digest, row) for digest, row in rows.items()]
-        for future in asked:
+            futures = [pool.submit(ask, digest, row) for digest, row in rows.items()]
+        for future in futures:
             future.result()  # raises what is no ComponentError
         if failed:
             self._remember(grades)

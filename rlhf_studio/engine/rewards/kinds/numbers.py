@@ -118,8 +118,8 @@ def only_number(text: str) -> Fraction | None:
     ``\boxed{...}``, else what follows the last "answer is" or "answer:".
     """
     text = _normalised(_answer_part(text))
-    found = list(_TOKEN.finditer(text))
-    return _value(text, found[0]) if len(found) == 1 else None
+    numbers = list(_TOKEN.finditer(text))
+    return _value(text, numbers[0]) if len(numbers) == 1 else None
 
 
 def _answer_part(text: str) -> str:
@@ -154,7 +154,7 @@ def _normalised(text: str) -> str:
 
 
 def _value(text: str, token: re.Match[str]) -> Fraction | None:
-    """What the token says; None when it is ambiguous."""
+    """The token's number; None when it is ambiguous."""
     start, end = token.span()
     if end - start > _MAX_CHARACTERS:
         return None
@@ -198,9 +198,9 @@ def _size(token: str) -> Fraction | None:
         fraction = _size(mixed["fraction"].strip())
         return Fraction(mixed["whole"]) + fraction if fraction is not None and 0 < fraction < 1 else None
     for form in _FORMS:
-        found = form.fullmatch(token)
-        if found is not None:
-            return _worked_out(found.groupdict())
+        match = form.fullmatch(token)
+        if match is not None:
+            return _worked_out(match.groupdict())
     return None
 
 

@@ -33,7 +33,7 @@ class PythonFunction:
         file = permissions.allowed_file(settings.file)
         self._settings, self._command = settings, [sys.executable, "-P", str(CHILD), str(file), settings.function]
         self._process: LineProcess | None = None
-        self._asked = 0
+        self._requests = 0
         try:
             self._running()
         except ComponentError as error:
@@ -64,10 +64,10 @@ class PythonFunction:
 
     def _ask(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         self._running()
-        self._asked += 1
+        self._requests += 1
         limit = self._settings.timeout
-        answer = self._exchange(lambda process: process.ask({**request, "number": self._asked}, limit, most_bytes(count)), limit)
-        if answer.get("number") != self._asked:  # one line too many was written: every later batch would get the scores of another one
+        answer = self._exchange(lambda process: process.ask({**request, "number": self._requests}, limit, most_bytes(count)), limit)
+        if answer.get("number") != self._requests:  # one line too many was written: every later batch would get the scores of another one
             self._end()
             raise ComponentError("it answered something else than what it was asked")
         return answer

@@ -34,7 +34,7 @@ class TextTokens:
 
     Attributes:
         ids: its tokens.
-        first: place of the first token that belongs to the response, in whole or in part.
+        first: index of the first token that belongs to the response, in full or in part.
         cut: tokens that were cut off at the beginning.
         ended: whether the end token was put behind it.
     """
@@ -49,12 +49,12 @@ class TextTokens:
 class _Text:
     """One text as the model reads it: L token ids, and L token types (BERT's segments), or None where there are none.
 
-    ``whole`` counts its tokens before it was cut to what the model reads.
+    ``uncut_length`` counts its tokens before it was cut to what the model reads.
     """
 
     ids: list[int]
     types: list[int] | None
-    whole: int
+    uncut_length: int
 
 
 class RewardModelScorer:
@@ -101,7 +101,7 @@ class RewardModelScorer:
     def answer(self, episodes: Episodes) -> Answer:
         """Scores, and how much of each text was read. Raises :class:`ComponentError` for a conversation that the template refuses."""
         texts = [self._encode(text, stopped) for text, stopped in zip(self._texts(episodes), episodes.stopped, strict=True)]
-        return Answer(self._scores(texts), reading=torch.tensor([[len(text.ids), text.whole] for text in texts]))
+        return Answer(self._scores(texts), reading=torch.tensor([[len(text.ids), text.uncut_length] for text in texts]))
 
     def _scores(self, texts: list[_Text]) -> Tensor:
         scores, pad = torch.empty(len(texts)), None
@@ -162,14 +162,14 @@ class RewardModelScorer:
         text, ids = self._texts(episodes)[0], self._encode(self._texts(episodes)[0], episodes.stopped[0]).ids
         options = {"truncation": False, "verbose": False, "add_special_tokens": self._chat is None}
         encoded = self._tokenizer(text, return_offsets_mapping=self._tokenizer.is_fast, **options)
-        whole, offsets = encoded["input_ids"], encoded.get("offset_mapping") or []
-        if self._begins_twice(whole):
-            whole, offsets = whole[1:], offsets[1:]
-        ended = len(ids) > len(whole) or (len(ids) == len(whole) and ids != whole)
-        missing = len(whole) + ended - len(ids)
+        uncut, offsets = encoded["input_ids"], encoded.get("offset_mapping") or []
+        if self._begins_twice(uncut):
+            uncut, offsets = uncut[1:], offsets[1:]
+        ended = len(ids) > len(uncut) or (len(ids) == len(uncut) and ids != uncut)
+        missing = len(uncut) + ended - len(ids)
         response = episodes.responses[0].strip() if self._chat is not None else episodes.responses[0]  # templates may strip it
         start = text.rfind(response) if response else len(text)
-        first = next((place for place, (_, end) in enumerate(offsets) if end > start), len(whole))
+        first = next((index for index, (_, end) in enumerate(offsets) if end > start), len(uncut))
         return TextTokens(ids, max(0, first - missing), missing, ended)
 
     def text_read(self, episodes: Episodes) -> str:
@@ -212,13 +212,13 @@ class RewardModelScorer:
         if self._begins_twice(ids):
             ids, types = ids[1:], None if types is None else types[1:]
         eos, trained = self._tokenizer.eos_token_id, self._trained
-        if trained is not None:  # a chat is closed behind a response that was cut off too
+        if trained is not None:  # a chat is closed also behind a response that was cut off
             eos, stopped = eos if trained.end_id is None else trained.end_id, stopped or trained.chat_template
         if self._settings.append_eos and stopped and eos is not None and ids[-1:] != [eos]:
             ids, types = [*ids, eos], None if types is None else [*types, *types[-1:]]
-        whole = ids or [eos or 0]
-        ids = cut_left(whole, self._longest, self._tokenizer)
-        return _Text(ids, None if types is None else (types[len(types) - len(ids) :] or [0] * len(ids)), len(whole))
+        uncut = ids or [eos or 0]
+        ids = cut_left(uncut, self._longest, self._tokenizer)
+        return _Text(ids, None if types is None else (types[len(types) - len(ids) :] or [0] * len(ids)), len(uncut))
 
     def _begins_twice(self, ids: list[int]) -> bool:
         """Whether a chat template wrote the beginning-of-text token that the tokenizer writes too. Training here leaves both."""

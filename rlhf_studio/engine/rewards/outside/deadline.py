@@ -1,6 +1,6 @@
-"""Connections whose time limit is that of the whole exchange: a server that sends a byte now and then does not make it longer.
+"""Connections with one time limit for the whole exchange: a server that sends a byte now and then cannot make it longer.
 
-httpcore limits each read and write alone. Here each gets what is left of the time since the exchange began, in its thread.
+httpcore limits each read and write alone. Here each one gets only the time that is left of the exchange of its thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import httpcore
 
-WRITTEN_AT_ONCE = 16_384  # bytes; the time that is left is looked at between
+WRITTEN_AT_ONCE = 16_384  # bytes; the time that is left is checked in between
 
 
 class Deadline(httpcore.NetworkBackend):
@@ -26,7 +26,7 @@ class Deadline(httpcore.NetworkBackend):
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Everything that this thread reads and writes inside takes no longer than this together; then :class:`TimeoutError`."""
+        """Inside, all reads and writes of this thread together take at most this many seconds; then :class:`TimeoutError`."""
         self._of_thread.end = time.monotonic() + seconds
         try:
             yield

@@ -60,7 +60,7 @@ def numbers(result: Any, count: int) -> list[float]:
     """A list, tuple, array or tensor of ``count`` finite numbers as floats. Raises Unusable that says what is wrong."""
     values = result.tolist() if hasattr(result, "tolist") else result
     if not isinstance(values, list | tuple):
-        raise Unusable(f"it gave {shown(result)} and not a list of numbers")
+        raise Unusable(f"it gave {short_repr(result)} and not a list of numbers")
     if len(values) != count:
         raise Unusable(f"it gave {len(values)} scores for {count} responses")
     return [number(value.item() if hasattr(value, "item") else value, row) for row, value in enumerate(values)]
@@ -69,7 +69,7 @@ def numbers(result: Any, count: int) -> list[float]:
 def number(value: Any, row: int) -> float:
     """One finite float. Raises Unusable."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unusable(f"it gave {shown(value)}, which is not a number", row)
+        raise Unusable(f"it gave {short_repr(value)}, which is not a number", row)
     try:
         score = float(value)
     except OverflowError:
@@ -79,7 +79,7 @@ def number(value: Any, row: int) -> float:
     return score
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value for a message, short."""
     try:
         text = repr(value)

@@ -1,4 +1,4 @@
-"""The scores that a person's function or scoring server gives: nothing in them is trusted before it was checked."""
+"""Checks of the scores that a person's function or a scoring server returns: nothing in them is trusted before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an export goes: made in a temporary place beside its target, and given its name when it is whole."""
+"""Where an export goes: it is made in a temporary folder beside its target, and gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 1 << 20
 
 
 def refuse(message: str) -> ConfigError:
-    """A sentence for the person who gave the wrong target."""
+    """An error with a sentence for the person who gave the wrong target."""
     return ConfigError([Problem("", message)])
 
 
@@ -36,15 +36,15 @@ def check_target(target: Path, *, replace: bool = False) -> None:
 
 def check_outside_runs(target: Path) -> None:
     """Raises ConfigError for a target in a run's own folder, except in its folder of exports: the rest is the run's record."""
-    place = target.resolve()
-    for folder in place.parents:
-        inside = place.relative_to(folder).parts
+    path = target.resolve()
+    for folder in path.parents:
+        inside = path.relative_to(folder).parts
         if (folder / paths.DATABASE).is_file() and (inside[0] != paths.EXPORTS or len(inside) == 1):
             raise refuse(f"{target} is in the folder of the run {folder.name}; choose a place outside it, or in {folder / paths.EXPORTS}")
 
 
 def make_folders(target: Path, run_dir: Path) -> None:
-    """Make the folders above the target. The run's own is not made again, should somebody have deleted it. Raises StoreError."""
+    """Make the folders above the target. A run's own folder that somebody has deleted is not made again. Raises StoreError."""
     above, run = target.resolve().parent, run_dir.resolve()
     try:
         if above.is_relative_to(run):
@@ -55,9 +55,9 @@ def make_folders(target: Path, run_dir: Path) -> None:
         raise store_error(error, target.parent) from error
 
 
-def make_inside(folder: Path, place: Path) -> None:
-    """Make the folders between ``folder``, which has to be there, and ``place``, and that one. Raises OSError."""
-    for above in [*reversed(place.relative_to(folder).parents), place.relative_to(folder)][1:]:
+def make_inside(folder: Path, inner: Path) -> None:
+    """Make ``inner`` and the folders between it and ``folder``, which must exist. Raises OSError."""
+    for above in [*reversed(inner.relative_to(folder).parents), inner.relative_to(folder)][1:]:
         (folder / above).mkdir(exist_ok=True)
 
 
@@ -73,7 +73,7 @@ def check_room(target: Path, needed: int) -> None:
 
 @contextmanager
 def working_folder(target: Path) -> Iterator[Path]:
-    """An empty folder beside the target, removed afterwards with what is left in it; and so is what a killed export left there.
+    """An empty folder beside the target. It is removed afterwards with all that is in it, and so is what a killed export left there.
 
     Raises StoreError.
     """
@@ -104,7 +104,7 @@ def put_folder(made: Path, target: Path) -> None:
     os.rename(made, target)
 
 
-def write_zip(folder: Path, top: str, path: Path, told: Callable[[float], None] = lambda fraction: None) -> None:
+def write_zip(folder: Path, top: str, path: Path, on_progress: Callable[[float], None] = lambda fraction: None) -> None:
     """All files of a folder as a zip in which they lie in a folder ``top``, in the order of their names. Weights do not shrink: stored.
 
     Raises ValueError for a name that could lead out of the folder where somebody unpacks it, or a link.
@@ -123,7 +123,7 @@ def write_zip(folder: Path, top: str, path: Path, told: Callable[[float], None] 
                 while data := source.read(CHUNK):
                     target.write(data)
                     done += len(data)
-                    told(done / total)
+                    on_progress(done / total)
 
 
 def bytes_of(folder: Path) -> int:

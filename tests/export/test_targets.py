@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rlhf_studio.config.io import ConfigError
-from rlhf_studio.jobs.export import places
-from rlhf_studio.jobs.export.command import Kind, Wanted, export
+from rlhf_studio.jobs.export import targets
+from rlhf_studio.jobs.export.command import ExportRequest, Kind, export
 from rlhf_studio.jobs.export.weights import _copy
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
@@ -35,7 +35,7 @@ def ignored(text: str, fraction: float | None) -> None:
 
 
 def csv_of(run: Path, target: Path, told: Any = ignored, kind: Kind = "csv") -> Path:
-    return export(run, Wanted({kind: target}, replace=True), told).files[0][0]
+    return export(run, ExportRequest({kind: target}, replace=True), told).files[0][0]
 
 
 def test_a_run_that_is_being_exported_is_not_deleted(run: Path, tmp_path: Path) -> None:
@@ -69,13 +69,13 @@ def test_nor_do_the_steps_of_an_export_of_weights(run: Path, tmp_path: Path) -> 
     (tmp_path / "source" / "deep" / "file").write_text("x")
     gone = tmp_path / "gone" / "exports"
     with pytest.raises(StoreError, match="does not exist or was removed"):
-        places.check_room(gone / "a.zip", 1)
-    with pytest.raises(StoreError, match="does not exist or was removed"), places.working_folder(gone / "a.zip"):
+        targets.check_room(gone / "a.zip", 1)
+    with pytest.raises(StoreError, match="does not exist or was removed"), targets.working_folder(gone / "a.zip"):
         pass
     with pytest.raises(FileNotFoundError):
         _copy(tmp_path / "source", ["deep/file"], gone, ignored)
     with pytest.raises(StoreError, match="does not exist or was removed"):
-        places.make_folders(gone / "a.zip", gone.parent)
+        targets.make_folders(gone / "a.zip", gone.parent)
     assert not gone.parent.exists()
     shutil.rmtree(run / "exports")
     assert csv_of(run, run / "exports" / "deep" / "m.csv").exists()
@@ -105,7 +105,7 @@ def test_what_a_killed_export_left_goes_with_the_next_and_what_is_being_made_sta
     assert os.waitpid(pid, 0)[1] == signal.SIGTERM
     (left,) = [path for path in target.parent.iterdir() if path.is_dir()]
     (target.parent / ".export-mine").mkdir()
-    with places.working_folder(target.parent / "slow.zip") as slow:
+    with targets.working_folder(target.parent / "slow.zip") as slow:
         assert not left.exists()
         csv_of(run, target)
         assert slow.is_dir()

@@ -33,8 +33,8 @@ class _Key:
     weights: int
 
 
-class Held:
-    """Loads policies when they are asked for, and keeps the last ones."""
+class LoadedPolicies:
+    """Loads policies when they are requested, and keeps the newest ones."""
 
     def __init__(self, permissions: Permissions, report: OnProgress):
         self._permissions, self._report = permissions, report
@@ -95,7 +95,7 @@ def _free_bytes() -> int:
 
 
 def _start_bytes(config: RunConfig) -> int:
-    """Bytes of all that is loaded once for a run; a model whose files tell no size counts nothing."""
+    """Bytes of all that is loaded once for a run; 0 for a model whose files do not say how large it is."""
     try:
         policy = check_causal_lm(config.model.policy, config.model.revision)
         others = [check_causal_lm(config.model.reference, config.model.reference_revision)] if config.model.reference else []
@@ -119,4 +119,4 @@ def _own_bytes(config: RunConfig, step: int | None) -> int:
         return 0
 
 
-__all__ = ["CannotTalk", "Held"]
+__all__ = ["CannotTalk", "LoadedPolicies"]
