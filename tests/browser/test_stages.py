@@ -33,7 +33,7 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     live = page.locator("#live-page")
     expect(live.get_by_role("group", name="Colour tokens by").get_by_role("button")).to_have_text([re.compile("^Loss"), re.compile("^KL")])
     expect(live.locator(".rs-row").first).to_contain_text("chosen")
-    expect(live.locator('.rs-tile:visible [class="rs-tile-label"]')).to_contain_text(["Loss", "Held-out loss"])
+    expect(live.locator(".rs-tile:visible .rs-tile-label")).to_contain_text(["Loss", "Held-out loss"])
     go(page, f"?tab=live&run={studio.runs['reward_model']}")
     expect(live.locator(".rs-gauges")).to_contain_text("As often right as it believes?")
     expect(live.locator(".rs-inspector")).to_be_hidden()
