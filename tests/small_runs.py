@@ -23,7 +23,7 @@ from tests.engine.stage_settings import STAGES, settings
 PPO_STEPS = 3
 EVERY_STEP: dict[str, dict[str, Any]] = {
     "ppo": {"steps": PPO_STEPS},
-    "engine": {"checkpoint_every": 1, "keep_checkpoints": PPO_STEPS},
+    "engine": {"watch_prompts": 2, "checkpoint_every": 1, "keep_checkpoints": PPO_STEPS},
 }
 
 

@@ -20,9 +20,11 @@ from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.loop.phases import advantages_of, reference_pass, sample, score
 from rlhf_studio.engine.loop.trainer import Trainer
+from rlhf_studio.engine.stages import ppo as stage
 from rlhf_studio.engine.stages.evaluating import loading
 from rlhf_studio.engine.types import PromptBatch, Rollout
 from rlhf_studio.ppo.rewards import shape_rewards
+from rlhf_studio.runs.records import EventRecord
 from tests.built_once import built_once
 from tests.engine.small_models import save_policy, save_prompts, save_reward_model
 
@@ -51,7 +53,7 @@ def small_config(folder: Path, family: str = "gpt2", **changes: dict[str, Any]) 
         "reward": {"components": [{"kind": "reward_model", "model": str(folder / "reward")}]},
         "ppo": {"steps": 2, "batch_size": 8, "mini_batch_size": 4, "ppo_epochs": 2, "learning_rate": 1e-3},
         "generation": {"response_length": 6},
-        "engine": {"device": "cpu", "record_samples": 3, "watch_prompts": 2, "watch_every": 1},
+        "engine": {"device": "cpu", "record_samples": 3, "watch_prompts": 0, "watch_every": 1},
     }
     for section, values in changes.items():
         settings[section] = {**settings[section], **values}
@@ -89,7 +91,7 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of each stage, built once: see :mod:`tests.small_runs`. Copy what a test changes."""
     from tests.small_runs import build_small_runs
 
-    with untraced():
+    with tracing(False), checking(True):
         return built_once(tmp_path_factory, "small-runs", build_small_runs)
 
 
@@ -98,26 +100,42 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-TRACED = models.traced
+TRACED, CHECK = models.traced, stage.check_before_training
 
 
 @contextlib.contextmanager
-def untraced() -> Iterator[None]:
-    """To trace a decoding step takes longer than all else that is built for a small run: here the model itself is asked."""
+def tracing(on: bool) -> Iterator[None]:
+    """To trace a decoding step takes longer than all else that is built for a small run: without it the model itself is asked."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (build, models, loading):
-            patch.setattr(module, "traced", lambda *_: (None, []))
+            patch.setattr(module, "traced", TRACED if on else lambda *_: (None, []))
+        yield
+
+
+@contextlib.contextmanager
+def checking(on: bool) -> Iterator[None]:
+    """To compare all forward passes with the models' own, as every run does before it learns, takes as long as two small steps."""
+    nothing = EventRecord("info", "health", "not checked: this test is about something else")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, "check_before_training", CHECK if on else lambda trainer: nothing)
         yield
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _untraced() -> Iterator[None]:
-    with untraced():
+def _nothing_but_the_run() -> Iterator[None]:
+    with tracing(False), checking(False):
         yield
 
 
 @pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+def traced() -> Iterator[None]:
     """For tests of the traced decoding step: ``pytestmark = pytest.mark.usefixtures("traced")``."""
-    for module in (build, models, loading):
-        monkeypatch.setattr(module, "traced", TRACED)
+    with tracing(True):
+        yield
+
+
+@pytest.fixture
+def checked() -> Iterator[None]:
+    """For tests of what a run checks before it learns: ``@pytest.mark.usefixtures("checked")``."""
+    with checking(True):
+        yield

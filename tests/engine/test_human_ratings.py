@@ -33,7 +33,7 @@ def prepare(workspace: Path, name: str = "run", **human: Any) -> Path:
     """A run in a workspace that asks people for every score; one step of eight episodes unless ``steps`` says more."""
     steps = human.pop("steps", 1)
     component = {"kind": "human", "points": 5, "lowest": -2.0, "highest": 2.0, **human}
-    config = small_config(workspace, ppo={"steps": steps}, reward={"components": [component]})
+    config = small_config(workspace, ppo={"steps": steps}, reward={"components": [component]}, engine={"watch_prompts": 2})
     create_run(workspace / "runs" / name, config, name=name, state="loading")
     return workspace / "runs" / name
 

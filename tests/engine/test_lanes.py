@@ -93,7 +93,10 @@ def test_two_lanes_give_what_one_gives(make_trainer: Callable[..., Trainer], cha
     for count in (1, 2):
         ppo = {"batch_size": 32, "mini_batch_size": 32, "ppo_epochs": 1, "max_grad_norm": 0.0}
         trainer = make_trainer(
-            ppo=ppo, engine={"record_samples": 20}, generation={"response_length": 6, "response_length_min": 2}, **changes
+            ppo=ppo,
+            engine={"record_samples": 20, "watch_prompts": 2},
+            generation={"response_length": 6, "response_length_min": 2},
+            **changes,
         )
         with_lanes(trainer, count)
         rollout = play(trainer, size=32)

@@ -222,7 +222,7 @@ def test_what_a_schedule_makes_again_is_not_said_to_be_lost() -> None:
 def test_a_run_whose_resume_changed_more_than_a_schedule_can_is_played_again_once_it_began_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_dir = prepare(tmp_path / "run", ppo={"steps": 2})
+    run_dir = prepare(tmp_path / "run", ppo={"steps": 2}, engine={"watch_prompts": 2})
     play(run_dir, monkeypatch, "step", "stop", code=STOPPED)
     assert main(["resume", str(run_dir), "--ppo.gamma", "0.9"]) == DONE
     with pytest.raises(StoreError, match=r"cannot be played again from its settings: a resume changed ppo.gamma from 1.0 to 0.9"):

@@ -79,13 +79,16 @@ def broken_reading(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TokenBatch, "predicting", lambda self, hidden: original(self, hidden).roll(1, dims=0))
 
 
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize("broken", [broken_sampling, broken_mask, broken_reading])
 def test_a_wrong_pass_stops_the_run_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     policy = save_policy(tmp_path / "gemma2", "gpt2" if broken is broken_sampling else "gemma2", spread=0.2)
     broken(monkeypatch)
-    create_run(tmp_path / "run", small_config(tmp_path, model={"policy": str(policy)}), name="run", state="loading")
+    create_run(
+        tmp_path / "run", small_config(tmp_path, model={"policy": str(policy)}, engine={"watch_prompts": 2}), name="run", state="loading"
+    )
     assert run_engine(tmp_path / "run", "train") == BAD_INPUT
     status = RunReader(tmp_path / "run").status()
     assert status.state == "failed" and status.step == 0
@@ -242,6 +245,7 @@ def test_a_deep_model_in_half_precision_is_held_to_its_own_rounding(
         check_parity(trainer.models, trainer.prompts)
 
 
+@pytest.mark.usefixtures("checked")
 def test_a_resumed_run_is_checked_with_its_restored_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The values are off only once the weights have moved: a fresh start passes, the resume is stopped and leaves the checkpoint."""
     create_run(tmp_path / "run", small_config(tmp_path, engine={"checkpoint_every": 1}, ppo={"steps": 1}), name="run", state="loading")

@@ -119,6 +119,7 @@ def test_texts_on_one_side_of_the_boundary(make_trainer: Make, tmp_path: Path, o
     assert_own_numbers(trainer, folder)
 
 
+@pytest.mark.usefixtures("checked")
 def test_texts_on_both_sides_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
     config = small_config(tmp_path, model={"policy": str(save(tmp_path / "longrope", longrope(12)))}, generation={"response_length": 8})
     create_run(tmp_path / "run", config, name="run", state="loading")

@@ -68,13 +68,13 @@ def test_what_is_counted_are_steps_not_minibatches(make_trainer: Callable[..., T
 
 
 def test_watched_prompts_that_cannot_be_scored(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip"})
+    trainer = make_trainer(reward=LENGTH, engine={"non_finite": "skip", "watch_prompts": 2})
     break_scoring(trainer, monkeypatch, lambda call: call == 2)  # the first call scores the batch
     record = trainer.step()
     assert "objective/scores" in record.metrics and record.watched == []
     assert "watched prompts were left out: reward component length: no luck" in record.events[0].text
     assert len(trainer.step().watched) == 2
-    stopping = make_trainer(reward=LENGTH)
+    stopping = make_trainer(reward=LENGTH, engine={"watch_prompts": 2})
     break_scoring(stopping, monkeypatch, lambda call: call == 2)
     with pytest.raises(RewardError):
         stopping.step()
@@ -96,7 +96,7 @@ def test_the_first_answers_to_the_watched_prompts_cannot_be_scored(
     actual = {}
     for choice in ("stop", "skip"):
         failing, run_dir = iter(range(100)), tmp_path / choice
-        config = small_config(tmp_path, reward=LENGTH, ppo={"steps": 1}, engine={"non_finite": choice})
+        config = small_config(tmp_path, reward=LENGTH, ppo={"steps": 1}, engine={"non_finite": choice, "watch_prompts": 2})
         create_run(run_dir, config, name="run", state="loading")
         actual[choice] = run_engine(run_dir, "train"), RunReader(run_dir).status()
     code, status = actual["stop"]

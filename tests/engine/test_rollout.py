@@ -124,7 +124,7 @@ def test_references_reach_the_scorer_beside_their_prompts(make_trainer: Callable
     pairs = {"w1 w2 w3": "first", "w4": "second", "w5 w6": "third"}
     rows = "".join(f"{prompt},{reference}\n" for prompt, reference in pairs.items())
     (tmp_path / "pairs.csv").write_text("prompt,answer\n" + rows)
-    trainer = make_trainer(data={"prompts": str(tmp_path / "pairs.csv"), "reference_column": "answer"})
+    trainer = make_trainer(data={"prompts": str(tmp_path / "pairs.csv"), "reference_column": "answer"}, engine={"watch_prompts": 2})
     recorded: list[Episodes] = []
     component = trainer.models.scorer.components[0]
     listening = replace(component, source=lambda episodes: (recorded.append(episodes), component.source(episodes))[1])

@@ -35,7 +35,7 @@ def prepare(run_dir: Path, **changes: dict[str, Any]) -> Path:
         "ppo": {"steps": STEPS, **ADAPTIVE},
         "lora": {"enabled": True, "r": 4, "dropout": 0.2},
         "reward": {"scaling": "normalise"},
-        "engine": {"checkpoint_every": 2},
+        "engine": {"checkpoint_every": 2, "watch_prompts": 2},
     }
     for section, values in changes.items():
         settings[section] = {**settings.get(section, {}), **values}

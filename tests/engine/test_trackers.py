@@ -168,7 +168,7 @@ def test_a_missing_package_is_a_problem_at_the_door(monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
     def make(report_to: str) -> Path:
-        engine = {"checkpoint_every": 2, "report_to": report_to, "watch_every": 2}
+        engine = {"checkpoint_every": 2, "report_to": report_to, "watch_prompts": 2, "watch_every": 2}
         create_run(tmp_path / "run", small_config(tmp_path, ppo={"steps": 4, "ppo_epochs": 1}, engine=engine), name="run", state="loading")
         return tmp_path / "run"
 

@@ -173,7 +173,7 @@ def test_costs_add_up(make_trainer: Callable[..., Trainer]) -> None:
 
 
 def test_watched_prompts_are_answered_with_the_same_random_numbers(make_trainer: Callable[..., Trainer]) -> None:
-    trainer = make_trainer(reward={"gold": "world"})
+    trainer = make_trainer(reward={"gold": "world"}, engine={"watch_prompts": 2})
     first = trainer.watched()[0]
     for answer, again in zip(first, trainer.watched()[0], strict=True):  # while the policy is the same, so are the answers
         assert replace(answer, arrays={}) == replace(again, arrays={})
@@ -192,7 +192,9 @@ def test_watching_does_not_disturb_the_run(make_trainer: Callable[..., Trainer])
 
 
 def test_when_watched_prompts_are_answered(make_trainer: Callable[..., Trainer]) -> None:
-    trainer = make_trainer(ppo={"steps": 5, "ppo_epochs": 1}, engine={"watch_every": 2}, generation={"response_length": 1})
+    trainer = make_trainer(
+        ppo={"steps": 5, "ppo_epochs": 1}, engine={"watch_prompts": 2, "watch_every": 2}, generation={"response_length": 1}
+    )
     assert [record.step for record in (trainer.step() for _ in range(5)) if record.watched] == [2, 4, 5]
 
 

@@ -162,7 +162,7 @@ def test_probes_change_nothing_and_keep_their_temperature(make_trainer: Callable
 
 def test_long_answers_are_cut(make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes_module, "MOST_TOKENS", 4)
-    trainer = make_trainer(generation={"response_length": 6, "response_length_min": 6, "stop_token": "none"})
+    trainer = make_trainer(generation={"response_length": 6, "response_length_min": 6, "stop_token": "none"}, engine={"watch_prompts": 2})
     answers, _ = trainer.first_answers()
     assert trainer.probes and [probe.pieces for probe in trainer.probes.texts()] == [answer.pieces[:4] for answer in answers]
     assert all(score.logprobs.shape == (4,) for score in trainer.step().probes)

@@ -57,7 +57,7 @@ def test_no_critic_is_built_computed_or_saved(
 ) -> None:
     with_a_critic = make_trainer().step()
     assert with_a_critic.metrics.keys() >= OF_A_CRITIC and set(with_a_critic.rollouts[0].tokens.arrays) == set(TOKEN_QUANTITIES)
-    trainer = make_trainer(ppo=ppo, lora=lora)
+    trainer = make_trainer(ppo=ppo, lora=lora, engine={"watch_prompts": 2})
     assert check_parity(trainer.models, trainer.prompts).largest < 1e-4
     policy = trainer.models.policy
     assert (policy.value_head, policy.critic, policy.critic_parameters()) == (None, None, [])

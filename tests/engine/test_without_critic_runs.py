@@ -33,7 +33,14 @@ GRPO = {"advantage": "grpo", "responses_per_prompt": 4, "kl_placement": "loss", 
 
 
 def settings_of(folder: Path, name: str, **changes: Any) -> Path:
-    engine = {"checkpoint_every": 1, "keep_checkpoints": 1, "keep_best": "objective/scores", "threads": 1, **changes.pop("engine", {})}
+    engine = {
+        "watch_prompts": 2,
+        "checkpoint_every": 1,
+        "keep_checkpoints": 1,
+        "keep_best": "objective/scores",
+        "threads": 1,
+        **changes.pop("engine", {}),
+    }
     path = folder / f"{name}.yaml"
     path.write_text(
         config_to_yaml(small_config(folder, ppo={**GRPO, "steps": 3, **changes.pop("ppo", {})}, engine=engine)), encoding="utf-8"

@@ -59,8 +59,9 @@ def kinds(run_dir: Path) -> list[str]:
     return [event.kind for event in RunReader(run_dir).events_since(0)]
 
 
+@pytest.mark.usefixtures("checked")
 def test_a_whole_run(make_run: Callable[..., Path]) -> None:
-    run_dir = make_run()
+    run_dir = make_run(engine={"checkpoint_every": 2, "watch_prompts": 2})
     assert run_engine(run_dir, "train") == DONE
     reader = RunReader(run_dir)
     status = reader.status()

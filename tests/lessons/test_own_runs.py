@@ -30,7 +30,7 @@ PPO = {"kl_estimator": "k3", "gamma": 0.97, "kl_coef": 0.137, "kl_controller": "
 
 def write_run(root: Path, name: str, steps: int = STEPS, **changes: dict[str, Any]) -> Path:
     """A run on random models, as the engine and the store make it, with probes."""
-    config = small_config(root, **changes)
+    config = small_config(root, engine={"watch_prompts": 2}, **changes)
     trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
     folder = root / "runs" / name
     folder.parent.mkdir(exist_ok=True)
