@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course, check, seen
+from rlhf_studio.analysis.doctor.check import Course, check, metric_evidence
 from rlhf_studio.analysis.doctor.remedies import calmer
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, levels, streak
@@ -36,5 +36,5 @@ def entropy_collapse(run: RunData) -> Course | None:
     fallen = entropy < SHARE_OF_START * start
     low = streak(fallen & (entropy < LOW_ENTROPY), ENTROPY_STEPS)
     dead = streak(fallen & (entropy < DEAD_ENTROPY), ENTROPY_STEPS)
-    evidence = seen(run, "policy/entropy_avg", f"entropy {{}} nats per token; {start:.2f} at the start")
+    evidence = metric_evidence(run, "policy/entropy_avg", f"entropy {{}} nats per token; {start:.2f} at the start")
     return Course(levels(warning=low, alarm=dead), evidence, changes=calmer(run.in_force), length=ENTROPY_STEPS)

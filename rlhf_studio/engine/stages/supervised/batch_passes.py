@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -73,7 +74,7 @@ class BatchPasses:
                 loss, sums = self.objective.learn(self.model, part.items)
             names[:] = sums
             loss = loss / count if part.counts else 0.0 * loss
-            numbers = torch.stack([loss.detach(), *(one.detach().to(loss) for one in sums.values())])
+            numbers = torch.stack([loss.detach(), *(total.detach().to(loss) for total in sums.values())])
             return loss, numbers if part.counts else torch.zeros_like(numbers)
 
         with _mode(self.model.modules(), training=False), _mode(self._learning, training=True):
@@ -120,8 +121,8 @@ class BatchPasses:
 
         with _mode(self.model.modules(), training=False), torch.no_grad():
             results = self.compute.lanes.map(of_part, parts)
-        found = dict(zip((row for part in parts for row in part), (one for part in results for one in part), strict=True))
-        return [found[row] for row in range(len(items))]
+        result_of = dict(zip(chain.from_iterable(parts), chain.from_iterable(results), strict=True))
+        return [result_of[row] for row in range(len(items))]
 
     def _by_length(self, items: Sequence[Any]) -> list[int]:
         lengths = [self.objective.tokens([item]) for item in items]
