@@ -71,7 +71,7 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.Q
         ticket = liveness.StartTicket(folder)
         ticket.take()
         if state == "finished" and not _has_more_steps(reader, seq, ticket):
-            studio.set_entry(connection, entry.run_id, "done", seq=seq)  # an app was killed before it changed the settings, or after it
+            studio.set_entry(connection, entry.run_id, "done", seq=seq)  # an app was killed while it changed the settings
             return None
     except AlreadyRunning:  # it is being deleted or started by hand: it stays in the queue
         return None
@@ -152,7 +152,7 @@ def outcome(run_dir: Path, entry: studio.QueueEntry) -> tuple[Literal["busy", "e
     never-started: the app ended between claiming the run and starting its engine. Raises StoreError when the run cannot be read.
     """
     locks = status.look_at_locks(run_dir)
-    seq = RunReader(run_dir).stored()[1]  # after the locks: what an engine wrote before it let go is in it
+    seq = RunReader(run_dir).stored()[1]  # read after the locks: it includes what an engine wrote before it released its lock
     if locks.alive:
         return "busy", seq
     if seq > entry.seq:
@@ -231,7 +231,7 @@ class Dispatcher:
                     logger.warning("The queue stands still: %s", error)
                 self.problem = str(error)
             except Exception as error:
-                # A mistake in here must not end the thread: nothing would ever start again and nobody would know why.
+                # An error in the program must not end the thread: no run would start any more, and nobody would know why.
                 logger.exception("The dispatcher failed")
                 self.problem = f"The queue stands still because of an error in the program: {error}"
             self._wake.wait(self.interval)

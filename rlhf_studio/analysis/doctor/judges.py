@@ -14,14 +14,14 @@ from rlhf_studio.analysis.doctor.series import at_start, filled, window_mean
 from rlhf_studio.config.metrics.table import METRICS
 
 WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about 0.03 of the recipes' gold
-SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2
-MORE_SURE, FROM_STEPS = 0.5, 30  # added for each tenfold of steps after so many: the more windows, the higher the best one is by chance
+SURE_FALL = 5.0  # standard errors of the difference from the best window so far; 5 and not 2, because the best of many is high by chance
+MORE_SURE, FROM_STEPS = 0.5, 30  # added for each tenfold of steps after FROM_STEPS: the more windows, the higher the best one by chance
 FALL_SHARE = 1 / 3  # of what was gained before; smaller falls are the noise of a policy that moves on
 FALL_OF_SPREAD = 0.25  # standard deviations of single scores at the start, where nothing was gained before
-SURE_RISE, LIKELY_RISE = trend.SURE, trend.LIKELY  # standard errors: beyond chance at whatever step it is looked at; not yet so, but likely
+SURE_RISE, LIKELY_RISE = trend.SURE, trend.LIKELY  # standard errors: more than chance at any step; likely, but not sure
 REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
-FIRST_EPISODES = 32  # at least so many make "the start"
-POOLED_PROMPTS = 64  # errors from fewer are uncertain: the most surprising of many steps would be the one whose error is small by chance
+FIRST_EPISODES = 32  # "the start" has at least so many episodes
+POOLED_PROMPTS = 64  # errors from fewer prompts are uncertain: among many steps, one has a small error by chance
 FEWEST_EPISODES = 4  # below this many in a step, the spread between steps stands for the error
 FEWEST_DIFFERENCES = 4  # between steps, before their spread stands for an error that a log does not give
 USUAL_EPISODES = 64  # in a step, where nothing says how many there are
@@ -34,7 +34,7 @@ class ScoreSeries:
     Attributes:
         name: for people, e.g. ``gold score``.
         metric: the metric it is.
-        values: shape (S,); NaN at a step without one, and at the steps before ``changed_after``, whose judge was another one.
+        values: shape (S,); NaN at a step without one, and up to step ``changed_after``, because another judge scored those steps.
         errors: standard errors, shape (S,); NaN where they are unknown.
         spread: standard deviation of single responses' scores at the start.
         first_steps: so many of the steps with a value are the start.

@@ -22,7 +22,7 @@ PHRASE_WORDS = range(2, 9)
 RARE = 0.1  # a single word counts as a phrase only if at most this share of the first responses has it: "I" is frequent anyway
 SAME = 0.9  # a longer phrase is named instead of a shorter one, where at least this share of the responses with the shorter one has it
 LONGEST_SHOWN = 80  # characters of a phrase
-SHARE, RISE = 0.5, 0.35  # a phrase takes over when so large a share of the responses has it, and that share has risen so far
+SHARE, RISE = 0.5, 0.35  # a phrase takes over when at least this share of the responses has it, and the share has risen by at least RISE
 SURE = 4.0  # standard deviations; among the some hundred phrases of a step, 4 happen by chance about once in a hundred steps
 CACHED = 1024  # results in memory, so that a run that is looked at again and again is not counted again
 

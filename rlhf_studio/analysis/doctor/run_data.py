@@ -135,7 +135,7 @@ class RunCache:
         reader = self._reader
         with reader.snapshot():
             status = reader.status()
-            if self._epoch != status.epoch:  # it went back to an earlier step: what is kept may be of steps that are trained again
+            if self._epoch != status.epoch:  # the run went back to an earlier step: what was read may be of steps that are trained again
                 self._forget()
                 self._epoch = status.epoch
             if self._config is None:
@@ -148,7 +148,7 @@ class RunCache:
             own = self._of_ppo(self._config, status.step, until) if isinstance(self._config, RunConfig) else {}
             kind = RunData if own else RecordedRun
             read = kind(
-                config=self._config,  # type: ignore[arg-type]  # a RunConfig where it is a RunData
+                config=self._config,  # type: ignore[arg-type]  # a RunConfig in a RunData
                 state=status.state,
                 cause=status.cause,
                 device=status.device,

@@ -12,7 +12,7 @@ from rlhf_studio.runs.reader import RunReader
 
 MOST_RESPONSES = 64  # of a step; shares do not become much surer with more
 FEWEST_RESPONSES = 8  # on each side; below these, shares say nothing
-MOST_PARTIAL = 0.01  # share of the tokens that end inside a character: above it, single tokens do not give the text
+MOST_PARTIAL = 0.01  # share of tokens that end inside a character; with more of them, the texts of single tokens do not give the text
 
 
 class PhraseCounts:

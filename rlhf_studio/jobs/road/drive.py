@@ -69,7 +69,7 @@ class _Driver:
 
     def go_along(self, part: Part) -> int:
         """Do one part; returns the exit code."""
-        if self._signals.received:  # just as the part before it was done
+        if self._signals.received:  # the signal came just as the part before it was done
             self._say("stopped")
             return STOPPED
         self._note(part, state="running", problem="")
@@ -98,7 +98,7 @@ class _Driver:
         if not (self._runs / run_id).exists():
             config = run_settings(self.road, part.key, self._runs)
             memory = _checked(config, self._runs.parent)
-            self._note(part, run=run_id)  # first: a driver that is killed in between leaves no run that nobody knows
+            self._note(part, run=run_id)  # first, so that a driver that is killed here leaves no run that the road does not know
             self._dispatcher.workspace.submit(config, f"{part.title} ({self.road.name})", memory, run_id=run_id)
         run_to_its_end(self._dispatcher, run_id, self._signals, self._say)
         return {"headline": headline_of(RunReader(self._runs / run_id))}

@@ -125,10 +125,10 @@ class _RunStopper:
                 self.cancelled = True
             else:
                 send_command(self._workspace.own_dir(self._run_id), "stop")
-        except NotRunning:  # it ends by itself just now, or its engine has not said yet that it begins again
+        except NotRunning:  # the run is just ending, or its engine has just started and does not answer yet
             return
         except StoreError as error:
-            if error.reason != "state":  # it was started just now
+            if error.reason != "state":  # it has just been started
                 raise
             return
         self._sent = True

@@ -191,7 +191,7 @@ def list_roads(workspace: Path) -> list[Road]:
 def driven(folder: Path) -> Iterator[None]:
     """Inside, this process is the one that drives the road. Raises :class:`AlreadyDriven` and StoreError."""
     refusal = AlreadyDriven(f"another process goes along the road {folder} already; wait for its end, or stop it first")
-    with closing(FileLock(folder / LOCK, refusal, RETRY_SECONDS)) as lock:  # somebody who only looks holds it for an instant
+    with closing(FileLock(folder / LOCK, refusal, RETRY_SECONDS)) as lock:  # is_driven holds the lock for an instant
         lock.take()
         lock.path.write_text(str(os.getpid()), encoding="ascii")
         yield

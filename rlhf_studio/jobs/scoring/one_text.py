@@ -69,7 +69,7 @@ class TextScorer:
                 row |= self._row(component, name, field, compute, episodes, before)
             rows.append(row)
         result = {"components": rows, **_final(config, rows, episodes, tokens), "tokens": tokens}
-        if prompt != text.prompt and not any(row.get("texts") for row in rows):  # which would show it
+        if prompt != text.prompt and not any(row.get("texts") for row in rows):  # the texts would show it
             result["notes"].append(f"The prompt was written as the policy reads it: {prompt!r}.")
         return result
 

@@ -12,7 +12,7 @@ from rlhf_studio.units import percent
 
 FAMILY = "Data"
 
-FEWEST_PROMPTS = 32  # recorded prompts that must have been seen before anything is said
+FEWEST_PROMPTS = 32  # recorded prompts; with fewer the check says nothing
 FEW_DISTINCT, VERY_FEW_DISTINCT = 0.5, 0.1  # share of them that are distinct, after responses per prompt are counted once
 
 PAD_IS_END = "pad token equals its end token"  # of the event that the engine writes when it loads such a tokenizer

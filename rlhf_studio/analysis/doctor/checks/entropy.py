@@ -30,7 +30,7 @@ ENTROPY_STEPS = 3
 )
 def entropy_collapse(run: RunData) -> Course | None:
     entropy = run.column("policy/entropy_avg")
-    # Minus the log-probability of what was sampled is an estimate of the entropy before the first update; entropy_avg is of after it.
+    # Minus the mean log-probability of the sampled tokens estimates the entropy before the first update; entropy_avg is measured after it.
     surprise = run.column("objective/entropy") / np.maximum(run.column("tokens/response_length"), 1.0)
     start = at_start(surprise) if np.isfinite(surprise).any() else at_start(entropy)
     fallen = entropy < SHARE_OF_START * start

@@ -29,7 +29,7 @@ MANY_SPIKES, SPIKE_WINDOW = 3, 20
 
 SAME_STEPS, SAME_MOVE, SAME_KL = 5, 1e-11, 1e-6  # nats; float32 rounding of a log-probability leaves about 1e-12 of squared change
 # On the bundled recipes at their own rates an update moves the policy by 1e-3 nats per token, at a tenth of them by 1e-5 to 6e-5, and the
-# score still rises. At a hundredth it is 1e-6 or less, no token is clipped, and 64 responses do not tell the KL of 24 steps from 0.
+# score still rises. At a hundredth it is 1e-6 or less, no token is clipped, and 64 responses cannot show that the KL of 24 steps is not 0.
 HARDLY_STEPS, HARDLY_MOVE, HARDLY_KL = 10, 1e-5, 0.02
 HARDLY_CHANGE = percent(float(np.sqrt(2 * HARDLY_MOVE)), 1)  # the approximate KL is half the mean square of the log-ratio
 NO_SPREAD = 1e-7  # points: where all responses earn the same, nothing is there to move the policy
@@ -274,7 +274,7 @@ def no_updates(run: RunData) -> Course | None:
     if not run.has("optim/steps"):
         return None
     made = run.column("optim/steps")
-    # A step whose whole update was left out has no such number. Where no event says so, a log has not told: unknown is not 0.
+    # A step whose whole update was left out has no such number. Without an event that says so, the number is unknown, and not 0.
     left_out = np.isin(run.steps, [event.step for event in run.step_events if event.kind == "skip"]) & np.isnan(made)
     none = streak((made == 0) | left_out, NO_UPDATE_STEPS)
 

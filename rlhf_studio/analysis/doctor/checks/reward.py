@@ -104,7 +104,7 @@ def advantages_zero(run: RunData) -> Course | None:
     still = np.abs(run.column("loss/policy_avg")) < ZERO_LOSS
     quiet = streak(still, EQUAL_STEPS)
     confirmed = np.zeros(len(run.steps), dtype=bool)
-    for start in np.flatnonzero(quiet & ~np.concatenate([[False], quiet[:-1]])):  # the first step of each quiet stretch stands for it
+    for start in np.flatnonzero(quiet & ~np.concatenate([[False], quiet[:-1]])):  # only the first step of each quiet stretch is read
         if _zero_advantages(run, int(run.steps[start])):
             end = start + int(np.argmin(np.append(quiet[start:], False)))
             confirmed[start:end] = True
@@ -147,7 +147,7 @@ def length_reward(run: RunData) -> Course | None:
         by_step[step] = (WARNING if moved * sign > LENGTH_MOVED else NOTE) if one_way else 0
     signs = [float(np.sign(correlations[step])) for step, level in by_step.items() if level]
     strong_steps = [step for step, value in correlations.items() if abs(value) > LENGTH_CORRELATION]
-    turned = bool(signs) and not by_step[strong_steps[-1]]  # the newest strong one was the other way
+    turned = bool(signs) and not by_step[strong_steps[-1]]  # the newest strong correlation had the other sign
 
     def evidence(since: int, last: int) -> list[Evidence]:
         steps = [step for step, level in by_step.items() if level and (turned or correlations[step] * signs[-1] > 0)]

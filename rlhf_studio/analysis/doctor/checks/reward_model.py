@@ -145,7 +145,7 @@ def told_apart_at_once(run: RecordedRun) -> Course | None:
     steps = max(AT_ONCE_STEPS, -(-AT_ONCE_PAIRS // batch))
     accuracy = run.own("accuracy")
     early = np.cumsum(np.isfinite(accuracy)) <= max(EARLY_STEPS, 2 * steps)
-    easy = np.maximum.accumulate(streak(accuracy >= AT_ONCE, steps) & early)  # what gave it away stays in the data
+    easy = np.maximum.accumulate(streak(accuracy >= AT_ONCE, steps) & early)  # what makes the pairs easy stays in the data
     return Course(
         levels(warning=easy), metric_evidence(run, f"{run.config.stage}/accuracy", "accuracy {} on the pairs of this step"), from_start=True
     )
@@ -174,7 +174,7 @@ def labels_disagree(run: RecordedRun) -> Course | None:
         better = np.isfinite(taught).any() and np.nanmean(taught) > newest.mean() + KNOWN_BETTER
         error = chance_error(pairs)
         still = np.ptp(newest) <= 2 * error and newest[-1] - newest[0] < error
-        still = still and newest.mean() > 0.5 + SURE_ACCURACY * error  # else it guesses, which is another finding
+        still = still and newest.mean() > 0.5 + SURE_ACCURACY * error  # else the model guesses, which is another finding
         measurement_levels[number] = NOTE if better and still and newest.max() < NEAR_CERTAIN else 0
 
     def evidence(since: int, last: int) -> list[Evidence]:
@@ -286,7 +286,7 @@ def _by_length(data: Mapping[str, Any]) -> tuple[Share, Share] | None:
         right, longer = (chosen > rejected) + 0.5 * (chosen == rejected), first - second
         masks = [clear & (longer > 0), clear & (longer < 0)]
         many, few = [(float(right[mask].mean()), int(mask.sum())) for mask in masks if mask.sum() >= FEWEST_PAIRS]
-    except (TypeError, KeyError, ValueError, AttributeError):  # another kind of data, unequal lengths, or too few of one of them
+    except (TypeError, KeyError, ValueError, AttributeError):  # other data than expected, unequal lengths, or an empty group
         return None
     return many, few
 

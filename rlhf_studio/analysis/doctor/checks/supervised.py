@@ -67,9 +67,9 @@ def overfitting(run: RecordedRun) -> Course | None:
 
     step = int(measured.steps[best])
     changes: dict[str, Any] = {f"{stage}.max_steps": step} if len(last) and step > 1 else {}
-    # The schedule is planned by the number of steps, so that stopping earlier is another run from its beginning.
+    # The learning rate schedule depends on the number of steps, so a run with fewer steps differs from its first step on.
     step_levels = at_all_steps(run, measured.indices, levels(note=risen, warning=over, alarm=worse))
-    past = not over.any()  # it may yet turn, or the training loss rose as well
+    past = not over.any()  # the loss may still fall again, or the training loss rose as well
     return Course(
         step_levels,
         _measurements(run, measured, lambda number: int(measured.best[number])),

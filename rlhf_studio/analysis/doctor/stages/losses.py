@@ -16,13 +16,13 @@ from rlhf_studio.analysis.doctor.judges import between_steps, last_means
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import at_start, window_mean
 
-WINDOW = 5  # steps: their mean is known to less than half of the error of one
-SURE = 4.0  # standard errors; the loss is looked at at every step, so that 2 would be reached by chance
+WINDOW = 5  # steps; the error of their mean is less than half of the error of one step
+SURE = 4.0  # standard errors; the loss is tested at every step, so 2 would be reached by chance
 SURE_RISE = 5.0  # of a window among very many, against a start that may itself be low by chance
 REAL_FALL = 0.01  # nats: a loss that fell by less has learned nothing that anybody would see
 CHANCE = log(2)  # nats per pair: the loss of a model that cannot tell the responses apart
 ROSE = 0.1  # nats above the start: a model that is worse than it was
-RISE_SHARE = {"sft": 0.01, "reward_model": 0.03, "dpo": 0.03}  # of the best; a loss per pair is of fewer numbers than one per token
+RISE_SHARE = {"sft": 0.01, "reward_model": 0.03, "dpo": 0.03}  # of the best loss; a mean over pairs has fewer terms than one over tokens
 LEAST_RISE = {"sft": 0.005, "reward_model": 0.01, "dpo": 0.01}  # nats
 
 
@@ -188,7 +188,7 @@ def whole_number(data: dict[str, Any], name: str) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-FEWEST_PAIRS = 20  # of fewer held-out pairs hardly anything can be said
+FEWEST_PAIRS = 20  # held-out pairs; fewer say hardly anything
 SURE_ACCURACY = 2.0  # standard errors of a held-out accuracy
 USEFUL_ACCURACY = 0.6  # people agree on about 60 to 75 % of real pairs, and a reward model with less says hardly anything
 

@@ -12,9 +12,9 @@ from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
 from rlhf_studio.analysis.records import VerdictKind
 
-FEWEST_STEPS = 5  # of evidence before the score may be spoken of; a collapse is told at once
+FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
 SMALL_GAIN, REAL_LOSS = 0.5, 0.5  # the same unit: a policy whose score gained less than this while its judge lost this is spoilt
-LONG_ENOUGH = 20  # steps after which a run that goes on may be said to have learned nothing, when half of it is over
+LONG_ENOUGH = 20  # steps, and half of the run, before the verdict on a run that goes on may be "nothing learned"
 LONG_BY_STEPS = 40  # the same where nothing but the steps themselves tells what chance can do: fewer hide a rise that is over soon
 
 DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
@@ -38,7 +38,7 @@ def _kinds(checked: Checked[RunData]) -> np.ndarray:
     late = (count >= enough) & (2 * run.steps >= run.total_steps)
     if run.over:  # nothing more will come
         late[-1] = count[-1] >= (enough if score.by_steps else FEWEST_STEPS)
-    kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # where the score, or its error, is not known, nobody can tell
+    kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # without a score and its error there is no such verdict
     kinds[judges.risen(score, LIKELY_RISE) & (count >= FEWEST_STEPS)] = RISING
     kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
     kinds[_exploiting(checked, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING

@@ -25,7 +25,7 @@ EVENT = "reward_model_measured"
 """The kind of the event whose data is a measurement's record."""
 MOST_REWRITTEN = 64  # pairs
 MOST_PADDED = 32  # texts
-LONGEST_SHOWN = 2000  # characters of a text that is kept to be read
+LONGEST_SHOWN = 2000  # characters of a recorded text
 EXTRA_PADDING = 5  # tokens beyond the longest text
 
 Encode = Callable[[str, str], Sequence[int]]

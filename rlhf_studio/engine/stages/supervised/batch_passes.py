@@ -59,7 +59,7 @@ class BatchPasses:
         packable = compute.device.type == "cpu" and not compute.ranks.sharded and not computes_again(model)
         self.packs = packable and enable_packing(model)
         self._learning = list(model.modules()) if objective.keeps_dropout else dropout_of_settings(model)
-        # torch has one generator for all threads: lanes would draw from it in an order that nobody knows.
+        # torch has one generator for all threads: the order in which lanes draw from it would change from run to run.
         self._training_compute = replace(compute, lanes=ONE_LANE) if draws_random_numbers(self._learning) else compute
 
     def add_gradients(self, items: Sequence[Any]) -> BatchNumbers:

@@ -198,7 +198,7 @@ class SupervisedTrainer:
             self._shuffle()
 
     def _shuffle(self) -> None:
-        """The order of the next epoch. The generator's state before it is kept, so that the order can be drawn again."""
+        """Draw the order of the next epoch. The generator's earlier state is stored, so that the order can be drawn again."""
         self._before_epoch = self._generator.get_state()
         order = torch.randperm(len(self._usable), generator=self._generator).tolist()
         self._order = [self._usable[index] for index in order]
