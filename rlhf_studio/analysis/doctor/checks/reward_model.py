@@ -20,6 +20,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     chance_error,
     held_out_pairs,
     late,
+    newest_measurement,
 )
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import RewardModelRunConfig, Stage
@@ -76,7 +77,7 @@ def accuracy_at_chance(run: RecordedRun) -> Course | None:
     step_levels = levels(*(may_judge & at_all_steps(run, indices, measured).astype(bool) for measured in (open_, guessed)))
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        newest = int(np.searchsorted(indices, last, side="right")) - 1
+        newest = newest_measurement(indices, last)
         text = f"{percent(accuracy[newest], 1)} of {pairs:,} held-out pairs, ± {percent(chance_error(pairs), 1)}"
         return [Evidence(text, step=int(run.steps[indices[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
@@ -178,7 +179,7 @@ def labels_disagree(run: RecordedRun) -> Course | None:
         measurement_levels[number] = NOTE if better and still and newest.max() < NEAR_CERTAIN else 0
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        newest = int(np.searchsorted(indices, last, side="right")) - 1
+        newest = newest_measurement(indices, last)
         text = f"{percent(accuracy[newest], 1)} of {pairs:,} held-out pairs"
         return [Evidence(text, step=int(run.steps[indices[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
@@ -205,7 +206,7 @@ def too_confident(run: RecordedRun) -> Course | None:
     over = streak(losses[indices] > limit, CONFIDENT_STEPS)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        at = indices[int(np.searchsorted(indices, last, side="right")) - 1]
+        at = indices[newest_measurement(indices, last)]
         allowed = figure(entropy(accuracies[at]))
         text = f"log loss {figure(losses[at])} with an accuracy of {percent(accuracies[at], 1)}, which allows {allowed}"
         return [Evidence(text, step=int(run.steps[at]), metric="reward_model/eval_loss")]

@@ -26,6 +26,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     held_out,
     late,
     measured_late,
+    newest_measurement,
     training,
 )
 from rlhf_studio.analysis.records import Evidence
@@ -92,7 +93,7 @@ def _measurements(run: RecordedRun, measured: HeldOutLosses, before: Callable[[i
         return Evidence(text, step=int(measured.steps[at]), metric=f"{run.config.stage}/eval_loss")
 
     def evidence(since: int, until: int) -> list[Evidence]:
-        newest = int(np.searchsorted(measured.indices, until, side="right")) - 1
+        newest = newest_measurement(measured.indices, until)
         return [evidence_of(at) for at in dict.fromkeys([before(newest), newest])]
 
     return evidence

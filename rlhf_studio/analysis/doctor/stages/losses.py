@@ -156,6 +156,11 @@ def at_all_steps(run: RecordedRun, step_indices: np.ndarray, values: np.ndarray)
     return np.append(np.zeros(1, dtype=np.int8), values.astype(np.int8))[counts]
 
 
+def newest_measurement(indices: np.ndarray, last: int) -> int:
+    """The number of the newest measurement at or before the step of index ``last``; ``indices`` (K,) of their steps. -1 without one."""
+    return int(np.searchsorted(indices, last, side="right")) - 1
+
+
 def late(run: RecordedRun, steps: int, fewest: int) -> np.ndarray:
     """At which steps it may be said that nothing was learned, (S,).
 
